@@ -1,7 +1,5 @@
 """Chooses lanes where none are named, and says which models of a pair a device can run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

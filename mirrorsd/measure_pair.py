@@ -1,7 +1,5 @@
 """Measuring models by name: an engine on this machine's lanes is calibrated; models in this process are recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans for two models and a platform by name. Nothing here loads torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

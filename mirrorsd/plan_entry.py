@@ -1,7 +1,5 @@
 """A plan as JSON for scripts: the answer, the ranking, its numbers, and batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Prompts as the target reads them: in its chat template, or as they are where a model has none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final

@@ -3,8 +3,6 @@
 Every row carries the settings that made it, so a file explains itself and rows of different settings never mix.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -5,8 +5,6 @@ Lanes of another back end than the record's are not searched, because they decid
 also be assumed (`sim.acceptance.assumed`). Results say either in words. Nothing here loads torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final

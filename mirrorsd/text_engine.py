@@ -4,8 +4,6 @@ Or with a given acceptance: from a record of another pair, or drawn with given r
 simulators (`sim.acceptance`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The engine of the real world: text by any schedule, from lane processes that stay between calls."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

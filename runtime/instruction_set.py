@@ -6,8 +6,6 @@ not used, in this process and in those that it starts, unless a user has said wh
 says how exact a lane is (`runtime.backends.self_test`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes for training, and for training text: what a YAML file may hold, validated before anything runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self

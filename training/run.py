@@ -1,7 +1,5 @@
 """From a recipe to a drafter folder: data, the target's states, training, judgement, card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A run that was cut off and resumed ends with the same weights, bit for bit, on one machine and number of threads.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 All errors are half-widths at 90 %, as in `anchor_errors`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import expm1, hypot, log, sqrt
 from statistics import fmean

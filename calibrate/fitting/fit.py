@@ -5,8 +5,6 @@ remaining layers + head. Head and exit read their weights once and then do equal
 by a straight line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter

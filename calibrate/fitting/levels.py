@@ -5,8 +5,6 @@ weak evidence, so a level is the mean of that prior and of the runs, weighted by
 logarithm).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp, hypot, inf, log, log1p, sqrt
 from typing import Final, NamedTuple, TypeVar

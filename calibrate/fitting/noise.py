@@ -4,8 +4,6 @@ A fall counts as noise until a second visit confirms it: `doubtful` names what t
 that noise does not explain. Everything between two cliffs is fitted to rise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Fits a profile to the samples of a calibration: a function of the samples and the task alone."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from math import expm1, hypot

@@ -4,8 +4,6 @@ Work of one row and work of several rows have levels of their own: other kernels
 differ from those in a run by another factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import log
 from typing import Final, NamedTuple

@@ -9,8 +9,6 @@ rows are computed with it (`runtime.models.row_invariance`). Trees are the excep
 token.
 """
 
-from __future__ import annotations
-
 import glob
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The command with its verbs; errors and Ctrl-C in any of them become a message and an exit status."""
 
-from __future__ import annotations
-
 import errno
 from importlib import import_module
 from typing import Annotated, Any, Final

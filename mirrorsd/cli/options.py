@@ -1,7 +1,5 @@
 """Options that several verbs share, each written once, and what the shell completes; nothing here loads a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path

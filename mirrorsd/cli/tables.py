@@ -1,7 +1,5 @@
 """Tables that verbs print."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any, Final

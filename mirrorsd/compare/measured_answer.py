@@ -1,7 +1,5 @@
 """Simulates schedules over the prompts that were run, compares both, and judges the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile

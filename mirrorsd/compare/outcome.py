@@ -1,7 +1,5 @@
 """Results of `demo` and `validate` for scripts: numbers and rounds of every schedule in both worlds, and warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Writes a comparison of simulation and runs into a folder (result, traces, report), and the report again from it."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Runs schedules in turn, with anchors around every run and in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final

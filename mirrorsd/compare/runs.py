@@ -4,8 +4,6 @@ The machine's pace during a run is the time of its anchors over their time durin
 1.3 times as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

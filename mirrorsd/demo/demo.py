@@ -1,7 +1,5 @@
 """All steps on this machine within a given time: calibrate, record, search, run and compare."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

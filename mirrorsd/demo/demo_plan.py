@@ -3,8 +3,6 @@
 A schedule that has lost is run no further, and the time goes to those that may win.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """How far a job of several stages is, and how long it will still take."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf

@@ -5,8 +5,6 @@ methods. Hidden states cross as arrays of the back end's own library (`runtime.a
 numpy's, on the host. Weights, keys and values stay on the device.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The devices of this machine: what each computes with, and why one is missing."""
 
-from __future__ import annotations
-
 import importlib.util
 import platform
 from ctypes.util import find_library

@@ -1,7 +1,5 @@
 """torch, layer by layer: the reference, and the fallback where nothing is compiled; and the back end of a lane."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

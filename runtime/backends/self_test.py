@@ -4,8 +4,6 @@ Products of few rows may take kernels of their own, by sizes, form and processor
 one layer of the loaded model and its head, and calls are padded to what it finds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

@@ -3,8 +3,6 @@
 Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions, R branches.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol

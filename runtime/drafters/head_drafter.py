@@ -1,7 +1,5 @@
 """What heads share: drafting a static tree from the target's last state, and folders as in `weight_folder`."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

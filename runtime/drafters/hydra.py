@@ -11,8 +11,6 @@ all nodes of a level that have any. Shapes: legend of `runtime.models.decoder`, 
 level.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -9,8 +9,6 @@ Published heads (github.com/FasterDecoding/Medusa) are read from safetensors alo
 leave out: their heads read out through the target's. All names may begin with `medusa_head.`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product

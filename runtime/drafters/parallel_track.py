@@ -8,8 +8,6 @@ on T ranks, to the last bit; one track is the `Decoder` that it is made of. Shap
 with D the width of one track, P tracks here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

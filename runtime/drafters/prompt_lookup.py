@@ -1,7 +1,5 @@
 """Prompt lookup (LLMA, arXiv 2304.04487; Saxena 2023): windows found in the text, and the folder of its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self

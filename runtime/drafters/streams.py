@@ -15,8 +15,6 @@ Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J str
 candidates, V kept ids.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

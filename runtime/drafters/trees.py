@@ -8,8 +8,6 @@ Shapes: N places of a text, K levels, C candidates, D hidden size, R nodes of a 
 `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 

@@ -3,8 +3,6 @@
 Shapes: T rows, E width of all features a row has.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The lanes of one target: processes started when first needed, each model loaded where it is used and once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar

@@ -1,7 +1,5 @@
 """Bytes of decoders and drafters: weights, keys, values and passes, from shapes and folders and without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

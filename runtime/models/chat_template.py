@@ -6,8 +6,6 @@ error. Templates do not get today's date, so that a prompt encodes the same ever
 imported.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

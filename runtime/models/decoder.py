@@ -7,8 +7,6 @@ Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden 
 G query heads per key/value head, H head dimension, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Hugging Face's `config.json`: the fields that are read, with their types and ranges, and their names as ours."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path

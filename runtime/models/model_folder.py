@@ -6,8 +6,6 @@ lost its weights is an error), and random weights made by who loads it: what it 
 does. `shape:PATH` marks a copy.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

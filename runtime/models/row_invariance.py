@@ -11,8 +11,6 @@ by its slot alone: all up to the next multiple of `KEYS_AT_ONCE`, those after it
 of such a multiple are attended apart. Shapes: legend of `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Rank 0 tells the others all that its parent sends, so a lane's server (`runtime.
 is. With each message it tells what it replied to the last one; a rank that came to another result ends.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """An early-exit head: a small adapter that makes a middle layer's hidden state speak the final layer's language."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -11,8 +11,6 @@ target's own sample agrees, so its text is that of plain sampling. Typical accep
 follows what is plausible: it is lossy.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A type determines how its values are read, so nothing but data crosses. Arrays a
 order: the distributions of a window, the exit's candidates, and features, which stay blocks outside of lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What a lane can be asked to time: the parts that a latency model adds up (`runtime.worker.timing`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

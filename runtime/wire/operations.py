@@ -5,8 +5,6 @@ roles are `runtime.worker.server.LaneServer`, `TargetRole` and `DraftRole` of `r
 `runtime.worker.timing.MeasureRole`. Type hints of a method say how its arguments and its reply are read (`codec`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial

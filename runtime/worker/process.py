@@ -1,7 +1,5 @@
 """The process of one lane, or of one rank of it: pinned before what computes is imported."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -3,8 +3,6 @@
 Times are read here, in the lane; draft steps are spans of [work, start, end, rows] in the reply that ends them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """The models of a lane that torch computes, eagerly or by captured graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -5,8 +5,6 @@ t)`: the teacher matters through its mean row `W' t` alone, computed once for al
 conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

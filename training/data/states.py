@@ -5,8 +5,6 @@ folder belongs to one target and one list of conversations, takes further layers
 off.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -4,8 +4,6 @@ The loss is the cross-entropy to the target's softmax over the kept vocabulary, 
 dropped in random runs, because drafted positions have none. Shapes: legend of `training.data.batch`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ state after its layer there. Losses are the cross-entropy to the target's softma
 legend of `training.data.batch`, plus K heads.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy

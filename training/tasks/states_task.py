@@ -4,8 +4,6 @@ Static trees of heads and streams grow here: at every step the path is added tha
 (Medusa, arXiv 2401.10774, section 2.3.3); its share is that of places where all its ranks occur together.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ takes the text's tokens). The decoder's weights are not trained, and its top lay
 Shapes: legend of `training.data.batch`, plus R rows per conversation that have streams, J streams of each.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Decode many prompts at once, for training text: each is a branch of its own, and nothing is drafted."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """`mirrorsd devices`: where lanes can be, what each device can do, and why one is missing."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from mirrorsd.cli.console import escaped, show, write_json

@@ -1,7 +1,5 @@
 """`mirrorsd models`: lists, fetches and sizes models."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """`mirrorsd report`: writes the HTML page of a saved result again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`mirrorsd validate`: is the simulator right about these schedules?"""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

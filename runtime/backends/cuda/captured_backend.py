@@ -1,7 +1,5 @@
 """A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakSet
 

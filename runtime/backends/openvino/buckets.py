@@ -10,8 +10,6 @@ one. So a small decoder has a copy for each number of rows and of a few texts, a
 middling one has a copy for single rows, and a large one none.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

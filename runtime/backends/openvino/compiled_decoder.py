@@ -9,8 +9,6 @@ Hidden states cross as float32 and are rounded inside to the type of arithmetic.
 graph of it would hold a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cached_property, partial

@@ -6,8 +6,6 @@ did not compile (2026.4). Where the CPU stands in for the NPU (`MIRRORSD_NPU_ON_
 default, since a graph read from disk does not keep the settings it was compiled with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

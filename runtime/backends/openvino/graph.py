@@ -9,8 +9,6 @@ Constants share the memory of the weights and do not keep it: a graph of dynamic
 call, so `Constants` have to outlive that. Shapes: legend of `runtime.models.decoder`; S slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 

@@ -4,8 +4,6 @@ A file is written whole or not at all and ends with a digest; one that is missin
 recently used make room for new ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

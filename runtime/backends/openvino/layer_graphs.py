@@ -7,8 +7,6 @@ a change of size costs some milliseconds, so calls are padded to few sizes, and 
 only as many are held as there is room for.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial

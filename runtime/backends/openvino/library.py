@@ -1,7 +1,5 @@
 """OpenVINO, imported in one place and without its telemetry, which reports every import to its makers otherwise."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import cast

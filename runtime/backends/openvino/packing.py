@@ -4,8 +4,6 @@ Quantised ones are kept on disk and mapped from there. A graph repacks what it i
 freed, and the model's own weights are no longer needed. Shapes: O outputs, I inputs, G groups of inputs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from contextlib import suppress

@@ -7,8 +7,6 @@ decoding. So a window that reaches over the end of a buffer has rows in two, and
 was written elsewhere meanwhile. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Compiled graphs for callers that use torch: recording, and heads of the target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

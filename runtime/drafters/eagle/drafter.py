@@ -7,8 +7,6 @@ Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text, P tre
 nodes fed, S slots.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice

@@ -5,8 +5,6 @@ layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. They read the target
 of N left them, unless `eagle_config.eagle_aux_hidden_state_layer_ids`, counted from 0, says otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -13,8 +13,6 @@ Weights of EAGLE-1 serve EAGLE-2 (arXiv 2406.16858) too, which differs in the tr
 attention reads, E the target's features.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import replace
 

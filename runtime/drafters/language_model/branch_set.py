@@ -17,8 +17,6 @@ What a step computes is part of the contract, as in `runtime.drafters.language_m
 Shapes: legend of `runtime.models.decoder`, plus R branches, T rows of each; E width of all features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain

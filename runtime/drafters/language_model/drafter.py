@@ -18,8 +18,6 @@ A step is never cut in the middle: steppers are generators that yield the rows o
 `runtime.models.decoder`; E width of all features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

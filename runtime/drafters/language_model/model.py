@@ -6,8 +6,6 @@ found is what a lane drafts after the same text, to the last bit. Shapes: legend
 prefixes, R of them in a block, F alternatives, N drafted tokens, J streams, E width of the exit features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Sizes of streams, as files have them; apart from what computes, which does without pydantic."""
 
-from __future__ import annotations
-
 from runtime.storage.weight_folder import Count, Strict, Width
 
 
