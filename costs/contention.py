@@ -1,7 +1,5 @@
 """How much two lanes slow each other while both compute: measured slowdowns, and fair shares of a memory pool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
@@ -44,7 +42,7 @@ class PairContention(NamedTuple):
     pool_bytes_per_s: float
 
     @classmethod
-    def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> PairContention:
+    def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> "PairContention":
         """Return what the profile knows of the two lanes; no slowdown where it has no entry."""
         pool = profile.pool_bytes_per_s(target_lane, draft_lane) or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)

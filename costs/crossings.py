@@ -12,8 +12,6 @@ Nothing crosses where target and draft share a lane. A request without payload c
 (`calibrate.profiling.lane_pairs`), so nothing is counted twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,7 +97,7 @@ class Messages:
     window_bytes: tuple[float, ...]
 
     @classmethod
-    def of(cls, schedule: Schedule, profile: Profile) -> Messages:
+    def of(cls, schedule: Schedule, profile: Profile) -> "Messages":
         """Return the messages of `schedule`; raises `ProfileError` where one takes longer than is plausible."""
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         counts = range(schedule.num_rows)

@@ -4,8 +4,6 @@ The tables of a profile's lanes are summed up as `costs.round_plan` says. The co
 committed tokens (prompt and new ones) minus one, which is what the target's cache holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -104,7 +102,7 @@ class DurationTables:
         self._pool_bytes_per_s = cache(profile.pool_bytes_per_s)
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
-    def over(self, contexts: range) -> DurationTables:
+    def over(self, contexts: range) -> "DurationTables":
         """Return the same over another range of contexts."""
         return self if contexts == self._range else DurationTables(self.profile, contexts, self._given)
 

@@ -12,8 +12,6 @@ over all drafted tokens and one row more; a step of a drafter is one call of its
 branches after their first step have guesses to verify: one call over them all, and one of the streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -135,7 +133,7 @@ class RoundPlan:
 
     @classmethod
     @lru_cache(MOST_PLANS)
-    def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> RoundPlan:
+    def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> "RoundPlan":
         """Return the plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
 
         Raises `ConfigError` where the exit does not lie below the target's last layer.

@@ -7,8 +7,6 @@ A lost draft lane (dead, hung, too late) never raises here: its handles reply `N
 alone. A lost target lane raises `LaneError` out of the driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 

@@ -4,8 +4,6 @@ Named tuples rather than dataclasses: a simulator creates several per round, hun
 second. Token ids are ids of the target's vocabulary everywhere.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 Outcome = tuple[int, int]
@@ -35,7 +33,7 @@ class Window(NamedTuple):
     distributions: tuple[Candidates, ...] = ()
     parents: tuple[int, ...] = ()
 
-    def accepted(self, verdict: Verdict) -> tuple[int, ...]:
+    def accepted(self, verdict: "Verdict") -> tuple[int, ...]:
         """Return the drafted tokens that are accepted."""
         if not self.parents:
             return self.tokens[: verdict.num_accepted]

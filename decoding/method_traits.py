@@ -3,8 +3,6 @@
 Other code reads these facts and never compares names, so a new method is one generator and one description.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +46,7 @@ class MethodTraits:
 
     name: str
     title: str
-    flow: MethodFunction
+    flow: "MethodFunction"
     drafts: Drafting
     window: WindowKind
     rules: tuple[Verification, ...]

@@ -7,8 +7,6 @@ holds for second best, at every position, lets any schedule be replayed without 
 Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -172,7 +170,7 @@ class AcceptanceRecord:
             raise RecordError(f"{path}: cannot be written ({error})") from error
 
     @classmethod
-    def load(cls, path: str | Path) -> AcceptanceRecord:
+    def load(cls, path: str | Path) -> "AcceptanceRecord":
         """Read what `save` wrote; raises `RecordError` for a file that is missing, damaged or something else."""
         try:
             if not is_zipfile(path) and Path(path).is_file():
@@ -204,7 +202,7 @@ class AcceptanceRecord:
         return json.dumps({"format": form} | own | {"prompts": prompts}, default=BaseModel.model_dump).encode()
 
     @classmethod
-    def _from_arrays(cls, arrays: dict[str, Any]) -> AcceptanceRecord:
+    def _from_arrays(cls, arrays: dict[str, Any]) -> "AcceptanceRecord":
         if (found := arrays.pop("header")).nbytes > MAX_HEADER_BYTES:
             raise RecordError(f"its header has {found.nbytes:,} bytes; at most {MAX_HEADER_BYTES:,} are read")
         header = RecordHeader.model_validate_json(found.tobytes())

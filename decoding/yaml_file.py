@@ -4,8 +4,6 @@ What a file may ask of its reader is limited: its size, how deep it nests, and h
 are written out. So a file is read in seconds or refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar

@@ -10,8 +10,6 @@ Each name is loaded when it is first used, so that simulating and searching neve
     print(plan.verdict.text)
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -3,8 +3,6 @@
 A target may be a shipped shape, of which only the sizes are there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,7 +109,7 @@ class ModelPair:
         methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
-    def only_for(self, schedule: Schedule) -> ModelPair:
+    def only_for(self, schedule: Schedule) -> "ModelPair":
         """Return the pair with only what drafts in this schedule."""
         heads = tuple(head for head in self.heads if head.name == schedule.drafter)
         return replace(self, heads=heads, drafter=None if heads else self.drafter)

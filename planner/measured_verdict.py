@@ -1,7 +1,5 @@
 """The verdict after real runs: measured times decide, paired by prompt; the prediction stands beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,7 +63,7 @@ class Runs:
     finished: tuple[MeasuredSchedule, ...]
 
     @classmethod
-    def of(cls, schedules: Sequence[MeasuredSchedule]) -> Runs:
+    def of(cls, schedules: Sequence[MeasuredSchedule]) -> "Runs":
         """Leave out schedules that ran no prompt, or share none with those that ran more."""
         left = sorted((one for one in schedules if one.done), key=lambda one: len(one.done), reverse=True)
         while left and not set.intersection(*(set(one.done) for one in left)):

@@ -1,7 +1,5 @@
 """The ratio of two times over the same prompts, both measured or both predicted of one machine, with its interval."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,7 +52,7 @@ class Ratio:
         return self.value * self._factor
 
     @property
-    def on_these(self) -> Ratio:
+    def on_these(self) -> "Ratio":
         """The ratio on these very prompts, without `prompts_error`."""
         return replace(self, prompts_error=0.0)
 

@@ -9,8 +9,6 @@ and where messages of one round meet on a link their queue is solved (`costs.cro
 several sequences at once would make each other wait for is a matter of events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from costs.cost_model import LaneCost
@@ -44,7 +42,7 @@ class Evaluator:
         contexts = self._acceptance.contexts(max_new_tokens)
         self._tables = DurationTables(profile, contexts, costs) if tables is None else tables.over(contexts)
 
-    def with_texts(self, acceptance: Acceptance) -> Evaluator:
+    def with_texts(self, acceptance: Acceptance) -> "Evaluator":
         """Return an evaluator of other texts on the same machine; what operations take is looked up once for both."""
         tables = self._tables
         return Evaluator(tables.profile, acceptance, max_new_tokens=self._max_new_tokens, tables=tables)

@@ -8,8 +8,6 @@ A lane's times rest on the mean of its anchors, while the machine changes its sp
 show how much of that change all lanes share (`anchor_errors`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
@@ -36,7 +34,7 @@ class Ratio(NamedTuple):
     value: float
     doubt: float
 
-    def over(self, expected: float) -> Ratio:
+    def over(self, expected: float) -> "Ratio":
         """Return the same ratio over another expected value."""
         return Ratio(self.value / expected, self.doubt)
 
@@ -60,7 +58,7 @@ class Estimate:
             return NORMAL_90 * sqrt(self.variance)
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
-    def over(self, expected: float) -> Estimate:
+    def over(self, expected: float) -> "Estimate":
         """Return the same estimate over another expected value: all else is relative."""
         return replace(self, value=self.value / expected)
 

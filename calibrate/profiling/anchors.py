@@ -9,8 +9,6 @@ use, while a target's are read from memory. So a draft model has anchors of its 
 runs that it drafts in.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -65,7 +63,9 @@ class Anchors:
     Whatever it times raises `LaneError` where the lane was lost.
     """
 
-    def __init__(self, lanes: Mapping[str, Lane], *, context: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, lanes: "Mapping[str, Lane]", *, context: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
         self.samples: list[AnchorSample] = []
         self.shared: list[SharedAnchor] = []
@@ -154,7 +154,7 @@ class RunAnchors:
 
 
 def decode_with_anchors(
-    anchors: Anchors, schedule: Schedule, generate: Callable[[Listener], Trace]
+    anchors: Anchors, schedule: Schedule, generate: "Callable[[Listener], Trace]"
 ) -> tuple[Trace, RunAnchors]:
     """Decode a sequence with its anchors: `generate` decodes it, and has the listener called."""
     taking = _Taking(anchors, schedule)

@@ -4,8 +4,6 @@ Drafters beside the draft model are heads, of whose trees a record keeps which n
 which it keeps what is found. Shapes: N tokens of the text, P of the prompt; others by `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,7 +241,7 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
     return drafter
 
 
-def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: RecordSettings) -> str:
+def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: "RecordSettings") -> str:
     """Return 16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
     digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config

@@ -9,8 +9,6 @@ where a back end's rows are not alike, which the first step of every group shows
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -88,7 +86,7 @@ class _Seen(NamedTuple):
     states: dict[int, Tensor]
     logits_1V: Tensor
 
-    def equals(self, other: _Seen) -> bool:
+    def equals(self, other: "_Seen") -> bool:
         """Return whether all numbers are the same to the last bit."""
         return torch.equal(self.logits_1V, other.logits_1V) and all(
             torch.equal(rows, other.states[layer]) for layer, rows in self.states.items()

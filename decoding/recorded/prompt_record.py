@@ -4,8 +4,6 @@ Position i means: i new tokens are committed. Arrays are numpy, ids are target i
 that repeat themselves are told: they are easy to draft.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -169,7 +167,7 @@ class PromptRecord:
         """Whether the text runs in circles: whatever drafts guesses it, which says little of other texts."""
         return repeats_itself(self.text.tolist())
 
-    def cut(self, num_tokens: int) -> PromptRecord:
+    def cut(self, num_tokens: int) -> "PromptRecord":
         """Return the record of the text's first so many tokens, at least one."""
         return PromptRecord(**{each.name: _cut(getattr(self, each.name), num_tokens) for each in fields(self)})
 

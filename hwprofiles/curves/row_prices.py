@@ -6,8 +6,6 @@ were measured by leaving curves and devices out (`benchmarks/row_curves.py`, sou
 relative to the experts that rows touch in expectation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -83,7 +81,7 @@ class Asked(NamedTuple):
     is_mixture: bool
 
     @classmethod
-    def of(cls, device: str, engine: str, weights: str, billions: float, *, is_mixture: bool) -> Asked:
+    def of(cls, device: str, engine: str, weights: str, billions: float, *, is_mixture: bool) -> "Asked":
         """Return it by the names that people use."""
         key = device_key(device)
         backend = "cpu" if "cpu" in device.lower() else backend_of(f"{engine} {device}", key)

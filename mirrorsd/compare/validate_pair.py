@@ -3,8 +3,6 @@
 Texts of lengths for which the profile was not calibrated are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +85,7 @@ class MeasuredBasis:
     record_path: Path
 
     @classmethod
-    def load(cls, profile_path: Path, record_path: Path) -> MeasuredBasis:
+    def load(cls, profile_path: Path, record_path: Path) -> "MeasuredBasis":
         """Read both; refuse them where they are of different models, or no greedy runs can be compared with them."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         if record.temperature or record.assumed is not None:

@@ -5,8 +5,6 @@ Sources are answers of llama-server, vLLM and SGLang, their Prometheus metrics a
 all its drafters and the time without one.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +58,7 @@ class EngineAcceptance:
     @classmethod
     def of_shares(
         cls, engine: str, row: PageRow, shares: Sequence[Any], *, num_rounds: int | None, out_of: float = 1.0
-    ) -> EngineAcceptance:
+    ) -> "EngineAcceptance":
         """Return rates from how often each place was accepted with all before it: numbers that fall from `out_of`."""
         field = "accepted by place"
         at = PageRow(row.path, row.line, {field: list(shares)})
@@ -76,7 +74,7 @@ class EngineAcceptance:
     @classmethod
     def of_mean(
         cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: int | None = None
-    ) -> EngineAcceptance:
+    ) -> "EngineAcceptance":
         """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any."""
         if drafted is None:
             msg = f"{path}: {mean_length:.3g} tokens a verification are told, and not of how many drafted ones"

@@ -1,7 +1,5 @@
 """A page that another program wrote: its rows with their lines in whatever form, and fields that name mistakes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -63,7 +61,7 @@ class PageRow:
                 return cut(str(self.fields[field]), 100)
         raise self.wrong(fields[0], "a name")
 
-    def inner(self, field: str) -> PageRow:
+    def inner(self, field: str) -> "PageRow":
         """Return a map inside of this one, as a row at the same place."""
         value = self.fields.get(field)
         if not isinstance(value, Mapping):
@@ -79,7 +77,7 @@ class Page:
     text: str
 
     @classmethod
-    def read(cls, path: Path) -> Page:
+    def read(cls, path: Path) -> "Page":
         """Return the page of a file; `ConfigError` where it cannot be read as text."""
         try:
             return cls(path, read_text(path, MAX_BYTES))

@@ -9,8 +9,6 @@ Rows of several sequences stand for those of a window: what they read besides, a
 short, and all of them have logits, as rows of a window have and those of a prompt (llama-bench) have not.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +35,7 @@ class BenchTime(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, mean_s: float, deviation_s: float = 0.0) -> BenchTime:
+    def of(cls, mean_s: float, deviation_s: float = 0.0) -> "BenchTime":
         """Return a mean with the interval that a standard deviation gives."""
         return cls(mean_s, max(0.0, mean_s - 1.645 * deviation_s), mean_s + 1.645 * deviation_s)
 

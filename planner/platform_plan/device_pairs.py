@@ -1,7 +1,5 @@
 """The lanes of a platform on which target and draft could run; of equal devices one stands for all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -24,7 +22,7 @@ class LanePair(NamedTuple):
     in_turn: bool = False
 
     @classmethod
-    def alone(cls, lane: str) -> LanePair:
+    def alone(cls, lane: str) -> "LanePair":
         """Return the pair of two models that take turns on one lane, or of plain decoding there."""
         return cls(lane, lane, in_turn=True)
 

@@ -11,8 +11,6 @@ a plain one, Mirror-SD beats both in turn, and with streams it beats all. What t
 sheets' values. A fit is kept in a YAML file, and what it has to beat is here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -156,7 +154,7 @@ class Baselines(NamedTuple):
     left_out: float | None
 
     @classmethod
-    def of(cls, found: Reproduction) -> Baselines:
+    def of(cls, found: Reproduction) -> "Baselines":
         """Return both for a reproduction; takes seconds where constants were fitted."""
         return cls(constant_error(found.table.cells), left_out_error(found))
 

@@ -4,8 +4,6 @@ All that is known of a cell's text is how fast vanilla speculation was on it: th
 tokens are accepted, and the rate gives Mirror-SD. So no constant belongs to a cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -67,7 +65,7 @@ class Arms(NamedTuple):
     mirror_streaming: RoundSeconds
 
     @classmethod
-    def of(cls, setup: Setup, constants: Constants) -> Arms:
+    def of(cls, setup: Setup, constants: Constants) -> "Arms":
         """Return those of two models on a machine; errors as in `Setup.profiles`."""
         machine = setup.profile(constants)
         plain, streaming = (Rounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS))

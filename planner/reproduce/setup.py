@@ -4,8 +4,6 @@ Windows of 7 tokens, an exit after half of the layers, 8 candidates a row, one s
 have the same draft on the same devices, in turn with the target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
@@ -78,7 +76,7 @@ class Machine:
     draft_lane: str
 
     @classmethod
-    def of(cls, platform: Platform, target_lane: str | None = None, draft_lane: str | None = None) -> Machine:
+    def of(cls, platform: Platform, target_lane: str | None = None, draft_lane: str | None = None) -> "Machine":
         """Without names the target is on the first group, or else device, of GPUs, and the draft on that of NPUs."""
         machine = cls(platform, target_lane or _first(platform, "gpu"), draft_lane or _first(platform, "npu"))
         if shared := set(machine.target_members) & set(machine.draft_members):
@@ -113,7 +111,7 @@ class Machine:
         }
         return with_overrides(self.platform, values)
 
-    def with_graphs(self, rows: Sequence[int]) -> Machine:
+    def with_graphs(self, rows: Sequence[int]) -> "Machine":
         """Return the machine where draft devices of static shapes have a graph for each of so many rows."""
         static = [name for name in self.draft_members if self.platform.device(name).static_shapes]
         values = {f"{name}.row_buckets": str(sorted(set(rows))) for name in static}
@@ -169,7 +167,7 @@ class Setup:
     draft: StoredModel
 
     @classmethod
-    def of(cls, machine: Machine, target: StoredModel, draft: StoredModel) -> Setup:
+    def of(cls, machine: Machine, target: StoredModel, draft: StoredModel) -> "Setup":
         """Compile the draft, of the same tokenizer, for what the paper's schedules ask of it."""
         require_one_tokenizer(target.shape, draft.shape)
         if target.shape.num_layers < _FEWEST_LAYERS:

@@ -1,7 +1,5 @@
 """A file of public measurements of speculation: devices, engines, models, and what was measured."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,7 +79,7 @@ class Case(_Told):
     note: str = ""
 
     @property
-    def measured(self) -> Iterator[PublishedSpeed]:
+    def measured(self) -> "Iterator[PublishedSpeed]":
         """All that was measured of speculation."""
         found = self.published_tokens_per_s
         speeds = found if isinstance(found, Mapping) else {} if found is None else {"auto": found}

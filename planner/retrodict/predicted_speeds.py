@@ -1,7 +1,5 @@
 """Predicts the speeds of a public measurement from shipped data: passes over windows by the device's cost of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,7 +67,7 @@ class PredictedSpeed:
     high: float
 
     @classmethod
-    def of(cls, value: float, error: float) -> PredictedSpeed:
+    def of(cls, value: float, error: float) -> "PredictedSpeed":
         """Return a value that may be off by a factor either way."""
         return cls(value, value * exp(-error), value * exp(error))
 
@@ -84,7 +82,7 @@ class PredictedCase:
     cost: RooflineCost
 
     @classmethod
-    def of(cls, case: Case) -> PredictedCase:
+    def of(cls, case: Case) -> "PredictedCase":
         """Return the predictor of a case.
 
         Raises:

@@ -1,7 +1,5 @@
 """Predicts every schedule of a space and ranks them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -89,7 +87,7 @@ class SearchResult:
         return self.by_choice.candidates[0]
 
     @property
-    def by_choice(self) -> SearchResult:
+    def by_choice(self) -> "SearchResult":
         """The same candidates, the fastest on the prompts to choose on first."""
         if self.halves is None:
             return self

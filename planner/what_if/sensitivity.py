@@ -5,8 +5,6 @@ dozens of times. Break-evens are asked for many draws of prompts and tokens, of 
 their kind somewhere in the sweep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -72,7 +70,7 @@ class BreakEven(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, draws: Sequence[float | None]) -> BreakEven | None:
+    def of(cls, draws: Sequence[float | None]) -> "BreakEven | None":
         """Return the break-even of some draws; None if one of them has none."""
         found = [draw for draw in draws if draw is not None]
         if len(found) < len(draws):

@@ -15,8 +15,6 @@ runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs
 Nothing is imported or looked for here: `runtime.backends.devices` lists the devices that there are.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class Device:
     own_name: str
 
     @classmethod
-    def of_lane(cls, lane: str) -> Device:
+    def of_lane(cls, lane: str) -> "Device":
         """Return the device in the name of a lane; raise `ConfigError` for a colon and no known device."""
         if ":" not in lane:
             return CORES
@@ -143,7 +141,7 @@ class Device:
         """Whether another size costs little; one that is compiled costs seconds."""
         return self.has_dynamic_shapes or self.library == "cuda"
 
-    def of_rank(self, rank: int) -> Device:
+    def of_rank(self, rank: int) -> "Device":
         """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""
         if self.library != "cuda":
             return self

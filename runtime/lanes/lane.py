@@ -1,7 +1,5 @@
 """The parent's side of a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket
@@ -117,7 +115,7 @@ class Lane:
             )
         self._channel = Channel(ours)
 
-    def request(self, method: Callable[Concatenate[Any, P], R], *args: P.args, **options: P.kwargs) -> Reply[R]:
+    def request(self, method: Callable[Concatenate[Any, P], R], *args: P.args, **options: P.kwargs) -> "Reply[R]":
         """Ask for an operation, by the method of its role; return its reply, whose `result` waits for the answer."""
         self._next_id += 1
         self._send(call(self._next_id, method, *args, **options))

@@ -5,8 +5,6 @@ late or fails is lost: it is ended, the trace records that, and from then on it 
 for. A draft in the target's own lane cannot be lost alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -62,7 +60,7 @@ class Deadline:
 class TargetCalls:
     """Implements `decoding.lanes.TargetLane`."""
 
-    def __init__(self, lane: Lane, schedule: Schedule, writer: TraceWriter, deadline: Deadline) -> None:
+    def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
@@ -129,7 +127,7 @@ class DraftCalls:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
 
     def __init__(
-        self, lane: Lane, schedule: Schedule, writer: TraceWriter, *, deadline_s: float, target_deadline: Deadline
+        self, lane: Lane, schedule: Schedule, writer: "TraceWriter", *, deadline_s: float, target_deadline: Deadline
     ) -> None:
         """Take the deadline in a lane of its own (`deadline_s`), and the one in the target's lane."""
         self._lane, self._schedule, self._writer, self._deadline_s = lane, schedule, writer, deadline_s

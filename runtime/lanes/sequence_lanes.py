@@ -1,7 +1,5 @@
 """The lanes of the real world for one sequence, the driver that runs a method over them, and the trace they leave."""
 
-from __future__ import annotations
-
 import gc
 import time
 from bisect import bisect_right
@@ -62,7 +60,7 @@ class RuntimeLanes:
         target: TargetCalls,
         draft: DraftCalls | None,
         sequence: DecodedSequence,
-        writer: TraceWriter,
+        writer: "TraceWriter",
         listener: Listener,
     ) -> None:
         self.target, self._draft, self._sequence, self._writer = target, draft, sequence, writer

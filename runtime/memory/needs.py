@@ -5,8 +5,6 @@ branch, and the most that one pass needs. Weights that stay mapped on disk count
 that are rounded to int8 or int4, which are read one by one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
@@ -50,7 +48,7 @@ class LaneNeed:
         """Bytes of all of it."""
         return sum(getattr(self, each.name) for each in fields(self))
 
-    def __add__(self, other: LaneNeed) -> LaneNeed:
+    def __add__(self, other: "LaneNeed") -> "LaneNeed":
         """Return what both need in one lane."""
         return LaneNeed(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 

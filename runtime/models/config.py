@@ -3,8 +3,6 @@
 `runtime.models.hf_config` reads it from Hugging Face's files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,14 +79,14 @@ class ModelConfig:
             )
 
     @classmethod
-    def from_folder(cls, folder: Path) -> ModelConfig:
+    def from_folder(cls, folder: Path) -> "ModelConfig":
         """Read `config.json`, and the EOS ids of `generation_config.json`; raise `ModelError` if wrong or missing."""
         from runtime.models.hf_config import read_config  # by pydantic, which a shape that was no file does not need
 
         return read_config(folder)
 
     @classmethod
-    def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> ModelConfig:
+    def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> "ModelConfig":
         """Translate a Hugging Face config; raise `ModelError` for a wrong key or what is not supported."""
         from runtime.models.hf_config import translated
 

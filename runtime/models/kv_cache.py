@@ -4,8 +4,6 @@ Slots are rows of memory; positions are places in the text, which the caller pas
 `runtime.models.decoder`, plus L layers, S slots, R branches, T rows of each.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -128,7 +126,7 @@ class BranchCache(Branches):
     def __init__(self, config: ModelConfig, num_branches: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
         super().__init__(TorchMemory(config, num_branches, dtype, device), num_branches)
 
-    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRowKeys:
+    def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> "BranchRowKeys":
         """Return where the next rows of some branches go: at these positions."""
         return BranchRowKeys(self.memory.slots[:, :, branches], positions_RT)
 

@@ -5,8 +5,6 @@ has a deadline; what rank 0 tells crosses by gloo and may take as long as a lane
 or hangs gets a `LaneDiedError`; NCCL ends the whole process at the deadline instead, which its lane sees.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -93,7 +91,7 @@ class Group:
             self._control = dist.new_group(backend="gloo", timeout=_UNLIMITED)
 
     @classmethod
-    def alone(cls) -> Group:
+    def alone(cls) -> "Group":
         """Return a group of one."""
         return cls(0, 1)
 

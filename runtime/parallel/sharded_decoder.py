@@ -6,8 +6,6 @@ Embedding, `lm_head`, norms and hidden states are whole on every rank. Heads, un
 neighbours, as evenly as possible: a step takes as long as the larger share. Shapes: legend of `runtime.models.decoder`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ class Share(NamedTuple):
     hidden: range
 
     @classmethod
-    def of(cls, config: ModelConfig, rank: int, world_size: int) -> Share:
+    def of(cls, config: ModelConfig, rank: int, world_size: int) -> "Share":
         """Return the share of a rank; raise `ModelError` if the model cannot be split over so many."""
         for name in ("num_heads", "intermediate_size", "vocab_size"):
             if getattr(config, name) < world_size:

@@ -5,8 +5,6 @@ for, and for several that follow each other on disk as in one matrix of ours, su
 Trained matrices [O, I] lie there as int8 with one scale per output row, everything else of them as bfloat16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -287,7 +285,7 @@ def published_parameters(
     dtype: np.dtype[Any],
     *,
     path: Path,
-) -> dict[str, torch.Tensor]:
+) -> "dict[str, torch.Tensor]":
     """Return parameters in `shapes`, each put together from all tensors of a file that `wanted` names for it.
 
     Raises `ModelFormatError` for a tensor that is missing or unknown, and what `joined` raises.

@@ -3,8 +3,6 @@
 Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P positions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +121,7 @@ def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Pa
         )
 
 
-def stored_form(decoder: Decoder) -> StoredDecoder:
+def stored_form(decoder: "Decoder") -> StoredDecoder:
     """Return the weights of a decoder of torch, in the same memory."""
     parameters = dict(decoder.named_parameters())
     arrays = {name: as_array(weight) for name, weight in parameters.items() if not weight.is_meta}

@@ -5,8 +5,6 @@ the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the 
 embedding rows (`target_probe`) show whether a target is the right one.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +67,7 @@ class TargetShape(Strict):
     norm_eps: float
 
     @classmethod
-    def of(cls, config: ModelConfig) -> TargetShape:
+    def of(cls, config: ModelConfig) -> "TargetShape":
         """Return the shape of a target; raises `ModelError` for a family that nothing can be trained for."""
         config.require_rotary("trained drafts, heads and exits")
         return cls.model_validate(config)

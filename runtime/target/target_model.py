@@ -5,8 +5,6 @@ first row of the next verification. Keys of a tree's accepted path are moved aft
 `runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -53,7 +51,7 @@ class TargetModel:
         self._waiting: RowsUnderWay | None = None
 
     @classmethod
-    def of(cls, decoder: Decoder, heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
+    def of(cls, decoder: "Decoder", heads: "ExitHeads | None" = None, *, backend: Backend | None = None) -> Self:
         """Return a target of these weights and trained exits, on a back end (None: torch)."""
         from runtime.backends.eager import EagerBackend
 

@@ -5,8 +5,6 @@ is to be refused. So windows, verdicts and kept keys follow from the rules as al
 branch where draft or exit offer it, so hits and misses follow too. Models with random weights are run like this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, islice
@@ -36,7 +34,7 @@ class ReplayedText:
         lengths = {len(self.text), len(self.drafted), len(self.in_draft), len(self.in_exit)}
         assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
 
-    def cut(self, num_tokens: int) -> ReplayedText:
+    def cut(self, num_tokens: int) -> "ReplayedText":
         """Return the replay of its first tokens, at most so many."""
         parts = {name: getattr(self, name)[:num_tokens] for name in ("text", "drafted", "in_draft", "in_exit")}
         return replace(self, **parts)
@@ -67,7 +65,7 @@ class ReplayedText:
         return _edited(own, [self.text[place]] if self.in_exit[place] else [], self.text[place])
 
 
-def require_replayable(schedule: Schedule, prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
+def require_replayable(schedule: "Schedule", prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
     """Raise `ConfigError` for windows that no draft model drafts, and for a prompt or tokens that do not fit."""
     traits = schedule.traits
     if not (traits.has_draft_model or traits.window == "none"):

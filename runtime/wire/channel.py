@@ -1,7 +1,5 @@
 """Messages between processes: a JSON header and raw arrays over a socket. Nothing is ever unpickled."""
 
-from __future__ import annotations
-
 import json
 import math
 import select
@@ -140,6 +138,6 @@ def to_array(block: Block) -> NDArray[Any]:
     return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
 
 
-def to_tensor(block: Block) -> Tensor:
+def to_tensor(block: Block) -> "Tensor":
     """Return a block as a tensor with memory of its own."""
     return as_tensor(to_array(block))

@@ -1,7 +1,5 @@
 """The models of a lane that computes by compiled graphs: torch is imported where a head of the target needs it."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,7 +58,7 @@ class CompiledModels:
         return Drafter(draft)
 
     @cached_property
-    def _torch_models(self) -> TorchModels:
+    def _torch_models(self) -> "TorchModels":
         from runtime.worker.torch_models import TorchModels
 
         found = TorchModels(self._device, self._num_threads)

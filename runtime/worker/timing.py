@@ -1,7 +1,5 @@
 """Timing parts of the models inside their lane, by the very code that decodes, on random tokens."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,7 +38,7 @@ class Prepared(NamedTuple):
 class MeasureRole:
     """Operations that time the models a lane has loaded."""
 
-    def __init__(self, channel: Channel | GroupChannel) -> None:
+    def __init__(self, channel: "Channel | GroupChannel") -> None:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None

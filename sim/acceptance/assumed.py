@@ -13,8 +13,6 @@ from the draft's own alternatives `alternative_rates`, trees need `trees` (and a
 to level), a draft with features or streams `feature_rates` or `stream_rates`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -43,7 +41,7 @@ class AssumedAcceptance(Replay):
         self.by_task, self.texts = dict(by_task), texts or Texts()
         super().__init__(draw_record(self.by_task, self.texts))
 
-    def within(self, profile: Profile) -> AssumedAcceptance:
+    def within(self, profile: "Profile") -> "AssumedAcceptance":
         """Return the same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
         return AssumedAcceptance(self.by_task, self.texts.within(profile))
 

@@ -8,8 +8,6 @@ ask the same of the lanes, the first of a sequence excepted.
 Shape legend: R rounds of a walk, G of a group, C contexts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -100,7 +98,7 @@ class ArrayLanes:
         """See `decoding.lanes.DraftLane`."""
         return self._operation(partial(self._draft, is_first=verdict is None), _WINDOW)
 
-    def branch(self, window: Window) -> ArrayLanes:  # noqa: ARG002
+    def branch(self, window: Window) -> "ArrayLanes":  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
         self._overlap = self._overlap or overlap_timeline(self._schedule, self._durations)
         self._operation(self._count_hidden, None)()

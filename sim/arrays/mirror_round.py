@@ -22,8 +22,6 @@ The request for a window comes at 8, within the first of the two steps, and is n
 steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun by then.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +104,7 @@ def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimelin
     )
 
 
-def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | None:
+def _branch(lanes: "_TwoLanes", schedule: Schedule, message_s: float) -> Floats | None:
     """Run the branch operation, unhindered by any verdict; return when the exit message arrives, if any."""
     num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
@@ -124,7 +122,7 @@ def _branch(lanes: _TwoLanes, schedule: Schedule, message_s: float) -> Floats | 
     return arrival_s
 
 
-def _branch_with_both(lanes: _TwoLanes, num_steps: int, message_s: float) -> Floats:
+def _branch_with_both(lanes: "_TwoLanes", num_steps: int, message_s: float) -> Floats:
     """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
     draft_steps: Floats = np.zeros_like(lanes.now_s)
     in_order: tuple[tuple[StepKind, int], ...] = (("draft_roots", 1), ("draft_later", num_steps - 1))

@@ -3,8 +3,6 @@
 A number that the sheet does not give is guessed by the kind of device. `sim.derived.roofline` prices models with it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -122,7 +120,7 @@ class DeviceSpeed:
         found = (one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
         return hypot(*(one.relative_error for one in found))
 
-    def moved(self, numbers: Mapping[str, float]) -> DeviceSpeed:
+    def moved(self, numbers: Mapping[str, float]) -> "DeviceSpeed":
         """Return the speed with other values of `MOVABLE` numbers, by the fields of its assumptions."""
         speed = self
         for one in self.assumptions:
@@ -131,7 +129,7 @@ class DeviceSpeed:
                 speed = speed._with_number(name, numbers[one.field] / one.value)
         return speed
 
-    def _with_number(self, name: str, by: float) -> DeviceSpeed:
+    def _with_number(self, name: str, by: float) -> "DeviceSpeed":
         if name == "memory_efficiency":
             return replace(self, bytes_per_s=self.bytes_per_s * by)
         if name == "growth_per_row":

@@ -10,8 +10,6 @@ dispatched once for a whole operation, at the lane's own cost. By a measured ker
 all three add up, with the share of computing that reading does not hide; a pass takes at least what it computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -63,7 +61,7 @@ class Contexts(NamedTuple):
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, contexts: Floats) -> Contexts:
+    def of(cls, contexts: Floats) -> "Contexts":
         """Return some contexts as a key."""
         return cls(contexts.tobytes(), contexts.shape)
 
@@ -138,7 +136,7 @@ class RooflineCost:
     exits: tuple[int, ...] = ()
     num_devices: int = 1
 
-    def at_peak(self, bytes_per_s: float) -> RooflineCost:
+    def at_peak(self, bytes_per_s: float) -> "RooflineCost":
         """Return the costs if nothing took time but reading, so fast: what no kernels go below."""
         device = replace(
             self.device,

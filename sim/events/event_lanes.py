@@ -3,8 +3,6 @@
 Consecutive equal steps are simulated as one `Run`, which is cut at a step boundary when a message arrives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -98,7 +96,7 @@ class SimulatedLanes:
     The draft has one operation at a time, since methods wait for each window.
     """
 
-    def __init__(self, batch: SimulatedBatch) -> None:
+    def __init__(self, batch: "SimulatedBatch") -> None:
         costs, messages = batch.costs, batch.costs.messages
         self.batch = batch
         self.memory = SharedMemory(batch.env, costs.contention.slowdown_of_two, has_marks=batch.spans is not None)

@@ -1,7 +1,5 @@
 """One sequence of a batch: where it is, what the models decide there, and lanes that leave the work to its batch."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from decoding.messages import ExitSignal, Verdict, Window
@@ -24,7 +22,7 @@ class SequenceInBatch:
     `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome.
     """
 
-    def __init__(self, batch: SimulatedBatch, prompt: int) -> None:
+    def __init__(self, batch: "SimulatedBatch", prompt: int) -> None:
         outcomes = batch.outcomes
         self.target = self.draft = self
         self._batch = batch
@@ -56,7 +54,7 @@ class SequenceInBatch:
         """See `decoding.lanes.DraftLane`."""
         return self._batch.ask(self._batch.first_rollout if verdict is None else self._batch.rollout_again)
 
-    def branch(self, window: Window) -> SequenceInBatch:  # noqa: ARG002
+    def branch(self, window: Window) -> "SequenceInBatch":  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
         self._batch.ask(self._batch.branch)
         return self

@@ -1,7 +1,5 @@
 """The card of a trained drafter: what it is, what it was trained on, what it is worth. `card.json` and `card.md`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -71,7 +69,7 @@ class AcceptanceCard(TaskAcceptance):
     tree_size: int = 0
 
     @classmethod
-    def of(cls, result: HeldOutAcceptance) -> AcceptanceCard:
+    def of(cls, result: HeldOutAcceptance) -> "AcceptanceCard":
         """Return the figures of one judgement, rounded."""
         return cls(
             num_tokens=result.num_tokens,

@@ -4,8 +4,6 @@ Rounds are simulated on greedy answers: a drafted token is accepted when it equa
 runs. Shapes: legend of `runtime.drafters.language_model.model`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class HeldOutAcceptance:
     @classmethod
     def of(
         cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
-    ) -> HeldOutAcceptance:
+    ) -> "HeldOutAcceptance":
         """Return the rounds on some answers, given how many tokens drafted at each of their places agree with them."""
         return cls(
             num_tokens=num_tokens,

@@ -12,8 +12,6 @@ Shapes: R positions of the batch in one row, M roots among them in the same orde
 `runtime.drafters.eagle.model`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,7 +120,7 @@ class EagleRows:
     num_roots: tuple[int, ...]
 
     @classmethod
-    def of(cls, states: TargetStates, indices: Sequence[int]) -> EagleRows:
+    def of(cls, states: TargetStates, indices: Sequence[int]) -> "EagleRows":
         """Return the rows of the given conversations, on the target's device."""
         rows = [states.conversations[index] for index in indices]
         lengths = [len(row.ids) - 2 for row in rows]

@@ -4,8 +4,6 @@ Written batch by batch as token files (`training.data.states`), with a provenanc
 recipe, target and machine give the same file, however often the making was cut off.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence
@@ -95,7 +93,7 @@ def generate_conversations(
 
 def _turns_of(
     recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
-) -> OpenedTurns | PassageTurns:
+) -> "OpenedTurns | PassageTurns":
     if isinstance(recipe, SelfTextRecipe):
         if sources:
             raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")

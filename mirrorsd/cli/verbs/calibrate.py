@@ -1,7 +1,5 @@
 """`mirrorsd calibrate`: times every part of the models on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +83,7 @@ def calibrate(
             say_next("record", *names.words, *on, *reach, "--out", out.with_name("record.npz"))
 
 
-def _in_words(profile: Profile, out: Path) -> str:
+def _in_words(profile: "Profile", out: Path) -> str:
     from planner.report.table import named_tables
     from planner.wording import milliseconds, percent, seconds
 

@@ -1,7 +1,5 @@
 """`mirrorsd curve`: the cost of a pass by rows on a device, which decides whether speculation pays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +63,7 @@ def curve(
         show_paragraphs(f"Numbers {found.source}.")
 
 
-def _table(found: RowCurve) -> Any:
+def _table(found: "RowCurve") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import between, factor, in_ms
 
@@ -84,7 +82,7 @@ def _table(found: RowCurve) -> Any:
     return plain_table(title, (), ("rows", "ms", "interval", "times one row", "interval"), rows)
 
 
-def _result(found: RowCurve) -> dict[str, Any]:
+def _result(found: "RowCurve") -> dict[str, Any]:
     from dataclasses import asdict
 
     return {

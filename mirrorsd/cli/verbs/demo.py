@@ -1,7 +1,5 @@
 """`mirrorsd demo`: everything at once, on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import randrange
 from typing import TYPE_CHECKING, Annotated, Final
@@ -83,7 +81,7 @@ def demo(
     with telling_what_was_saved(saved), stages() as report_stage:
         watch = OthersWatch(OtherUse())
 
-        def report_and_look(now: StageReport) -> None:
+        def report_and_look(now: "StageReport") -> None:
             report_stage(now)
             watch.look()
 

@@ -1,7 +1,5 @@
 """`mirrorsd record`: records which drafted tokens the target would accept, at every position of every prompt."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,7 +102,7 @@ def _in_words(result: dict[str, Any]) -> str:
     return "\n".join(words)
 
 
-def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
+def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
     from decoding.schedule import MAX_TREE
     from mirrorsd.compare.numbers import picked
     from planner.what_if.mixed_record import token_acceptance
@@ -134,7 +132,7 @@ def _summary(made: AcceptanceRecord, out: Path) -> dict[str, Any]:
     }
 
 
-def _accepted(lengths: Iterable[Any]) -> dict[str, float]:
+def _accepted(lengths: "Iterable[Any]") -> dict[str, float]:
     """Return the most that would be accepted, over all positions of the texts; an array of `lengths` for each."""
     from statistics import fmean
 

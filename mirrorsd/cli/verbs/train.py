@@ -1,7 +1,5 @@
 """`mirrorsd train`: drafters and exit adapters for a target, from the target's own text."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -178,7 +176,7 @@ def _recipe_path(name: str) -> Path:
     return shipped.get(name, Path(name))
 
 
-def _show_card(card: Card, folder: Path) -> None:
+def _show_card(card: "Card", folder: Path) -> None:
     """Show the card's tables, without those too wide for a terminal."""
     from mirrorsd.cli.tables import plain_table
     from training.judging.card import TEXT_FILE
@@ -199,7 +197,7 @@ def _unless_default(target: str) -> list[str]:
     return [] if target == DEFAULT_TARGET else ["--target", target]
 
 
-def _share(now: RunProgress) -> tuple[str, float]:
+def _share(now: "RunProgress") -> tuple[str, float]:
     name, start, stop = _STAGES[now.stage]
     loss = f", loss {now.report.loss:.3f}" if now.report is not None else ""
     return f"{name}{loss}", start + min(now.done / max(now.total, 1), 1.0) * (stop - start)

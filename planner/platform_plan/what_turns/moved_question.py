@@ -4,8 +4,6 @@ Only schedules that may win are predicted again: for each method on each placeme
 best settings today. A schedule whose lanes and links are unchanged keeps its time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
@@ -38,7 +36,7 @@ class Way(NamedTuple):
     kind: Literal["plain", "in turn", "at once"]
 
     @classmethod
-    def of(cls, schedule: Schedule, pair: LanePair) -> Way:
+    def of(cls, schedule: Schedule, pair: LanePair) -> "Way":
         """Return the way in which a schedule decodes."""
         if not schedule.num_speculative_tokens:
             return cls(pair, "plain")
@@ -152,7 +150,7 @@ class MovedQuestion:
             self._replays[id(record)] = Replay(record)
         return self._replays[id(record)]
 
-    def _times_there(self, changes: _Changes) -> tuple[Places, _Times]:
+    def _times_there(self, changes: "_Changes") -> "tuple[Places, _Times]":
         """Return where models fit with some numbers changed, and the times there."""
         question = self.moved(dict(changes))
         places = self._places_today
@@ -171,7 +169,7 @@ class MovedQuestion:
             return [Schedule(method="autoregressive", target_lane=way.pair.target)]
         return self.settings(way.pair)[way]
 
-    def _asked(self, changes: _Changes) -> Standing:
+    def _asked(self, changes: "_Changes") -> Standing:
         places, times = self._there(changes)
         plain = [Way(LanePair.alone(lane), "plain") for lane in places.alone]
         found = {way: times.of(self._schedules(way)[0]) for way in plain}

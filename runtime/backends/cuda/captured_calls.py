@@ -7,8 +7,6 @@ the CPU the function itself is called on the same buffers, so everything but the
 legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Compiled graphs that are called again and again, and the memory that calls of one size read and write."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
@@ -86,7 +84,7 @@ class SegmentCall:
         """Drop requests bound to the memory of several texts: new branches have their own."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
-    def _bound(self, rows: CallRows, num_texts: int) -> _BoundRequest:
+    def _bound(self, rows: CallRows, num_texts: int) -> "_BoundRequest":
         if rows.buffer in self._requests:
             self._requests.move_to_end(rows.buffer)
         else:

@@ -6,8 +6,6 @@ middle layers; they belong to the *previous* position, and drafted positions hav
 Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ class DraftConfig:
     vocab_size: int
     exit_features: tuple[int, ...] = ()
     feature_layer: int = 0
-    streams: StreamConfig | None = None
+    streams: "StreamConfig | None" = None
 
     def __post_init__(self) -> None:
         if not self.source_layers:
@@ -59,7 +57,7 @@ class DraftStates(NamedTuple):
     entering_TD: Array
     hidden_TD: Array
 
-    def at(self, rows: Any) -> DraftStates:
+    def at(self, rows: Any) -> "DraftStates":
         """Return some of the rows."""
         return DraftStates(self.entering_TD[rows], self.hidden_TD[rows])
 

@@ -1,7 +1,5 @@
 """`mirrorsd retrodict`: public measurements of speculation next to predictions from shipped data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +35,7 @@ def retrodict(
     show_paragraphs(*filter(None, (worth(found), f"Not predicted: {'; '.join(skipped)}." if skipped else "")))
 
 
-def _row(one: Retrodicted) -> tuple[str, ...]:
+def _row(one: "Retrodicted") -> tuple[str, ...]:
     low, value, high = (f"{number:.3g}" for number in (one.predicted.low, one.predicted.value, one.predicted.high))
     off = f"{100 * one.error:+.0f} %{'' if one.is_held else ' (outside)'}"
     return one.case.id, escaped(one.drafted), f"{one.published:.3g}", value, f"{low} to {high}", off
