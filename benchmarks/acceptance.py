@@ -35,10 +35,11 @@ from _common import (
 )
 
 from calibrate.prompts import Prompt
+from calibrate.recording.reach import Reach
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, lanes_of
-from mirrorsd.measure_pair import Reach, record
+from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import ModelPair, find_pair
 from runtime.drafters.registry import KINDS, SHIPPED_FOLDER, find_drafter, kind_of
 from sim.acceptance.replay import Replay

@@ -33,9 +33,10 @@ from _common import (
     write_result,
 )
 
+from calibrate.recording.reach import Reach
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from mirrorsd.measure_pair import Reach, record
+from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import find_pair
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft

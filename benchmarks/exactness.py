@@ -29,13 +29,14 @@ from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, wr
 from _killed_drafts import can_lose_its_draft, with_kills
 
 from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, load_prompts
+from calibrate.recording.reach import Reach
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import device_lanes
-from mirrorsd.measure_pair import Reach, record
+from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
 from runtime.engine import Engine

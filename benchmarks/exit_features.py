@@ -18,10 +18,11 @@ from typing import Any
 from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair, read_result, show, write_result
 
 from calibrate.prompts import bundled_prompts, take_per_category
+from calibrate.recording.reach import Reach
 from decoding.schedule import Schedule
 from mirrorsd.compare.outcome import schedule_entries
 from mirrorsd.compare.validate_pair import MeasuredBasis, validate
-from mirrorsd.measure_pair import Reach, record
+from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import find_pair
 
 RESULT = RESULTS / "exit-features.json"

@@ -50,6 +50,7 @@ from _held_out_rows import is_done, summary, with_run
 
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt, bundled_prompts
+from calibrate.recording.reach import Reach
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from hwprofiles.host import describe_host, differences
@@ -58,7 +59,7 @@ from hwprofiles.profile import Profile, load_profile, save_profile
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.validate_pair import matching_prompts
 from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.measure_pair import Reach, calibrate, contexts_of, record
+from mirrorsd.measure_pair import calibrate, contexts_of, record
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
 from mirrorsd.text_engine import new_engine

@@ -21,11 +21,12 @@ from typing import Any, Final
 from _common import EMBEDDED, RESULTS, arguments, facts, show, write_result
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
+from calibrate.recording.reach import Reach
 from decoding.record import round_starts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import chosen_lanes
-from mirrorsd.measure_pair import Reach, record
+from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine

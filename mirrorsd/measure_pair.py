@@ -1,7 +1,6 @@
 """Measuring models by name: an engine on this machine's lanes is calibrated; models in this process are recorded."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Required, TypedDict, Unpack
 
@@ -9,6 +8,7 @@ from calibrate.profiling.calibration import calibrate as measure
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from calibrate.prompts import Prompt
+from calibrate.recording.reach import Reach, usual_exit
 from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable, reserved
 from decoding.record import AcceptanceRecord
@@ -103,37 +103,9 @@ def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
     return (usual_exit(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ())),)
 
 
-def usual_exit(num_layers: int, feature_layers: Sequence[int]) -> int:
-    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads."""
-    return min(max(num_layers // 2, *feature_layers, 1), max(1, num_layers - 1))
-
-
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
     """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths."""
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
-    """How far a record reaches; see `calibrate.recording.recorder.RecordSettings`.
-
-    Attributes:
-        max_exit_top_k: most roots per row from an exit that can be.
-        exit_layers: None for those that have trained adapters, or half depth if none has.
-        trees: depth and top_k of every dynamic tree; None for the usual ones.
-        enough: asked before prompts, but for the first ones, whether to end the record without them; called with the
-            seconds that they would take.
-    """
-
-    max_new_tokens: int = 64
-    max_window: int = 8
-    max_exit_top_k: int = 16
-    exit_layers: tuple[int, ...] | None = None
-    trees: tuple[tuple[int, int], ...] | None = None
-    temperature: float = 0.0
-    num_texts: int = 1
-    seed: int = 0
-    enough: Callable[[float], bool] = lambda _next_s: False
 
 
 def record(
@@ -165,7 +137,7 @@ def record(
         RecordError: an exit layer or a prompt does not fit the target, or the disk gets full.
     """
     from calibrate.recording.recorded_models import load_models
-    from calibrate.recording.recorder import USUAL_TREES, RecordSettings, record_acceptance
+    from calibrate.recording.recorder import record_acceptance
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
@@ -183,17 +155,4 @@ def record(
         device=device,
         num_threads=num_threads,
     )
-    reach = reach or Reach()
-    usual = usual_exit(models.target.config.num_layers, models.feature_layers)
-    trained = tuple(sorted(models.exits.adapters)) if models.exits else (usual,)
-    settings = RecordSettings(
-        exit_layers=trained if reach.exit_layers is None else reach.exit_layers,
-        max_new_tokens=reach.max_new_tokens,
-        max_window=reach.max_window,
-        num_exit_candidates=reach.max_exit_top_k + 1,
-        trees=USUAL_TREES if reach.trees is None else reach.trees,
-        temperature=reach.temperature,
-        num_texts=reach.num_texts,
-        seed=reach.seed,
-    )
-    return record_acceptance(models, encoded, settings, Path(path), progress, reach.enough)
+    return record_acceptance(models, encoded, reach or Reach(), Path(path), progress)

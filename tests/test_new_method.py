@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels
-from calibrate.recording.recorder import Recorder, RecordSettings
+from calibrate.recording.recorder import Recorder
 from decoding.lanes import Lanes, MethodFlow
 from decoding.messages import Verdict, Window
 from decoding.method_traits import MethodTraits
@@ -68,7 +69,7 @@ def record(folders: TinyFolders) -> AcceptanceRecord:
 
     target, draft = (NamedFolder("tiny", folders.target), NamedFolder("draft", folders.drafter))
     models: RecordedModels = load_models(target, draft, None, dtype="float32")
-    recorder = Recorder(models, RecordSettings(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=3))
+    recorder = Recorder(models, Reach(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=3))
     return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
 
 

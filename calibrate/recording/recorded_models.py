@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import DynamicShape, Reach
 from decoding.errors import ModelFormatError
 from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import FORMAT
@@ -38,13 +39,8 @@ from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.target.early_exits import ExitHeads, load_exits
 
-if TYPE_CHECKING:
-    from calibrate.recording.recorder import RecordSettings
-
 _VALUES_PER_WEIGHT: Final = 16
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
-DynamicShape = tuple[int, int]
-"""Depth of a dynamic tree, and the nodes that it expands on every level."""
 
 
 class RecordedHead(NamedTuple):
@@ -241,9 +237,10 @@ def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDr
     return drafter
 
 
-def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], settings: "RecordSettings") -> str:
+def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
     """Return 16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
-    digest = hashlib.sha256(json.dumps([FORMAT, asdict(settings), [prompt._asdict() for prompt in prompts]]).encode())
+    known = asdict(reach) | {"enough": None}
+    digest = hashlib.sha256(json.dumps([FORMAT, known, [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config
     digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
     digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())

@@ -11,18 +11,18 @@ token.
 
 import glob
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.recorded_models import DynamicShape, RecordedModels, fingerprint
+from calibrate.recording.reach import Reach, usual_exit
+from calibrate.recording.recorded_models import RecordedModels, fingerprint
 from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
@@ -33,78 +33,37 @@ from hwprofiles.host import computing_host
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import rollouts_everywhere
 from runtime.target.early_exits import EarlyExit
-from runtime.verification.rules import GREEDY, Sampling, require_temperature
+from runtime.verification.rules import Sampling
 
-Enough = Callable[[float], bool]
-"""Whether to stop; called with the seconds that the next prompts will take, by those so far."""
-USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
-"""Shallow trees for devices where every step of a head counts, wide ones for the others."""
 _PROMPTS_PER_SAVE = 8
 _EXIT_ROWS = 16
 """Rows that an exit reads at once: of a window there are no more."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordSettings:
-    """How far a record reaches.
-
-    Attributes:
-        exit_layers: counted from 1; a layer without an adapter is read by the plain logit lens.
-        num_alternatives: the draft's own ids per position, its drafted token included.
-        num_exit_candidates: ids per position and exit, best first.
-        trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
-        temperature: at which the target's texts are sampled; 0 for greedy ones, of which there is one for each prompt.
-        seed: of a prompt's first text; the others have the next ones.
-    """
-
-    exit_layers: tuple[int, ...]
-    max_new_tokens: int = 64
-    max_window: int = 8
-    num_alternatives: int = 9
-    num_exit_candidates: int = 17
-    trees: tuple[DynamicShape, ...] = USUAL_TREES
-    temperature: float = 0.0
-    num_texts: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for those that mean nothing."""
-        require_temperature(self.temperature)
-        if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
-            raise RecordError(
-                f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
-            )
-
-    def sampling(self, number: int) -> Sampling:
-        """Return how the `number`th text of a prompt is sampled: as plain decoding does it."""
-        return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
-
-
 def record_acceptance(
     models: RecordedModels,
     prompts: Sequence[EncodedPrompt],
-    settings: RecordSettings,
+    reach: Reach,
     path: Path,
     progress: ReportProgress = lambda _step, _share: None,
-    enough: Enough = lambda _next_s: False,
 ) -> AcceptanceRecord:
-    """Record every prompt and write the result to `path`; `enough` may end it early.
+    """Record every prompt and write the result to `path`; `reach.enough` may end it early.
 
     The work is done by as many threads as torch has in this process.
 
     Raises:
         RecordError: an exit layer is not the target's, a prompt is too long, or a file cannot be written.
     """
-    recorder = Recorder(models, settings)
-    partial = PartialRecord(path, fingerprint(models, prompts, settings))
+    recorder = Recorder(models, reach)
+    partial = PartialRecord(path, fingerprint(models, prompts, reach))
     done = partial.load()
     try:
-        texts = [(prompt, number) for prompt in prompts for number in range(settings.num_texts)]
+        texts = [(prompt, number) for prompt in prompts for number in range(reach.num_texts)]
         first, longest_s = len(done), {True: 0.0, False: 0.0}
         starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
         for index in range(first, len(texts)):
             is_start = index - first in starts
-            if index > first and enough(longest_s[is_start]):
+            if index > first and reach.enough(longest_s[is_start]):
                 break
             progress(texts[index][0].name, index / len(texts))
             begun_s = time.monotonic()
@@ -150,22 +109,25 @@ class Recorder:
         RecordError: an exit layer is not the target's.
     """
 
-    def __init__(self, models: RecordedModels, settings: RecordSettings) -> None:
+    def __init__(self, models: RecordedModels, reach: Reach) -> None:
         num_layers = models.target.config.num_layers
-        wrong = [layer for layer in settings.exit_layers if not 1 <= layer < num_layers]
+        trained = tuple(sorted(models.exits.adapters)) if models.exits else ()
+        usual = trained or (usual_exit(num_layers, models.feature_layers),)
+        self.exit_layers = usual if reach.exit_layers is None else reach.exit_layers
+        wrong = [layer for layer in self.exit_layers if not 1 <= layer < num_layers]
         if wrong:
             raise RecordError(
                 f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
             )
-        self.models, self.settings = models, settings
+        self.models, self.reach = models, reach
         self._target = models.backend or EagerBackend(models.target)
         self._early_exit = EarlyExit(models.target.lm_head.weight.detach(), models.exits, self._target)
-        self._trees = [(head, tuple(head.trees(settings.trees))) for head in models.heads]
+        self._trees = [(head, tuple(head.trees(reach.trees))) for head in models.heads]
         head_layers = [layer for head in models.heads for layer in head.layers]
         self._writer = TextWriter(
             self._target,
-            max_new_tokens=settings.max_new_tokens,
-            layers=(*settings.exit_layers, *models.feature_layers, *head_layers),
+            max_new_tokens=reach.max_new_tokens,
+            layers=(*self.exit_layers, *models.feature_layers, *head_layers),
         )
 
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
@@ -178,21 +140,21 @@ class Recorder:
                 self._require_room(len(prompt.ids))
             except RecordError as error:
                 raise RecordError(f"prompt {prompt.name}: {error}") from error
-        samplings = [self.settings.sampling(number) for _, number in texts]
+        samplings = [self.reach.sampling(number) for _, number in texts]
         wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
         for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
             yield self._described(prompt, sampling, text)
 
     def _require_room(self, num_prompt: int) -> None:
-        settings, draft = self.settings, self.models.draft
-        require_room(self._target.config, num_prompt, settings.max_new_tokens)
+        reach, draft = self.reach, self.models.draft
+        require_room(self._target.config, num_prompt, reach.max_new_tokens)
         if draft is not None:
-            config, window = draft.decoder.config, settings.max_window
-            require_room(config, num_prompt, settings.max_new_tokens, num_drafted=window, whose="draft")
+            config, window = draft.decoder.config, reach.max_window
+            require_room(config, num_prompt, reach.max_new_tokens, num_drafted=window, whose="draft")
 
     def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
         """Return the places of the texts with which a group begins: these take the time to write all of it."""
-        wanted = [WantedText(prompt.ids, self.settings.sampling(number)) for prompt, number in texts]
+        wanted = [WantedText(prompt.ids, self.reach.sampling(number)) for prompt, number in texts]
         return {0, *accumulate(map(len, self._writer.groups(wanted)))}
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
@@ -200,7 +162,7 @@ class Recorder:
         return next(self.records([(prompt, number)]))
 
     def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
-        settings, feature_layers, start = self.settings, self.models.feature_layers, len(prompt.ids)
+        reach, feature_layers, start = self.reach, self.models.feature_layers, len(prompt.ids)
         ids = [*prompt.ids, *text.tokens]
         written = SampledText(ids, start, text.probabilities, sampling)
         drafted = self._draft(written, None)
@@ -211,12 +173,12 @@ class Recorder:
         del with_features["alternatives"]
         self._early_exit.add_prompt_tokens(prompt.ids)
         return PromptRecord(
-            name=prompt.name if settings.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
+            name=prompt.name if reach.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
             category=prompt.category,
             prompt_length=start,
             prompt_hash=hash_of_ids(prompt.ids),
             text=np.array(text.tokens, dtype=np.int32),
-            exits={layer: self._read_exit(text.states[layer][start - 1 :], layer) for layer in settings.exit_layers},
+            exits={layer: self._read_exit(text.states[layer][start - 1 :], layer) for layer in self.exit_layers},
             tree_ranks=tuple(
                 ranks
                 for head, trees in self._trees
@@ -224,7 +186,7 @@ class Recorder:
                 for ranks in head.ranks(trees, ids, start=start, states=text.states, target=self._target)
             ),
             chain_drafts=tuple(
-                finder.windows(ids, start=start, max_window=settings.max_window) for finder in self.models.finders
+                finder.windows(ids, start=start, max_window=reach.max_window) for finder in self.models.finders
             ),
             margins=np.array(text.margins, dtype=np.float32),
             **drafted,
@@ -237,16 +199,16 @@ class Recorder:
             target=self.models.target_name,
             drafter=self.models.drafter_name,
             dtype=self.models.dtype,
-            max_window=self.settings.max_window,
-            max_new_tokens=self.settings.max_new_tokens,
-            exit_layers=self.settings.exit_layers,
+            max_window=self.reach.max_window,
+            max_new_tokens=self.reach.max_new_tokens,
+            exit_layers=self.exit_layers,
             feature_layers=self.models.feature_layers,
             num_streams=self.models.num_streams,
             prompts=tuple(prompts),
             trees=tuple(tree for _, trees in self._trees for tree in trees),
             chains=tuple(finder.chain for finder in self.models.finders),
-            temperature=self.settings.temperature,
-            seed=self.settings.seed if self.settings.temperature else 0,
+            temperature=self.reach.temperature,
+            seed=self.reach.seed if self.reach.temperature else 0,
             backend=self.models.computed_by,
             host=computing_host(self.models.computed_by),
         )
@@ -262,20 +224,20 @@ class Recorder:
             draft,
             text.ids,
             start=text.start,
-            num_tokens=self.settings.max_window,
-            num_alternatives=self.settings.num_alternatives,
+            num_tokens=self.reach.max_window,
+            num_alternatives=self.reach.num_alternatives,
             features_TE=features_TE,
         )
         drafted |= {"rollouts": _ids(result.tokens), "alternatives": _ids(result.alternatives[:, 0])}
         drafted["stream_hits"] = _ids(result.stream_hits if draft.streams is not None else result.stream_hits[:0])
         if not text.sampling.is_greedy:
-            sampled = sampled_drafts(draft, text, max_window=self.settings.max_window, features_TE=features_TE)
+            sampled = sampled_drafts(draft, text, max_window=self.reach.max_window, features_TE=features_TE)
             drafted["draft_acceptance"], drafted["refused_drafts"] = sampled
         return drafted
 
     def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
         """Return the exit's best ids for the place after each state, [N, K]."""
-        x_BTD, count = x_ND[None].to(self._target.device), self.settings.num_exit_candidates
+        x_BTD, count = x_ND[None].to(self._target.device), self.reach.num_exit_candidates
         blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
 

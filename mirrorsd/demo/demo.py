@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from calibrate.profiling.calibration import calibrate
 from calibrate.prompts import Prompt, draw_prompts
+from calibrate.recording.reach import Reach
 from decoding.files import reserved
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
@@ -41,7 +42,7 @@ from mirrorsd.demo.demo_plan import (
 )
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import device_lanes, usual_device
-from mirrorsd.measure_pair import Reach, calibration_task, contexts_of, record
+from mirrorsd.measure_pair import calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine

@@ -13,7 +13,7 @@ QUICK = f"""
 from functools import partial
 import mirrorsd
 from mirrorsd.lane_choice import device_lanes
-from mirrorsd.measure_pair import Reach
+from calibrate.recording.reach import Reach
 from mirrorsd.text_engine import Decoding
 
 mirrorsd.bundled_prompts = lambda known=mirrorsd.bundled_prompts: known()[:2]

@@ -48,17 +48,17 @@ def record(
     json: options.JsonOption = None,
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
+    from calibrate.recording.reach import USUAL_TREES, Reach
     from mirrorsd.lane_choice import fitted_to, usual_device
-    from mirrorsd.measure_pair import Reach
     from mirrorsd.measure_pair import record as make
 
     wanted = chosen_prompts(prompts, per_category)
     reach = Reach(
         max_new_tokens=max_new_tokens,
         max_window=max_window,
-        max_exit_top_k=max_exit_top_k,
+        num_exit_candidates=max_exit_top_k + 1,
         exit_layers=None if exit_layer is None else tuple(exit_layer),
-        trees=None if tree is None else tuple(map(_shape, tree)),
+        trees=USUAL_TREES if tree is None else tuple(map(_shape, tree)),
         temperature=temperature,
         num_texts=texts,
         seed=seed,

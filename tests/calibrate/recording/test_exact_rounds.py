@@ -7,8 +7,9 @@ import torch
 from numpy.random import default_rng
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import load_models
-from calibrate.recording.recorder import Recorder, RecordSettings
+from calibrate.recording.recorder import Recorder
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Work
@@ -98,7 +99,7 @@ def record(folders, form, drafter, **settings):
     target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
     models = load_models(target, draft, folders.exits, device=form[0], dtype=form[1])
     reach = {"exit_layers": (2,), "max_new_tokens": MAX_NEW_TOKENS, "max_window": 4}
-    recorder = Recorder(models, RecordSettings(**reach | settings))
+    recorder = Recorder(models, Reach(**reach | settings))
     return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import fingerprint, load_models
-from calibrate.recording.recorder import Recorder, RecordSettings
+from calibrate.recording.recorder import Recorder
 from decoding.errors import ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.models.model_folder import NamedFolder
@@ -40,7 +41,7 @@ def test_every_back_end_records_the_same_in_float32(folders):
     elsewhere = load_models(*folders, dtype="float32")
     elsewhere.draft.run_on(CudaBackend(elsewhere.draft.decoder, device="cpu"))
     elsewhere = replace(elsewhere, backend=CudaBackend(elsewhere.target, device="cpu"), computed_by="cuda")
-    prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), RecordSettings(exit_layers=(2, 3), max_new_tokens=12)
+    prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), Reach(exit_layers=(2, 3), max_new_tokens=12)
     made = [Recorder(models, settings) for models in (by_torch, elsewhere)]
     assert [recorder.assemble([]).backend for recorder in made] == ["torch", "cuda"]
     expected, found = (recorder.record(prompt) for recorder in made)
@@ -53,7 +54,7 @@ def test_every_back_end_records_the_same_in_float32(folders):
 def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders):
     by_torch = load_models(*folders, dtype="float32")
     compiled = replace(by_torch, computed_by="openvino:CPU")
-    names = {fingerprint(one, (), RecordSettings(exit_layers=())) for one in (by_torch, compiled)}
+    names = {fingerprint(one, (), Reach(exit_layers=())) for one in (by_torch, compiled)}
     assert len(names) == 2
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedHead, digest_of, fingerprint, load_models
 from calibrate.recording.recorded_text import target_text
-from calibrate.recording.recorder import RecordSettings, record_acceptance
+from calibrate.recording.recorder import record_acceptance
 from decoding.errors import ModelFormatError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord, RecordedTree
@@ -29,7 +30,7 @@ from tests.tiny_eagle import KEPT, tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import run, tiny_hydra, tiny_medusa
 from tests.tiny_models import tiny_streams, tiny_target
 
-SETTINGS = RecordSettings(exit_layers=(1,), max_new_tokens=32, max_window=2, trees=((3, 4), (2, 8)))
+SETTINGS = Reach(exit_layers=(1,), max_new_tokens=32, max_window=2, trees=((3, 4), (2, 8)))
 PATHS = tuple(
     sorted(
         [(0, 0, 0), *((one,) for one in range(10)), *((one, two) for one in range(6) for two in range(7))],

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
 from calibrate.recording.recorded_text import target_text
-from calibrate.recording.recorder import Recorder, RecordSettings, record_acceptance
+from calibrate.recording.recorder import Recorder, record_acceptance
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord
@@ -29,9 +30,7 @@ PROMPTS = tuple(
     for seed in range(4)
 )
 NOISE = 0.04
-SETTINGS = RecordSettings(
-    exit_layers=(1, 3), max_new_tokens=12, max_window=4, num_alternatives=3, num_exit_candidates=5
-)
+SETTINGS = Reach(exit_layers=(1, 3), max_new_tokens=12, max_window=4, num_alternatives=3, num_exit_candidates=5)
 
 
 def models(*, features: bool = True, adapters: bool = True) -> RecordedModels:
@@ -223,7 +222,7 @@ def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path, reco
         return len(asked) == 2
 
     path = tmp_path / "r.npz"
-    made = record_acceptance(models(), PROMPTS, SETTINGS, path, enough=enough)
+    made = record_acceptance(models(), PROMPTS, replace(SETTINGS, enough=enough), path)
     assert [prompt.name for prompt in made.prompts] == [prompt.name for prompt in record.prompts[:2]]
     assert asked[0] == 0 < asked[1], "the first text of a group takes the time to write all of it, the others do not"
     assert len(AcceptanceRecord.load(path).prompts) == 2
@@ -274,7 +273,7 @@ def test_windows_after_the_last_token_fit_in_the_drafts_positions(tmp_path):
 def draft_record(draft: DraftModel) -> AcceptanceRecord:
     """One prompt, recorded with windows of six."""
     pair = RecordedModels(target_name="t", drafter_name="d", target=tiny_target(), draft=draft)
-    recorder = Recorder(pair, RecordSettings(exit_layers=(), max_new_tokens=8, max_window=6, num_alternatives=3))
+    recorder = Recorder(pair, Reach(exit_layers=(), max_new_tokens=8, max_window=6, num_alternatives=3))
     return recorder.assemble([recorder.record(PROMPTS[0])])
 
 

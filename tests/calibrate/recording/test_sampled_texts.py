@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
+from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import target_text
-from calibrate.recording.recorder import Recorder, RecordSettings
+from calibrate.recording.recorder import Recorder
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import MirrorsdError
 from decoding.record import AcceptanceRecord
@@ -67,8 +68,8 @@ def recorded(folders, drafter, prompts=PROMPTS, **settings) -> AcceptanceRecord:
     target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
     models = load_models(target, draft, folders.exits, dtype="float32")
     wanted = {"exit_layers": (2,), "max_new_tokens": 16, "max_window": 4, "temperature": TEMPERATURE, "trees": ()}
-    recorder = Recorder(models, RecordSettings(**wanted | settings))
-    numbers = range(recorder.settings.num_texts)
+    recorder = Recorder(models, Reach(**wanted | settings))
+    numbers = range(recorder.reach.num_texts)
     return recorder.assemble([*recorder.records([(prompt, number) for prompt in prompts for number in numbers])])
 
 
@@ -213,4 +214,4 @@ def test_rules_that_write_other_texts_are_refused(folders):
 @pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])
 def test_several_greedy_texts_are_refused(wrong):
     with pytest.raises(MirrorsdError, match=r"greedy ones are one each|temperature is -1: it must be 0, or"):
-        RecordSettings(exit_layers=(2,), **{"temperature": 1.0} | wrong)
+        Reach(exit_layers=(2,), **{"temperature": 1.0} | wrong)

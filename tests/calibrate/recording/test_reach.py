@@ -1,6 +1,6 @@
 import pytest
 
-from mirrorsd.measure_pair import usual_exit
+from calibrate.recording.reach import usual_exit
 
 
 @pytest.mark.parametrize(

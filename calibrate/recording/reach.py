@@ -1,0 +1,58 @@
+"""How far an acceptance record reaches: how many texts are written of each prompt, and what is recorded of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from decoding.errors import RecordError
+from runtime.verification.rules import GREEDY, Sampling, require_temperature
+
+DynamicShape = tuple[int, int]
+"""Depth of a dynamic tree, and the nodes that it expands on every level."""
+USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
+"""Shallow trees for devices where every step of a head counts, wide ones for the others."""
+
+
+def usual_exit(num_layers: int, feature_layers: Sequence[int]) -> int:
+    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads."""
+    return min(max(num_layers // 2, *feature_layers, 1), max(1, num_layers - 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """How far a record reaches.
+
+    Attributes:
+        exit_layers: counted from 1; a layer without an adapter is read by the plain logit lens. None for those that
+            have trained adapters, or the usual exit if none has.
+        num_alternatives: the draft's own ids per position, its drafted token included.
+        num_exit_candidates: ids per position and exit, best first: one more than the roots per row that can be.
+        trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
+        temperature: at which the target's texts are sampled; 0 for greedy ones, of which there is one for each prompt.
+        seed: of a prompt's first text; the others have the next ones.
+        enough: asked before prompts, but for the first ones, whether to end the record without them; called with the
+            seconds that they would take.
+    """
+
+    exit_layers: tuple[int, ...] | None = None
+    max_new_tokens: int = 64
+    max_window: int = 8
+    num_alternatives: int = 9
+    num_exit_candidates: int = 17
+    trees: tuple[DynamicShape, ...] = USUAL_TREES
+    temperature: float = 0.0
+    num_texts: int = 1
+    seed: int = 0
+    enough: Callable[[float], bool] = field(default=lambda _next_s: False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for those that mean nothing."""
+        require_temperature(self.temperature)
+        if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
+            raise RecordError(
+                f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
+            )
+
+    def sampling(self, number: int) -> Sampling:
+        """Return how the `number`th text of a prompt is sampled: as plain decoding does it."""
+        return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
