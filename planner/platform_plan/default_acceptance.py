@@ -29,14 +29,7 @@ HEAD_RATES: Final[Mapping[str, Assumption]] = {
     "eagle3": usual_rate("eagle"),
     "dflash": usual_rate("block"),
     LOOKUP: usual_rate("lookup"),
-    "medusa": Assumption.of(
-        "acceptance.rate",
-        0.41,
-        "derived",
-        "2.39 tokens a round with trees of 64 nodes, Vicuna-13B (hemingkx/Spec-Bench, Leaderboard.md), come to it "
-        "where levels are independent; the span is a guess",
-        span=(0.3, 0.6),
-    ),
+    "medusa": Assumption.shipped("acceptance.rate/medusa"),
 }
 """Acceptance of drafters that are no separate model; a lookup that finds nothing counts as a wrong one."""
 ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)

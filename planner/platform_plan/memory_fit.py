@@ -13,16 +13,8 @@ from planner.platform_plan.schedules import most_branch_tokens
 from planner.wording import listing
 from sim.derived.assumption import Assumption
 
-USABLE: Final = Assumption.of(
-    "memory.usable_share", 0.9, "guessed", "the rest is taken by the system, code and buffers", span=(0.75, 0.95)
-)
-USABLE_OF_A_CARD: Final = Assumption.of(
-    "memory.usable_share",
-    0.96,
-    "guessed",
-    "a card sold with 24 GB has 24 GiB, 7 % more; code and buffers take a tenth of it, and the system none",
-    span=(0.85, 1.02),
-)
+USABLE: Final = Assumption.shipped("memory.usable_share")
+USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 
 

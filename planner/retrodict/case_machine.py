@@ -16,13 +16,7 @@ _DIFFERENT: Final = re.compile(r"\s\+\s")
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
-PCIE_STEP: Final = Assumption.of(
-    "links.collective_latency_s",
-    1e-5,
-    "guessed",
-    "one step of a small all-reduce through PCIe: NVLink's takes 5 us by NCCL",
-    span=(4e-6, 3e-5),
-)
+PCIE_STEP: Final = Assumption.shipped("links.collective_latency_s/pcie")
 
 
 class CaseMachine(NamedTuple):

@@ -38,16 +38,6 @@ _KINDS: Final[Mapping[Kind, re.Pattern[str]]] = {
 }
 
 
-_HEADS_RATE: Final = Assumption.of(
-    "acceptance.rate",
-    0.63,
-    "derived",
-    "Medusa's tree of four heads brings 2.4 tokens a round (Spec-Bench, Vicuna-7B), with its target trained 3.5",
-    span=(0.5, 0.85),
-)
-_LOOKUP: Final = Assumption.of(
-    "acceptance.rate", 0.45, "derived", "depends on the text: nothing in prose, nearly all in edits", span=(0.1, 0.8)
-)
 _FEWEST_SOURCES: Final = 4
 
 
@@ -69,7 +59,7 @@ def usual_rate(kind: Kind, *, is_single: bool = False) -> Assumption:
     windows of several stand in.
     """
     if kind in ("heads", "lookup"):
-        return _HEADS_RATE if kind == "heads" else _LOOKUP
+        return Assumption.shipped(f"acceptance.rate/{kind}")
     by_source: dict[str, list[float]] = {}
     for one in _told():
         if one.kind == kind and (one.drafted == 1) == is_single:

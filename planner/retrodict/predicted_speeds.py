@@ -20,13 +20,7 @@ from sim.derived.device_speed import device_speed
 from sim.derived.roofline import ROOFLINE_ERROR, RooflineCost, StoredModel
 
 HOST_S: Final[Mapping[str, Assumption]] = {
-    engine: Assumption.of("host.step_s", value, "guessed", source, span=(value / 3, value * 2))
-    for engine, value, source in (
-        ("llama.cpp", 5e-4, "a graph is built, logits of a large vocabulary cross to the host and are sampled there"),
-        ("llama.cpp split", 2e-3, "with a model's tensors on several devices llama.cpp samples on the CPU"),
-        ("mlx", 5e-4, "as llama.cpp's"),
-        ("vllm", 5.6e-4, "as its step beyond a kernel law; the scheduler runs between passes"),
-    )
+    engine: Assumption.shipped(f"host.step_s/{engine}") for engine in ("llama.cpp", "llama.cpp split", "mlx", "vllm")
 }
 """Seconds of the host for each pass of a drafter, beside the device."""
 _NO_HOST: Final = Assumption.of("host.step_s", 0.0, "derived", "counted in the engine's step")

@@ -16,13 +16,7 @@ from hwprofiles.profile import Contention
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost
 
-POOL_EFFICIENCY: Final = Assumption.of(
-    "memory_pool.efficiency",
-    0.9,
-    "guessed",
-    "a copy on one H200 reached 0.90; a GPU and an NPU together draw more than either alone",
-    span=(0.8, 1.0),
-)
+POOL_EFFICIENCY: Final = Assumption.shipped("memory_pool.efficiency")
 
 
 def contentions(

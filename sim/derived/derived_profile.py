@@ -21,9 +21,7 @@ from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, content
 from sim.derived.device_speed import DeviceSpeed, device_speed
 from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 
-ROUND_OVERHEAD: Final = Assumption.of(
-    "host.round_overhead_s", 1.5e-4, "measured", "this project's own driver on two CPU cores", span=(5e-5, 5e-4)
-)
+ROUND_OVERHEAD: Final = Assumption.shipped("host.round_overhead_s")
 """Time between a verdict and the next operation."""
 CONSTANTS: Final = (ROUND_OVERHEAD.field, POOL_EFFICIENCY.field)
 """Numbers that belong to no part of a platform."""
