@@ -4,10 +4,9 @@ Other code reads these facts and never compares names, so a new method is one ge
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from decoding.lanes import MethodFunction
+from decoding.lanes import MethodFunction
 
 Drafting = Literal["nobody", "draft", "head", "text", "target"]
 """Who drafts: nobody; the pair's draft model; a head that reads the target's hidden states; a lookup in the sequence so
@@ -46,7 +45,7 @@ class MethodTraits:
 
     name: str
     title: str
-    flow: "MethodFunction"
+    flow: MethodFunction
     drafts: Drafting
     window: WindowKind
     rules: tuple[Verification, ...]

@@ -5,8 +5,6 @@ written for both libraries, by indexing, `reshape` and `tolist`, which both have
 states of compiled lanes are float32 in numpy, whatever their graphs compute in.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -110,7 +108,7 @@ def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
     return np.take_along_axis(logits_RV, ids_RK, -1) - total_R1
 
 
-def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+def as_array(tensor: "torch.Tensor") -> NDArray[Any]:
     """Return a tensor's memory, or that of its copy on the host, as an array; numpy has bfloat16 from `ml_dtypes`."""
     import torch
 
@@ -120,7 +118,7 @@ def as_array(tensor: torch.Tensor) -> NDArray[Any]:
     return tensor.numpy()
 
 
-def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+def as_tensor(array: NDArray[Any]) -> "torch.Tensor":
     """Return an array's memory as a tensor."""
     import torch
 
@@ -135,7 +133,7 @@ def numpy_type(dtype: Any) -> np.dtype[Any]:
     return BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
 
-def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
+def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> "dict[str, torch.Tensor]":
     """Return arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
 
     def is_slow(array: NDArray[Any]) -> bool:

@@ -3,27 +3,25 @@
 One loop serves all methods that draft a window and then verify it; their traits and drafters differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from decoding.lanes import Lanes, MethodFlow
 from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.method_traits import CHAIN_RULES, TREE_RULES, MethodTraits
 
 if TYPE_CHECKING:
-    from decoding.lanes import Lanes, MethodFlow
     from decoding.schedule import Schedule
 
 
-def autoregressive(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+def autoregressive(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
     """Verify an empty window until the sequence ends."""
     while lanes.unfinished:
         verdict: Verdict = yield lanes.target.verify(NO_WINDOW)
         lanes.commit(NO_WINDOW, verdict)
 
 
-def draft_then_verify(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+def draft_then_verify(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
     """Draft and verify in turn."""
     verdict: Verdict | None = None
     while lanes.unfinished:
@@ -32,7 +30,7 @@ def draft_then_verify(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: 
         lanes.commit(window, verdict)
 
 
-def speculative_streaming(lanes: Lanes, schedule: Schedule) -> MethodFlow:  # noqa: ARG001
+def speculative_streaming(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
     """Verify the tree that the last pass drafted, and draft the next one in the same pass; the first has no tree."""
     window = NO_WINDOW
     while lanes.unfinished:

@@ -3,19 +3,17 @@
 With `root_source: draft` branches start at the draft's own runners-up, without an exit (SSD / Saguaro, 2603.03251).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
+from decoding.lanes import Lanes, MethodFlow
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.method_traits import CHAIN_RULES, MethodTraits
 
 if TYPE_CHECKING:
-    from decoding.lanes import Lanes, MethodFlow
     from decoding.schedule import Schedule
 
 
-def mirror(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+def mirror(lanes: Lanes, schedule: "Schedule") -> MethodFlow:
     """Verify and draft at the same time. On a hit the next window was drafted during verification."""
     window: Window = yield lanes.draft.rollout()
     while lanes.unfinished:

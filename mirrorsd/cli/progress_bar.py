@@ -3,17 +3,15 @@
 A terminal gets a bar that moves; anything else gets a line now and then.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from decoding.progress import ReportProgress
 from mirrorsd.cli.console import escaped, messages, say
 
 if TYPE_CHECKING:
-    from decoding.progress import ReportProgress
     from hwprofiles.other_use import OtherUse
     from mirrorsd.demo.stages import StageReport
 
@@ -30,11 +28,11 @@ def task(title: str) -> Iterator[ReportProgress]:
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[StageReport], None]]:
+def stages() -> Iterator[Callable[["StageReport"], None]]:
     """Show a progress bar for a job of several stages."""
     with _bar() as update:
 
-        def report(now: StageReport) -> None:
+        def report(now: "StageReport") -> None:
             head = f"[{now.number}/{now.num_stages}] {now.stage}"
             update(head, f"{_left(now.left_s)} left, {head}: {now.step}", now.share)
 
@@ -90,7 +88,7 @@ class OthersWatch:
     """Looks now and then, and says once whether others use the machine."""
 
     def __init__(
-        self, others: OtherUse, *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
+        self, others: "OtherUse", *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Watch `others`; `effect` is their effect on this work, None for less certain times."""
         self._has_warned = False

@@ -1,7 +1,5 @@
 """Strict JSON for scripts (no NaN or infinity), with the names of `decoding.metrics`; and the next command."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -52,7 +50,7 @@ def schedule_entry(schedule: Schedule) -> dict[str, Any]:
     return schedule.model_dump(mode="json", exclude_defaults=True)
 
 
-def ratio_entry(ratio: Ratio | None) -> dict[str, Any] | None:
+def ratio_entry(ratio: "Ratio | None") -> dict[str, Any] | None:
     """Return a ratio; ends of the interval that are not known become null."""
     if ratio is None:
         return None
@@ -64,12 +62,12 @@ def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
     return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES.split())}
 
 
-def predicted_numbers(prediction: Prediction) -> dict[str, Any]:
+def predicted_numbers(prediction: "Prediction") -> dict[str, Any]:
     """Return the same numbers of a prediction, with the interval of the time per token."""
     return picked(prediction, f"tpot_s tpot_s_low tpot_s_high {_NAMES}")
 
 
-def candidate_numbers(name: str, candidate: Candidate) -> dict[str, Any]:
+def candidate_numbers(name: str, candidate: "Candidate") -> dict[str, Any]:
     """Return a schedule by name with what is predicted of it."""
     return {
         "name": name,

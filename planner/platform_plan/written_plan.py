@@ -1,7 +1,5 @@
 """The files of a plan: a schedule, a profile and an acceptance, which simulate to its predictions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan
 
 
-def runnable_schedule(plan: PlatformPlan, drafter: str | None = None) -> Schedule:
+def runnable_schedule(plan: "PlatformPlan", drafter: str | None = None) -> Schedule:
     """Return the recommended schedule with lanes as `mirrorsd run` calls them, and its draft as `drafter`, if given."""
     schedule, lane_name = plan.recommended.schedule, plan.question.platform.lane_name
     names: dict[str, str | None] = {"target_lane": lane_name(schedule.target_lane)}
@@ -25,7 +23,7 @@ def runnable_schedule(plan: PlatformPlan, drafter: str | None = None) -> Schedul
     return schedule.model_copy(update=names)
 
 
-def written_profile(plan: PlatformPlan, drafter: str | None = None) -> Profile:
+def written_profile(plan: "PlatformPlan", drafter: str | None = None) -> "Profile":
     """Return a plan's profile with all costs in tables; names are those of `runnable_schedule`."""
     question, record = plan.question, plan.question.record
     found = tabulated(
@@ -48,7 +46,7 @@ def written_profile(plan: PlatformPlan, drafter: str | None = None) -> Profile:
     return found.model_copy(update=named | models)
 
 
-def save_acceptance(plan: PlatformPlan, path: Path) -> None:
+def save_acceptance(plan: "PlatformPlan", path: Path) -> None:
     """Write the assumed acceptance and its texts, for `--acceptance`; `ConfigError` where it was recorded."""
     assumed = plan.question.assumed
     if assumed is None:

@@ -17,12 +17,11 @@ from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between, tree_rows
 from runtime.models.vocabulary import best_places
-from runtime.target.early_exits import EarlyExit
+from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
-    from runtime.target.early_exits import ExitHeads
 
 
 class RowsUnderWay(NamedTuple):
@@ -51,7 +50,7 @@ class TargetModel:
         self._waiting: RowsUnderWay | None = None
 
     @classmethod
-    def of(cls, decoder: "Decoder", heads: "ExitHeads | None" = None, *, backend: Backend | None = None) -> Self:
+    def of(cls, decoder: "Decoder", heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
         """Return a target of these weights and trained exits, on a back end (None: torch)."""
         from runtime.backends.eager import EagerBackend
 

@@ -5,8 +5,6 @@ A message with an ``id`` is answered by one with the same id, with the times whe
 as a text, so a few small ones stay (`KeptDrafters`).
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Hashable
@@ -69,11 +67,11 @@ class LaneServer:
 
     def __init__(
         self,
-        channel: Channel | GroupChannel,
+        channel: "Channel | GroupChannel",
         device: Device = CORES,
         *,
         num_threads: int = 1,
-        group: Group | None = None,
+        group: "Group | None" = None,
     ) -> None:
         """Take whom it answers, where it computes with how many threads, and the ranks that share its target."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
@@ -155,7 +153,7 @@ class LaneServer:
         self._handlers |= handlers_of(TargetRole(model))
 
     @cached_property
-    def _models(self) -> TorchModels | CompiledModels:
+    def _models(self) -> "TorchModels | CompiledModels":
         """What loads the lane's models; only the library that computes is imported."""
         if self._device.is_compiled:
             from runtime.worker.compiled_models import CompiledModels

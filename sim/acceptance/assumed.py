@@ -15,7 +15,7 @@ to level), a draft with features or streams `feature_rates` or `stream_rates`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError, model_validator
@@ -25,12 +25,10 @@ from decoding.files import named_path
 from decoding.schedule import MAX_TREE
 from decoding.validation import described
 from decoding.yaml_file import StrictModel, load_yaml
+from hwprofiles.profile import Profile
 from sim.acceptance.drawn_texts import RIGHT, draw_record
 from sim.acceptance.rates import TaskRates, Texts
 from sim.acceptance.replay import Replay
-
-if TYPE_CHECKING:
-    from hwprofiles.profile import Profile
 
 
 class AssumedAcceptance(Replay):
@@ -41,7 +39,7 @@ class AssumedAcceptance(Replay):
         self.by_task, self.texts = dict(by_task), texts or Texts()
         super().__init__(draw_record(self.by_task, self.texts))
 
-    def within(self, profile: "Profile") -> "AssumedAcceptance":
+    def within(self, profile: Profile) -> "AssumedAcceptance":
         """Return the same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
         return AssumedAcceptance(self.by_task, self.texts.within(profile))
 

@@ -1,7 +1,5 @@
 """`mirrorsd import`: turns files of engines and their benchmarks into files for other commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +92,7 @@ def import_(
         show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
 
 
-def _table(curve: BenchCurve) -> Any:
+def _table(curve: "BenchCurve") -> Any:
     from mirrorsd.cli.tables import NOTHING, plain_table
     from planner.wording import between, factor, in_ms
 
@@ -111,7 +109,7 @@ def _table(curve: BenchCurve) -> Any:
     return plain_table(title, (), ("rows", "ms", "interval", "times one row"), rows)
 
 
-def _accepted_table(found: EngineAcceptance) -> Any:
+def _accepted_table(found: "EngineAcceptance") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import percent
 
@@ -121,7 +119,7 @@ def _accepted_table(found: EngineAcceptance) -> Any:
     return plain_table(title, (), ("drafted token", "accepted"), rows)
 
 
-def _in_a_plan(curve: BenchCurve) -> str:
+def _in_a_plan(curve: "BenchCurve") -> str:
     """Say what to set, or why there is nothing to set."""
     found = curve.growth_per_row
     if found is None:
@@ -135,7 +133,7 @@ def _in_a_plan(curve: BenchCurve) -> str:
     )
 
 
-def _write_acceptance(found: tuple[EngineAcceptance, ...], path: Path) -> None:
+def _write_acceptance(found: "tuple[EngineAcceptance, ...]", path: Path) -> None:
     """Write rates as `AcceptanceFile` has them, those of several runs as tasks of their own."""
     import yaml
 

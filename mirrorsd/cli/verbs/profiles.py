@@ -1,7 +1,5 @@
 """`mirrorsd profiles`: the devices, links and platforms that ship, their numbers, and what looks wrong in a file."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -56,7 +54,7 @@ def show_profile(
         show(escaped("\n".join([*_wrapped(f"{entry.kind} {entry.name}", indent=0), *lines])))
 
 
-def _platform(platform: Platform) -> Iterator[str]:
+def _platform(platform: "Platform") -> Iterator[str]:
     """Yield lines of at most `WIDTH` columns; parts that are alike but for their places are told once."""
     yield from _part(platform)
     if platform.host is not None:
@@ -77,7 +75,7 @@ def _platform(platform: Platform) -> Iterator[str]:
         yield from _part(part)
 
 
-def _part(part: Sourced) -> Iterator[str]:
+def _part(part: "Sourced") -> Iterator[str]:
     """Yield what its makers call a part, its numbers, and its facts."""
     from hwprofiles.sheets import DeviceSheet
 
@@ -104,7 +102,7 @@ def _part(part: Sourced) -> Iterator[str]:
     yield from _wrapped(device.facts_source or "", indent=6)
 
 
-def _value(field: str, quantity: Quantity) -> str:
+def _value(field: str, quantity: "Quantity") -> str:
     from planner.wording import amount
 
     text = amount(field, quantity.value)

@@ -1,7 +1,5 @@
 """`mirrorsd reproduce`: a published table of speed-ups next to those of the simulated machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +85,7 @@ def reproduce(
         show_paragraphs(*sentences(found, baselines, origin))
 
 
-def _cells(found: Reproduction) -> Any:
+def _cells(found: "Reproduction") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.table_page import signed
 
@@ -112,7 +110,7 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _constants(found: Reproduction, origin: str) -> Any:
+def _constants(found: "Reproduction", origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.reproduce.table_page import amount
 
@@ -129,7 +127,7 @@ def _constants(found: Reproduction, origin: str) -> Any:
     return plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"), (), rows)
 
 
-def _result(found: Reproduction, baselines: Baselines, origin: str) -> dict[str, Any]:
+def _result(found: "Reproduction", baselines: "Baselines", origin: str) -> dict[str, Any]:
     from mirrorsd.compare.numbers import picked
     from planner.reproduce.table_page import at_bounds, other_columns
 
@@ -149,7 +147,7 @@ def _result(found: Reproduction, baselines: Baselines, origin: str) -> dict[str,
     }
 
 
-def _cell(cell: PredictedCell) -> dict[str, Any]:
+def _cell(cell: "PredictedCell") -> dict[str, Any]:
     published = cell.published
     return {
         "temperature": published.temperature,

@@ -1,7 +1,5 @@
 """`mirrorsd search`: simulates every schedule, explains the best and writes it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +72,7 @@ def search(
             say_command("Next", run_command(out, models_of(accepted).words))
 
 
-def _result(found: Plan) -> dict[str, Any]:
+def _result(found: "Plan") -> dict[str, Any]:
     from mirrorsd.compare.numbers import candidate_numbers, picked
     from planner.wording import schedule_names
 
@@ -101,7 +99,7 @@ def _result(found: Plan) -> dict[str, Any]:
     }
 
 
-def _break_evens(found: Plan) -> list[dict[str, Any]]:
+def _break_evens(found: "Plan") -> list[dict[str, Any]]:
     from mirrorsd.compare.numbers import picked
     from planner.what_if.mixed_record import whose_tokens
 
@@ -117,7 +115,7 @@ def _break_evens(found: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _left_out(found: SearchResult) -> tuple[str, ...]:
+def _left_out(found: "SearchResult") -> tuple[str, ...]:
     """Say what could not be predicted, a line per reason, the most frequent first."""
     reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
     lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]

@@ -1,7 +1,5 @@
 """`mirrorsd simulate`: one schedule in the simulated world."""
 
-from __future__ import annotations
-
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,7 +65,7 @@ def simulate(
                 say_command("Next", run_command(schedule, models_of(accepted).words))
 
 
-def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, Any]]:
+def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[str, Any]]:
     """Return the rows that `mirrorsd run` would write, without the text; drawn texts have no ids."""
     from mirrorsd.compare.numbers import prompt_numbers
 
@@ -80,7 +78,7 @@ def _by_prompt(record: AcceptanceRecord, traces: list[Trace]) -> list[dict[str, 
     return rows
 
 
-def _in_words(prediction: Prediction, label: str | None, *, explain: bool) -> str:
+def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> str:
     from planner.verdict import fact
     from planner.wording import PART, between, counted, milliseconds, percent, tokens_per_second
 
