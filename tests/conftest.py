@@ -50,3 +50,14 @@ def embedded_model_folder() -> Path:
     if not is_present():
         pytest.skip("the embedded model is not in the cache; run: mirrorsd models fetch smollm2-135m-instruct")
     return embedded_folder()
+
+
+@pytest.fixture(scope="module")
+def forked_lanes():
+    """Lanes of torch that are started meanwhile are forked, for what they are started for is not their start."""
+    from runtime.lanes.lane import Lane
+    from tests.runtime.forked import started_lane
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lane, "start", started_lane)
+        yield

@@ -21,7 +21,7 @@ MIRROR = {"method": "mirror", "root_source": "draft", "draft_top_k": 2, "num_spe
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory):
+def killed(tmp_path_factory, forked_lanes):
     """Decodes the prompts with kills."""
     root, target = tmp_path_factory.mktemp("tiny"), tiny_target()
     folder, drafter = save_target(target, root / "target"), save_draft_of(target, root / "drafter")

@@ -24,7 +24,7 @@ from tests.runtime.thread_lanes import ThreadLane, thread_engine
 from tests.tiny_models import TINY_SHAPE
 
 
-def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_names):
+def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_names, forked_lanes):
     """Prompt lookup and a model, by name or as found: `generate` finds what a schedule drafts with."""
     lane = lane_names[0]
     lookup = Schedule(method="prompt_lookup", target_lane=lane, draft_lane=lane, num_speculative_tokens=3)

@@ -27,6 +27,8 @@ from tests.runtime.engine.schedules import (
 )
 from tests.runtime.unknown import Unknown
 
+pytestmark = pytest.mark.usefixtures("forked_lanes")
+
 
 def kill(process_id):
     with suppress(ProcessLookupError):

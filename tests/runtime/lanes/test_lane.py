@@ -15,6 +15,7 @@ from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
 from runtime.worker.server import LaneServer
 from runtime.worker.timing import TargetParts
+from tests.runtime.forked import started_lane
 from tests.runtime.unknown import Unknown
 from tests.tiny_models import tiny_target
 
@@ -34,8 +35,9 @@ def lanes(tiny_folders):
 
 
 @pytest.fixture
-def sleeper():
+def sleeper(monkeypatch):
     """A lane that has not yet loaded anything."""
+    monkeypatch.setattr(Lane, "start", started_lane)
     lane = Lane(LaneSpec(name="sleeper"))
     lane.start()
     yield lane
@@ -119,10 +121,9 @@ def test_a_killed_lane_says_so_to_whoever_waits(sleeper):
     assert sleeper.request(LaneServer.ping).result()
 
 
-def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(sleeper):
-    sleeper.request(LaneServer.ping).result()
-    os.kill(sleeper.process_id, signal.SIGINT)
-    assert sleeper.request(LaneServer.ping).result()
+def test_an_interrupt_from_the_keyboard_is_left_to_the_parent(lanes):
+    os.kill(lanes["small"].process_id, signal.SIGINT)
+    assert lanes["small"].request(LaneServer.ping).result()
 
 
 def test_a_lane_ends_with_its_parent():

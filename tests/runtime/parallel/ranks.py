@@ -1,12 +1,10 @@
 """Run a function of a test on every rank of a group, a process each.
 
-The function is at the top of its module and takes a group and its arguments, which cross as JSON, as its result does.
+The function is at the top of its module and takes a group and its arguments; its result crosses as JSON.
 """
 
 import json
 import os
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from torch.distributed import FileStore
 
 from decoding.errors import LaneError
 from runtime.parallel.group import Group
+from tests.runtime.forked import ForkedProcess
 
-ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 300
 
 
@@ -24,9 +22,7 @@ def start_rank(function, folder, rank, world_size, *arguments, **deadlines):
     """One rank's process."""
     membership = {"rank": rank, "world_size": world_size, **deadlines}
     name = f"{function.__module__}:{function.__name__}"
-    call = json.dumps([name, str(folder), membership, list(map(_plain, arguments))])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "FATAL"}
-    return subprocess.Popen([sys.executable, "-m", __name__, call], cwd=ROOT, env=environment)
+    return ForkedProcess(_run, name, str(folder), membership, list(map(_plain, arguments)))
 
 
 def on_ranks(function, folder, world_size, *arguments):
@@ -50,9 +46,9 @@ def _plain(argument):
     return str(argument) if isinstance(argument, Path) else argument
 
 
-def main():
-    name, folder, membership, arguments = json.loads(sys.argv[1])
+def _run(name, folder, membership, arguments):
     module, _, function = name.partition(":")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     try:
         group = Group(**membership, store=FileStore(str(Path(folder) / "store")))
@@ -61,7 +57,3 @@ def main():
         result = [type(error).__name__, str(error)]
     (Path(folder) / f"{membership['rank']}.json").write_text(json.dumps(result))
     os._exit(0)  # threads of gloo may still run, and an interpreter that ends before them ends in an abort
-
-
-if __name__ == "__main__":
-    main()

@@ -38,7 +38,7 @@ from tests.tiny_models import EOS, VOCAB_SIZE
 DEADLINE_S = 60.0
 BIG, TWO = "big-2ranks", "two-2ranks"
 DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
-
+pytestmark = pytest.mark.usefixtures("forked_lanes")
 
 PLAIN = on_lanes(AUTOREGRESSIVE, BIG)
 _DRAW = random.Random(3)
@@ -46,7 +46,7 @@ PROMPTS = [[_DRAW.randrange(VOCAB_SIZE) for _ in range(_DRAW.randint(1, 8))] for
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_folders):
+def engine(tiny_folders, forked_lanes):
     with new_engine(tiny_folders, lanes=(BIG, "small")) as engine:
         yield engine
 

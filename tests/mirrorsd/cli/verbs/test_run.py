@@ -175,7 +175,7 @@ def test_what_cannot_be_run_is_said_in_one_message(run, schedule_file, tiny_fold
     assert "Traceback" not in result.stderr
 
 
-def test_what_a_lane_refuses_is_said_as_it_is(schedule_file, tiny_folders, tmp_path):
+def test_what_a_lane_refuses_is_said_as_it_is(schedule_file, tiny_folders, tmp_path, forked_lanes):
     """The error is raised in the lane's process; neither the lane nor the run is blamed for it."""
     other = save_target(tiny_target(seed=9, max_position=512), tmp_path / "other")
     (other / "tokenizer.json").write_bytes((tiny_folders.target / "tokenizer.json").read_bytes())

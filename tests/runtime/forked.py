@@ -1,0 +1,46 @@
+"""Processes forked from one that has imported torch: they start in a moment, and die as any do."""
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+from argparse import Namespace
+
+from runtime.wire.channel import Channel
+from runtime.worker.process import _cores_of, _serve
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["pytest", "runtime.worker.torch_models", __name__])
+
+
+class ForkedProcess:
+    """A process that calls a function; as much of `subprocess.Popen` as a lane needs."""
+
+    def __init__(self, function, *args):
+        self._process = CONTEXT.Process(target=function, args=args, daemon=True)
+        self._process.start()
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    def wait(self, timeout=None):
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("a forked process", timeout)
+        return self._process.exitcode
+
+
+def serve(end, options):
+    if options.cores:
+        os.sched_setaffinity(0, _cores_of(options.cores, 0, options.ranks))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _serve(end, options)
+
+
+def started_lane(lane):
+    """In the place of `Lane.start`, for lanes of torch."""
+    lane._arrived, spec = {}, lane.spec
+    options = Namespace(ranks=spec.num_ranks, device=spec.device.name, cores=spec.cores, threads=spec.num_threads)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        lane._process = ForkedProcess(serve, theirs, options)
+    lane._channel = Channel(ours)
