@@ -38,18 +38,20 @@ def heads(tiny_folders, head_folders):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory, tiny_folders, heads):  # noqa: F811
-    """A folder with spaces in its names: models, prompts, and the profile that a calibration wrote."""
+def user(tmp_path_factory, tiny_folders, heads, forked_lanes):  # noqa: F811
+    """A folder with spaces in its names: models, prompts, and the profile that a calibration wrote.
+
+    All is done in this process, on lanes of torch that start in a moment.
+    """
     folder = tmp_path_factory.mktemp("own models")
     shutil.copytree(tiny_folders.target.parent, folder / "my models")
     (folder / "my prompts.jsonl").write_text("".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS))
-    walk = Walk(folder)
+    walk = Walk(folder, processes=())
     models = ("--target", "my models/target", "--drafter", "my models/feature_drafter", "--exits", "my models/exits")
     models += ("--heads", ",".join(["prompt-lookup", *(f"my models/{head}" for head in heads)]))
     how = ("--prompts", "my prompts.jsonl", "--dtype", "float32", "--device", "cpu", "--max-new-tokens", 12)
-    walk(
-        "mirrorsd", "calibrate", *models, *how, "--max-window", 2, "--quick", "--minutes", 0.1, "--out", "profile.yaml"
-    )
+    how += ("--max-window", 2, "--quick", "--minutes", 0.1)
+    walk("mirrorsd", "calibrate", *models, *how, "--out", "profile.yaml")
     return walk
 
 

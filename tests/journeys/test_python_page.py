@@ -5,24 +5,27 @@ import subprocess
 import sys
 
 from tests.journeys.printed import ROOT
-from tests.journeys.walk import FEW_SIZES
+from tests.journeys.walk import MINE
 
 PAGE = ROOT / "docs" / "python.md"
 QUICK = f"""
-{FEW_SIZES}
 from functools import partial
 import mirrorsd
 from mirrorsd.lane_choice import device_lanes
 from calibrate.recording.reach import Reach
 from mirrorsd.text_engine import Decoding
+from tests.journeys import quick
 
+quick.few_sizes()
+find_pair = mirrorsd.find_pair
+mirrorsd.find_pair = lambda _, **options: find_pair({MINE!r}, drafter={MINE!r}, heads=("prompt-lookup",), **options)
 mirrorsd.bundled_prompts = lambda known=mirrorsd.bundled_prompts: known()[:2]
-mirrorsd.find_pair = partial(mirrorsd.find_pair, heads=("prompt-lookup", "smollm2-135m-medusa"))
 one_lane = device_lanes("openvino:CPU", "bfloat16")[:1]
-mirrorsd.calibrate = partial(mirrorsd.calibrate, time_s=3.0, max_window=4, lanes=one_lane)
+mirrorsd.calibrate = partial(mirrorsd.calibrate, time_s=3.0, max_window=8, lanes=one_lane)
 mirrorsd.record = partial(mirrorsd.record, reach=Reach(max_new_tokens=8, max_window=4))
-mirrorsd.generate = partial(mirrorsd.generate, decoding=Decoding(max_new_tokens=24))
+mirrorsd.generate = partial(mirrorsd.generate, target={MINE!r}, decoding=Decoding(max_new_tokens=24))
 """
+"""The pair is the user's model, which drafts for itself."""
 
 
 def test_all_blocks_run_in_their_order(walk):

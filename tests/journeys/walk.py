@@ -1,4 +1,4 @@
-"""Walks printed commands as a user does: the installed command, in a folder of the user's, in their quickest form."""
+"""Walks printed commands as a user does, in a folder of the user's, in their quickest form."""
 
 import hashlib
 import os
@@ -7,15 +7,19 @@ import shlex
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
 
+import pytest
 import yaml
 
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import lanes_of
+from tests.journeys import quick
 from tests.journeys.printed import ROOT, Printed, is_mention, is_understood, of_a_report, of_an_output, verb_of
+from tests.mirrorsd.cli.calls import call
 from training.recipe import shipped_recipes
 
 MIRRORSD = Path(sys.executable).with_name("mirrorsd")
@@ -35,29 +39,8 @@ QUICK = {
     ("train", "recipe"): {"--target": MINE},
 }
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
-FEW_SIZES = """
-from dataclasses import replace
-from calibrate.profiling import task
-
-usual = task.effort_for
-
-def few(*sizes, quick):
-    effort = usual(*sizes, quick=quick)
-    rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
-    rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
-    return replace(effort, **rows, passes=1, run_tokens=8)
-
-task.effort_for = few
-"""
-"""A calibration of few sizes and one pass, which does not use up its time."""
-ONE_LANE = """
-from mirrorsd.demo import demo
-
-lanes = demo.device_lanes
-demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:1]
-"""
-"""A demo of the first lane alone: what was trained drafts there as on any other; exits need two."""
-_MAIN = "\nfrom mirrorsd.cli import main\n\nmain()\n"
+PROCESSES = ("demo", "calibrate", "record", "run", "validate")
+"""Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one."""
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
@@ -66,8 +49,8 @@ _SHORT = {
     "vocab_size": 512,
     "num_held_out": 2,
 }
-_HEADS = {("demo",): "prompt-lookup,smollm2-135m-eagle3", ("calibrate",): "prompt-lookup"}
-"""Those of the embedded model; the quick calibration times all that ship."""
+_HEADS = "prompt-lookup,smollm2-135m-eagle3"
+"""Those of the embedded model's demo."""
 _OUTPUTS = ("--out", "--schedule-out", "--profile-out", "--acceptance-out", "--trace", "--json", "--states")
 _OWN_FOLDER = {"demo": "out/demo", "validate": "out/validate"}
 _FILE = re.compile(r"\.(yaml|npz|json|jsonl|gz|html)$|^out/|^my-")
@@ -89,6 +72,7 @@ class Walk:
     """A user's folder, and all that was done there; nothing is done twice with the same files."""
 
     folder: Path
+    processes: tuple[str, ...] = PROCESSES
     done: dict[tuple[str, ...], Done] = field(default_factory=dict)
     followed: set[Done] = field(default_factory=set)
 
@@ -105,20 +89,33 @@ class Walk:
         if known_as in self.done:
             return self.done[known_as]
         before = time.time()
-        has_few_sizes = words[1] in ("demo", "calibrate")
+        exit_code, stdout, stderr = self._in_a_process(words) if words[1] in self.processes else self._here(words)
+        assert exit_code == 0, f"{shlex.join(words)}: exit status {exit_code}\n{stdout}{stderr}"
+        where = f"printed by {shlex.join(words)}"
+        printed = of_an_output(stdout, where) + of_an_output(stderr, where)
+        pages = [page for page in self.folder.rglob("*.html") if page.stat().st_mtime >= before - 1]
+        printed += [command for page in pages for command in of_a_report(page)]
+        self.done[known_as] = Done(words, stdout, stderr, tuple(printed))
+        return self.done[known_as]
+
+    def _in_a_process(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         is_one_lane = words[1] == "demo" and MINE in words and "--exits" not in words
-        code = FEW_SIZES + ONE_LANE * is_one_lane + _MAIN
-        command = [sys.executable, "-c", code] if has_few_sizes else [MIRRORSD]
+        is_lookup_alone = words[1] == "calibrate" and "--quick" not in words
+        made_quick = ["quick.few_sizes()", "quick.one_lane()" * is_one_lane, "quick.lookup_alone()" * is_lookup_alone]
+        code = "\n".join(
+            ["import mirrorsd.cli", "from tests.journeys import quick", *made_quick, "mirrorsd.cli.main()"]
+        )
+        command = [sys.executable, "-c", code] if words[1] in ("demo", "calibrate") else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
-        assert ran.returncode == 0, f"{shlex.join(words)}: exit status {ran.returncode}\n{ran.stdout}{ran.stderr}"
-        where = f"printed by {shlex.join(words)}"
-        printed = of_an_output(ran.stdout, where) + of_an_output(ran.stderr, where)
-        pages = [page for page in self.folder.rglob("*.html") if page.stat().st_mtime >= before - 1]
-        printed += [command for page in pages for command in of_a_report(page)]
-        self.done[known_as] = Done(words, ran.stdout, ran.stderr, tuple(printed))
-        return self.done[known_as]
+        return ran.returncode, ran.stdout, ran.stderr
+
+    def _here(self, words: tuple[str, ...]) -> tuple[int, str, str]:
+        with chdir(self.folder), pytest.MonkeyPatch.context() as patch:
+            quick.few_sizes(patch.setattr)
+            ran = call(*words[1:])
+        return ran.exit_code, ran.stdout, ran.stderr
 
     def quickly(self, printed: Printed) -> Done:
         """Run a command as it is printed, in its quickest form; the text that it ends with is checked."""
@@ -156,8 +153,8 @@ class Walk:
             added.pop("--lanes", None)
         if path == ("demo",) and "--target" not in words and ("--device" in words or inputs(words)):
             added["--target"] = MINE  # that quick training was for, and quick on lanes of torch
-        elif path in _HEADS and not {"--quick", "--target", "--heads"} & set(words):
-            added["--heads"] = _HEADS[path]
+        elif path == ("demo",) and not {"--target", "--heads"} & set(words):
+            added["--heads"] = _HEADS
         words += tuple(word for option in added.items() for word in option)
         if path[:1] == ("train",):
             place = words.index("--recipe") + 1 if "--recipe" in words else 3

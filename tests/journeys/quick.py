@@ -1,0 +1,39 @@
+"""What makes the calibrations and demos of journeys quick."""
+
+from dataclasses import replace
+
+from calibrate.profiling import task
+
+
+def few_sizes(set_attribute=setattr):
+    """Let calibrations time few sizes in one pass, and not use up their time."""
+    usual = task.effort_for
+
+    def few(*sizes, quick):
+        effort = usual(*sizes, quick=quick)
+        rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
+        rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
+        return replace(effort, **rows, passes=1, run_tokens=8)
+
+    set_attribute(task, "effort_for", few)
+
+
+def lookup_alone():
+    """Let prompt lookup be the one head that ships; the quick calibration times all that do."""
+    from mirrorsd import model_pair
+
+    shipped_for, heads = model_pair.shipped_for, model_pair._kinds("a head")
+
+    def shipped(target):
+        models = shipped_for(target)
+        return tuple(one for one in models if one.name == "prompt-lookup" or model_pair._kind(one) not in heads)
+
+    model_pair.shipped_for = shipped
+
+
+def one_lane():
+    """Let demos use the first lane alone: what was trained drafts there as on any other; exits need two."""
+    from mirrorsd.demo import demo
+
+    lanes = demo.device_lanes
+    demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:1]
