@@ -87,12 +87,12 @@ def save_exits_of(target, folder, layers=(2, 3)):
     return folder
 
 
-def save_all(target, root, *, save_draft=save_draft_of):
+def save_all(target, root, *, save_draft=save_draft_of, exit_layers=(2, 3)):
     """Write a decoder, its drafts without and with features, and its exits."""
     return TinyFolders(
         decoder=target,
         target=save_target(target, root / "target"),
         drafter=save_draft(target, root / "drafter"),
         feature_drafter=save_draft(target, root / "feature_drafter", exit_features=(1, 2)),
-        exits=save_exits_of(target, root / "exits"),
+        exits=save_exits_of(target, root / "exits", exit_layers),
     )

@@ -36,17 +36,27 @@ PROMPTS = (EncodedPrompt("short", "", (5, 17)), EncodedPrompt("long", "", tuple(
 TEMPERATURE = 1.5
 """Where the tiny models are far from sure."""
 NUM_RUNS = 150
+NUM_LAYERS = 3
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_poor_draft_of)
+    return save_all(
+        tiny_target(num_layers=NUM_LAYERS),
+        tmp_path_factory.mktemp("tiny"),
+        save_draft=save_poor_draft_of,
+        exit_layers=(2,),
+    )
 
 
 def save_poor_draft_of(target, folder, *, exit_features=(), noise=0.12):
     """The target with noise on its weights: it is right now and then."""
     torch.manual_seed(5)
-    sizes = {"source_layers": (1, 2, 3, 4), "vocab_size": 61, "feature_layer": 2 if exit_features else 0}
+    sizes = {
+        "source_layers": tuple(range(1, NUM_LAYERS + 1)),
+        "vocab_size": 61,
+        "feature_layer": 2 if exit_features else 0,
+    }
     draft = DraftModel(target.config, DraftConfig(**sizes, exit_features=exit_features))
     draft.decoder.load_state_dict(target.state_dict(), strict=False)
     for parameter in draft.decoder.layers.parameters():
