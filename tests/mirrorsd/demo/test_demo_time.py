@@ -112,7 +112,8 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "record", world.record)
         monkeypatch.setattr(module, "calibrate", world.calibrate)
         monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.0)
-        monkeypatch.setattr(sensitivity, "NUM_DRAWS", 2)  # ranges of break-evens take no time of this clock
+        for name, few in {"NUM_DRAWS": 2, "ACCEPTANCES": (0.3, 0.9), "DRAFT_SPEEDS": (0.5, 2.0)}.items():
+            monkeypatch.setattr(sensitivity, name, few)  # what would have to change takes no time of this clock
         written = []
 
         def write(outcome, folder, _name):

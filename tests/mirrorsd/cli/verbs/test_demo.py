@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.profiling import task
 from calibrate.profiling.anchors import lanes_of
-from calibrate.profiling.task import effort_for
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import lanes_of as lanes_on
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.runs import load_runs, load_traces
+from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.tiny_models import EOS
@@ -28,9 +27,9 @@ two_cores = pytest.mark.skipif(len(lanes_on("cpu")) < 3, reason="mirror needs tw
 
 
 def call_quickly(*words):
-    """A calibration of few passes, however much time there is."""
+    """A calibration of few sizes, however much time there is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "effort_for", lambda *sizes, quick: replace(effort_for(*sizes, quick=quick), passes=2))
+        quick.few_sizes(patch.setattr)
         return call(*words)
 
 
