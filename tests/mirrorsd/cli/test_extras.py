@@ -14,71 +14,74 @@ from tests.mutated_files.plan_files import PLAN_FILES
 
 ROOT = Path(__file__).parents[3]
 WITHOUT = f"""
-import sys
+import json, sys
 from importlib.machinery import PathFinder
 
 find = PathFinder.find_spec
 PathFinder.find_spec = lambda name, *rest: None if name.partition(".")[0] in {set(RUN)} else find(name, *rest)
-from mirrorsd.cli import main
 
-main()
+from typer.testing import CliRunner
+from mirrorsd.cli.app import app
+
+done = [CliRunner().invoke(app, words) for words in json.load(sys.stdin)]
+print(json.dumps([[one.exit_code, one.stdout, one.stderr] for one in done]))
 """
-"""The command on a Python whose path has none of the extra's packages."""
+"""Runs commands one after the other on a Python whose path has none of the extra's packages."""
+MACHINE = ("--profile", "profile.yaml", "--record", "record.npz")
+WORKING = (
+    ("search", *MACHINE, "--space", "space.yaml", "--out", "best.yaml"),
+    ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--platform", "lunar-lake", "--out", "plan.html"),
+    ("simulate", "--schedule", "best.yaml", *MACHINE, "--trace", "trace.json.gz"),
+    ("report", "result.json", "--out", "report.html"),
+    ("models", "list"),
+    ("devices", "--json"),
+)
+REFUSED = (
+    ("run", "--schedule", "best.yaml", "--prompt", "hello"),
+    ("demo",),
+    ("record", "--out", "record.npz"),
+    ("validate", "--schedule", "best.yaml", *MACHINE),
+    ("train", "draft", "--data", "none.jsonl", "--out", "draft"),
+)
 
 
 @pytest.fixture(scope="module")
-def call(tmp_path_factory):
+def done(tmp_path_factory):
+    """(exit status, stdout, stderr) of every command, by its words."""
     folder = tmp_path_factory.mktemp("plain")
     PLAN_FILES["result"].make(folder)
     (folder / "space.yaml").write_text("methods: [autoregressive, speculative]\nwindows: [2]\n")
-    machine = ("--profile", "profile.yaml", "--record", "record.npz")
-
-    def run(*words):
-        given = [part for word in words for part in (machine if word == "MACHINE" else (word,))]
-        return subprocess.run(
-            [sys.executable, "-c", WITHOUT, *given], cwd=folder, capture_output=True, text=True, check=False
-        )
-
-    assert run("search", "MACHINE", "--space", "space.yaml", "--out", "best.yaml").returncode == 0
-    return run
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--platform", "lunar-lake", "--out", "plan.html"),
-        ("simulate", "--schedule", "best.yaml", "MACHINE", "--trace", "trace.json.gz"),
-        ("report", "result.json", "--out", "report.html"),
-        ("models", "list"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_a_verb_that_loads_no_model_works_without_the_extra(call, words):
-    done = call(*words)
-    assert done.returncode == 0, done.stderr
+    words = [*WORKING, *REFUSED]
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=folder,
+        input=json.dumps(words),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return dict(zip(words, json.loads(ran.stdout), strict=True))
 
 
-def test_devices_says_what_is_missing(call):
-    found = {one["name"]: one["missing"] for one in json.loads(call("devices", "--json").stdout)["devices"]}
+@pytest.mark.parametrize("words", WORKING, ids=lambda words: words[0])
+def test_a_verb_that_loads_no_model_works_without_the_extra(done, words):
+    status, _, stderr = done[words]
+    assert status == 0, stderr
+
+
+def test_devices_says_what_is_missing(done):
+    _, stdout, _ = done["devices", "--json"]
+    found = {one["name"]: one["missing"] for one in json.loads(stdout)["devices"]}
     assert "openvino" in found["openvino:CPU"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("run", "--schedule", "best.yaml", "--prompt", "hello"),
-        ("demo",),
-        ("record", "--out", "record.npz"),
-        ("validate", "--schedule", "best.yaml", "MACHINE"),
-        ("train", "draft", "--data", "none.jsonl", "--out", "draft"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_a_verb_that_needs_the_extra_says_so_in_one_line(call, words):
-    done = call(*words)
-    assert done.returncode == 2
-    assert done.stderr.rstrip().endswith("is not installed, and this command needs it: pip install 'mirrorsd[run]'")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("words", REFUSED, ids=lambda words: words[0])
+def test_a_verb_that_needs_the_extra_says_so_in_one_line(done, words):
+    status, _, stderr = done[words]
+    assert status == 2
+    assert stderr.rstrip().endswith("is not installed, and this command needs it: pip install 'mirrorsd[run]'")
+    assert "Traceback" not in stderr
 
 
 def test_a_module_of_no_extra_is_a_defect():
