@@ -60,7 +60,9 @@ def save_streaming_draft_of(target, folder, **options):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return save_all(tiny_target(), tmp_path_factory.mktemp("tiny"), save_draft=save_streaming_draft_of)
+    """Of three layers, as many as exits, features and streams are apart in."""
+    target, root = tiny_target(num_layers=3), tmp_path_factory.mktemp("tiny")
+    return save_all(target, root, save_draft=save_streaming_draft_of, exit_layers=(2,))
 
 
 @pytest.fixture(scope="module", autouse=True)
