@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
 from decoding.errors import ProfileError
-from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.profile import Profile
@@ -163,7 +163,10 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     of, num_layers = models[target][0].of, 1 if timed.target is None else timed.target.num_layers
     lane = _lane(of, grids[target], None if draft is None else grids[draft], _sources(curves))
     lane = lane.scaled({"layer": 1 / num_layers})
-    read = {"layer": timed.pass_bytes(timed.target) / num_layers, "draft_step": timed.pass_bytes(timed.draft)}
+    read: dict[LanePart, float] = {
+        "layer": timed.pass_bytes(timed.target) / num_layers,
+        "draft_step": timed.pass_bytes(timed.draft),
+    }
     times = [time for own in models.values() for curve in own for time in curve.times.values()]
     return Profile(
         host={"device": of.device, "engine": of.engine},
@@ -181,8 +184,7 @@ def without_rereading(profile: Profile) -> Profile:
     """Return a profile for other drafts than its own: none of its verified rows are read by that once more."""
     if profile.host.get("engine") not in _READS_AGAIN:
         return profile
-    nothing = {"lm_head": 0.0}
-    return profile.model_copy(update={"lanes": tuple(lane.scaled(nothing) for lane in profile.lanes)})
+    return profile.model_copy(update={"lanes": tuple(lane.scaled({"lm_head": 0.0}) for lane in profile.lanes)})
 
 
 def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
