@@ -31,9 +31,9 @@ def lookup_alone():
     model_pair.shipped_for = shipped
 
 
-def one_lane():
-    """Let demos use the first lane alone: what was trained drafts there as on any other; exits need two."""
+def few_lanes(count):
+    """Let demos use the first lanes alone: a core each, before the one of all cores."""
     from mirrorsd.demo import demo
 
     lanes = demo.device_lanes
-    demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:1]
+    demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:count]

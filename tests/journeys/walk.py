@@ -41,6 +41,7 @@ QUICK = {
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
 PROCESSES = ("demo", "calibrate", "record", "run", "validate")
 """Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one."""
+_MAIN = "mirrorsd.cli.main()"
 _SHORT = {
     "num_conversations": 6,
     "batch_size": 8,
@@ -99,12 +100,7 @@ class Walk:
         return self.done[known_as]
 
     def _in_a_process(self, words: tuple[str, ...]) -> tuple[int, str, str]:
-        is_one_lane = words[1] == "demo" and MINE in words and "--exits" not in words
-        is_lookup_alone = words[1] == "calibrate" and "--quick" not in words
-        made_quick = ["quick.few_sizes()", "quick.one_lane()" * is_one_lane, "quick.lookup_alone()" * is_lookup_alone]
-        code = "\n".join(
-            ["import mirrorsd.cli", "from tests.journeys import quick", *made_quick, "mirrorsd.cli.main()"]
-        )
+        code = "\n".join(["import mirrorsd.cli", "from tests.journeys import quick", *_made_quick(words), _MAIN])
         command = [sys.executable, "-c", code] if words[1] in ("demo", "calibrate") else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
@@ -197,6 +193,16 @@ def _in_order(words: tuple[str, ...]) -> tuple[str, ...]:
     return words[: min(options, default=len(words))] + tuple(
         chain.from_iterable(sorted(parts, key=lambda part: part[0]))
     )
+
+
+def _made_quick(words: tuple[str, ...]) -> list[str]:
+    """Code that makes a command quick where no option does; exits need two lanes, other drafters of one's own one."""
+    made = ["quick.few_sizes()"]
+    if words[1] == "demo":
+        made.append(f"quick.few_lanes({1 if MINE in words and '--exits' not in words else 2})")
+    elif "--quick" not in words:
+        made.append("quick.lookup_alone()")
+    return made
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, list[str]]:
