@@ -11,8 +11,9 @@ from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import target_text
 from calibrate.recording.recorder import Recorder
-from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
+from calibrate.recording.sampled_drafts import SampledText, _decide, sampled_drafts
 from decoding.errors import MirrorsdError
+from decoding.messages import Candidates
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
@@ -181,6 +182,17 @@ def test_probabilities_are_those_of_the_rule(features):
             assert acceptance[position, place] == pytest.approx(expected, rel=1e-3)
             refused = refusals[position, place]
             assert refused == -1 if expected == 1 else q[refused] > p[refused]
+
+
+def test_a_refused_token_is_drawn_by_how_much_too_often_the_draft_says_it():
+    """Of 0.5, 0.3 and 0.2, where the target says 0.1, 0.6 and 0.1: the text's own token is drafted half the time."""
+    drafted, target_V = Candidates((3, 7, 9), (0.5, 0.3, 0.2)), np.zeros(10, dtype=np.float32)
+    target_V[[3, 7, 9]] = 0.1, 0.6, 0.1
+    texts = [SampledText([1, 7], 1, [target_V], Sampling("ratio", 1.0, seed)) for seed in range(2000)]
+    decided = Counter(_decide(drafted, text, 0) for text in texts)
+    assert [accepted for accepted, _ in decided] == pytest.approx([0.5] * len(decided))
+    refused = {token: count / 2000 for (_, token), count in decided.items()}
+    assert refused == pytest.approx({3: 0.8, 9: 0.2}, abs=0.04)
 
 
 def test_a_seed_decides_what_is_drafted_and_more_seeds_come_to_the_probabilities(folders):
