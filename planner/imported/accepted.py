@@ -20,6 +20,8 @@ from decoding.schedule import MAX_WINDOW
 from planner.imported.engine_page import Page, PageRow
 
 _BISECTIONS: Final = 60
+_OLDER_SGLANG: Final = ("spec_accept_token_num", "spec_draft_token_num")
+"""What 0.5.9 calls accepted and drafted tokens of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,8 +138,9 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
 
 
 def _sglang(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    counted = ("spec_verify_ct", "spec_num_correct_drafts", "spec_num_proposed_drafts")
-    return _of_counts("sglang", parts, window, counted, "a verification or more")
+    is_older = _OLDER_SGLANG[0] in parts[0].fields
+    tokens = _OLDER_SGLANG if is_older else ("spec_num_correct_drafts", "spec_num_proposed_drafts")
+    return _of_counts("sglang", parts, window, ("spec_verify_ct", *tokens), "a verification or more")
 
 
 def _of_counts(

@@ -181,3 +181,11 @@ def _read_or_refuse(page, text):
         found = import_files([page], Told(target=LLAMA, window=3, sizes={"rows": 1, "new_tokens": 4}))
         assert all(time.time_s > 0 for curve in found.curves for time in curve.times.values())
         assert all(0 <= rate <= 1 for one in found.acceptance for rate in one.rates)
+
+
+def test_an_older_sglang_is_read_by_its_own_names(tmp_path):
+    answer = (PAGES / "sglang-answer.json").read_text()
+    answer = answer.replace("num_correct_drafts", "accept_token_num").replace("num_proposed_drafts", "draft_token_num")
+    (tmp_path / "older.json").write_text(answer)
+    (found,) = import_files([tmp_path / "older.json"], Told()).acceptance
+    assert (len(found.rates), found.mean_acceptance_length) == (3, pytest.approx(2.5))
