@@ -1,5 +1,6 @@
 """The files of a plan: a schedule, a profile and an acceptance, which simulate to its predictions."""
 
+from math import hypot, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,8 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.yaml_file import save_yaml
 from planner.platform_plan.schedules import most_rows
+from sim.error_shares import relative_error
+from sim.evaluator import Evaluator
 
 if TYPE_CHECKING:
     from hwprofiles.profile import Profile
@@ -24,7 +27,10 @@ def runnable_schedule(plan: "PlatformPlan", drafter: str | None = None) -> Sched
 
 
 def written_profile(plan: "PlatformPlan", drafter: str | None = None) -> "Profile":
-    """Return a plan's profile with all costs in tables; names are those of `runnable_schedule`."""
+    """Return a plan's profile with all costs in tables; names are those of `runnable_schedule`.
+
+    Ratios of two schedules err by as much as that of the fastest speculation to plain decoding does in the plan.
+    """
     question, record = plan.question, plan.question.record
     found = tabulated(
         plan.profile,
@@ -43,7 +49,17 @@ def written_profile(plan: "PlatformPlan", drafter: str | None = None) -> "Profil
     models = {"drafter": drafter or found.drafter}
     if record.assumed is None and question.acceptance.status == "measured":
         models = {fact: getattr(record, fact) for fact in ("target", "drafter", "dtype")}
-    return found.model_copy(update=named | models)
+    error = {"schedule_error": hypot(found.schedule_error, _speculation_error(plan) / sqrt(2))}
+    return found.model_copy(update=named | models | error)
+
+
+def _speculation_error(plan: "PlatformPlan") -> float:
+    """Return what errs of the fastest speculation and not of plain decoding, which no table of a profile tells."""
+    best = plan.drafting
+    if best is None:
+        return 0.0
+    told = Evaluator(plan.profile, plan.question.record, costs=plan.costs).predict(best.schedule).errors
+    return relative_error({cause: one for cause, one in best.prediction.errors.items() if cause not in told})
 
 
 def save_acceptance(plan: "PlatformPlan", path: Path) -> None:

@@ -8,6 +8,7 @@ from decoding.errors import ConfigError
 from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafter
 from mirrorsd.simulation import predict, simulate
+from planner.paired_ratio import ratio_of
 from planner.platform_plan.measured_run import play
 from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
 from planner.search.space import SearchSpace, enumerate_schedules
@@ -43,6 +44,18 @@ def test_files_of_a_plan_simulate_to_what_it_predicts(asked, tmp_path):
     every = [one for one in plan.ranking if one.schedule.draft_streams == 0][:: max(1, len(plan.ranking) // 12)]
     for one in every:
         assert predict(one.schedule, profile, acceptance).tpot_s == pytest.approx(one.tpot_s, rel=1e-6), one.schedule
+
+
+@pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
+def test_a_search_of_these_files_is_as_sure_as_the_plan(platform):
+    plan = planned(platform, acceptance=Bernoulli(0.7))
+    profile, acceptance = written_profile(plan), plan.question.assumed
+    plain = plan.plain.schedule
+    lanes = {"target_lane": plan.question.platform.lane_name(plain.target_lane)}
+    best, other = (
+        predict(one, profile, acceptance) for one in (runnable_schedule(plan), plain.model_copy(update=lanes))
+    )
+    assert ratio_of(best, other).machine_error == pytest.approx(plan.comparison.machine_error, rel=0.02)
 
 
 def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first():
