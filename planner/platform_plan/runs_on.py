@@ -82,7 +82,8 @@ def runs_on(
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
-        found.insert(0, RunsOn("mirrorsd", 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'))
+        drafter = "DRAFT" if schedule.traits.has_draft_model else "none"
+        found.insert(0, RunsOn("mirrorsd", f"mirrorsd demo --target TARGET --drafter {drafter}"))
     return tuple(found)
 
 

@@ -5,9 +5,12 @@ import pytest
 
 from decoding.schedule import Schedule
 from hwprofiles.engines import platform_run_by
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.runs_on import runs_on
+
+DEMO = "mirrorsd demo --target TARGET --drafter"
 
 
 def engines(platform, target, draft, head=None, num_heads=None, **settings):
@@ -63,8 +66,10 @@ def test_mirror_runs_on_no_engine_but_this_projects_own():
     assert engines("rtx4090", "gpu", "cpu", **mirror) == {}
     lanes = load_platform("cpu-2core").lanes
     target, draft = list(lanes)[:2]
-    assert list(engines("cpu-2core", target, draft, **mirror)) == ["mirrorsd"]
+    assert engines("cpu-2core", target, draft, **mirror) == {"mirrorsd": f"{DEMO} DRAFT"}
     assert next(iter(engines("cpu-2core", target, target))) == "mirrorsd", "whose lanes the predictions are of"
+    lookup = {"method": "prompt_lookup", "head": LOOKUP, "drafter": None}
+    assert engines("cpu-2core", target, target, **lookup)["mirrorsd"] == f"{DEMO} none", "which looks up prompts"
 
 
 def test_plain_decoding_takes_no_option_of_speculation():
