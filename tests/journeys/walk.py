@@ -25,7 +25,14 @@ from training.recipe import shipped_recipes
 MIRRORSD = Path(sys.executable).with_name("mirrorsd")
 MINE = "models/mine"
 """Where the user has a model; there is one of 30 layers."""
-FILLED = {"FOLDER": MINE, "NAME": "lunar-lake", "FILE": "my-file.yaml", "RECIPE.yaml": "my-draft.yaml"}
+FILLED = {
+    "FOLDER": MINE,
+    "NAME": "lunar-lake",
+    "FILE": "my-file.yaml",
+    "RECIPE.yaml": "my-draft.yaml",
+    "TARGET": "smollm2-135m-instruct",
+    "DRAFT": "smollm2-135m-draft4",
+}
 """What a user puts in the place of a word in capitals."""
 REACH = {"--max-new-tokens": "6", "--max-window": "2"}
 QUICK = {
