@@ -27,10 +27,12 @@ times on, where nine of ten of those were gains. A loss needs none: no engine wo
 def published_like(gain: float) -> str:
     """Say how many of the published gains that were predicted like this one were gains."""
     found = next(one for one in PROMISED if one.low <= gain < one.high)
-    promised = f"{found.low:g} times or more" if found.high == inf else f"less than {found.high:g} times"
-    if found.low and found.high < inf:
-        promised = f"{found.low:g} to {found.high:g} times"
+    promised = f"at {found.low:g} to {found.high:g} times plain decoding"
+    if not found.low:
+        promised = "below plain decoding"
+    elif found.high == inf:
+        promised = f"at {found.low:g} times plain decoding or more"
     return (
-        f"Of {found.num} published speed-ups that such numbers put at {promised} plain decoding, {found.num_gains} "
-        "were faster than it: measure before you buy."
+        f"Of {found.num} published speed-ups that such numbers put {promised}, {found.num_gains} were faster than it: "
+        "measure before you buy."
     )

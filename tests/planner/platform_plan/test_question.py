@@ -47,6 +47,8 @@ def given(acceptance=None, *, lengths=(64, 8), pair=PAIR, **exits):
 def test_rates_of_zero_and_one_are_rates(rates, pays):
     plan = plan_platform(given(PositionRates(rates)))
     assert plan.pays == pays
+    told = any("published speed-ups" in one for one in advice(plan).warnings)
+    assert told == (pays != "no"), "no published gain is like one that is ruled out"
     assert plan.needed.now == rates[0]
     assert 0 < plan.needed.at < 1
     assert advice(plan).pays == pays
