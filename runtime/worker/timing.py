@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from runtime.parallel.local_group import GroupChannel
 
 _OF_DRAFTS: Final = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "draft_prefill"})
+_OF_PROMPTS: Final = frozenset({"prefill", "draft_prefill"})
 
 
 class Prepared(NamedTuple):
@@ -92,8 +93,13 @@ class MeasureRole:
         return model
 
     def _num_warm_ups(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> int:
-        """Return at least one run where a model does this for the first time: what is compiled then, is so once."""
+        """Return at least one run where a model does this for the first time: what is compiled then, is so once.
+
+        A prompt counts as done before after one of any length: all lengths are new to a model that runs.
+        """
         known, size = self._timed_before.setdefault(model, set()), _size(measurement)
+        if measurement.part in _OF_PROMPTS:
+            size = replace(size, rows=1)
         least = 0 if size in known else 1
         known.add(size)
         return max(least, measurement.warm_up)
