@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrate.fitting.ratios import Ratio, among
 from calibrate.profiling.anchors import RunAnchors
-from calibrate.profiling.samples import Run
+from calibrate.profiling.samples import Run, RunSpan
 from costs.prices import Prices
 from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.schedule import Schedule
@@ -44,33 +44,25 @@ class TimedSpan(NamedTuple):
 
 def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
     """Return all spans of some kinds of work on a lane, in the order of the trace; raises as `Prices.operation_s`."""
-    spans = [span for span in run.trace.spans if span.lane == lane and span.work in works and span.round > 0]
+    spans = [one for one in run.spans if one.span.lane == lane and one.span.work in works]
     if not spans:
         return []
-    starts = _draft_starts(run)
-    is_start = [span.start_s in starts for span in spans]
-    alone_s = _alone_s(run, spans, is_start, profile)
     factor = slowdowns_in(run.anchors, run.schedule, profile)[0 if lane == run.schedule.target_lane else 1]
-    others = []
-    if run.schedule.traits.overlaps:
-        others = [span for span in run.trace.spans if span.lane != lane and span.work in TARGET_WORK | DRAFT_WORK]
-    timed = []
-    for span, seconds, starts_here in zip(spans, alone_s, is_start, strict=True):
-        shared_s = sum(max(0.0, min(span.end_s, one.end_s) - max(span.start_s, one.start_s)) for one in others)
-        share = shared_s / (span.end_s - span.start_s)
-        timed.append(TimedSpan(span, seconds, seconds / (1 - share + share / factor), starts_here))
-    return timed
+    return [
+        TimedSpan(span, alone_s, alone_s / (1 - shared + shared / factor), is_start)
+        for (span, _, is_start, shared), alone_s in zip(spans, _alone_s(run, spans, profile), strict=True)
+    ]
 
 
-def _alone_s(run: Run, spans: Sequence[Span], is_start: Sequence[bool], profile: Profile) -> list[float]:
+def _alone_s(run: Run, spans: Sequence[RunSpan], profile: Profile) -> list[float]:
     """Return what each span takes by the profile while the other lane is idle; those alike are priced at once."""
-    contexts, alike = run.contexts(), defaultdict[tuple[Work, int, bool], list[int]](list)
-    for place, (span, starts_here) in enumerate(zip(spans, is_start, strict=True)):
-        alike[span.work, span.rows, starts_here].append(place)
-    at = np.array([contexts[min(span.round, len(contexts) - 1)] for span in spans], dtype=np.float64)
+    alike = defaultdict[tuple[Work, int, bool], list[int]](list)
+    for place, (span, _, is_start, _) in enumerate(spans):
+        alike[span.work, span.rows, is_start].append(place)
+    at = np.array([one.context for one in spans], dtype=np.float64)
     prices, seconds = Prices(profile), np.empty(len(spans))
-    for (work, rows, starts_here), places in alike.items():
-        seconds[places] = prices.operation_s(run.schedule, work, rows, at[places], is_start=starts_here)
+    for (work, rows, is_start), places in alike.items():
+        seconds[places] = prices.operation_s(run.schedule, work, rows, at[places], is_start=is_start)
     return seconds.tolist()
 
 
@@ -173,15 +165,3 @@ def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> t
     if now is None or then is None:
         return known
     return known[0] * now[0] / then[0], known[1] * now[1] / then[1]
-
-
-def _draft_starts(run: Run) -> set[float]:
-    """Return when the first steps of rollouts, of branches, and of finishing them began."""
-    begun: dict[tuple[Work, int], list[float]] = defaultdict(list)
-    for span in run.trace.spans:
-        if span.work in DRAFT_WORK:
-            begun[span.work, span.round].append(span.start_s)
-    # the first step in a round's branches reads the window's last token, and goes on where drafting ended
-    reads = 0 if run.schedule.exit_features else 1
-    firsts = (sorted(times)[reads * (work is Work.BRANCH_STEP) :][:1] for (work, _), times in begun.items())
-    return {first for found in firsts for first in found}

@@ -4,23 +4,26 @@ import gzip
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
 from calibrate.fitting.ratios import Ratio, among
 from calibrate.profiling.anchors import AnchorSample, RunAnchors, SharedAnchor
+from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule
-from decoding.trace import Trace
+from decoding.trace import Span, Trace, Work
 from decoding.validation import told
 from runtime.wire.measurement import Measurement
 
 _MAX_BYTES = 500_000_000
+_OF_MODELS = TARGET_WORK | DRAFT_WORK
 _SPIKE = 2.0
 """No repeat counts as more than this many times the median of its visit: something else ran meanwhile."""
 
@@ -34,7 +37,7 @@ class Cell:
     drafter: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Visit:
     """One visit of a cell: the seconds of every repeat, and the anchors before and after."""
 
@@ -44,14 +47,30 @@ class Visit:
     after_s: float
     at_s: float
 
-    @property
+    @cached_property
     def ratio(self) -> Ratio:
         """Mean time over the anchors."""
         median_s = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
         return among(fmean(min(one, _SPIKE * median_s) for one in self.seconds), (self.before_s, self.after_s))
 
 
-@dataclass(frozen=True, slots=True)
+class RunSpan(NamedTuple):
+    """A span of a run, and what its time depends on.
+
+    Attributes:
+        span: on one lane.
+        context: tokens in the target's cache.
+        is_start: as in `costs.prices`.
+        shared: share of its time for which the other lane worked.
+    """
+
+    span: Span
+    context: int
+    is_start: bool
+    shared: float
+
+
+@dataclass(frozen=True)
 class Run:
     """A decoded text, how it was made, and its anchors."""
 
@@ -66,6 +85,32 @@ class Run:
         """Return the tokens in the target's cache at every round, and once more after the last."""
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
+
+    @cached_property
+    def spans(self) -> list[RunSpan]:
+        """All spans but those of the first round, in the order of the trace."""
+        contexts, starts, spans = self.contexts(), self._draft_starts(), self.trace.spans
+        overlaps, found = self.schedule.traits.overlaps, list[RunSpan]()
+        for span in spans:
+            if not span.round:
+                continue
+            others = [one for one in spans if overlaps and one.lane != span.lane and one.work in _OF_MODELS]
+            shared_s = sum(max(0.0, min(span.end_s, one.end_s) - max(span.start_s, one.start_s)) for one in others)
+            shared = shared_s / (span.end_s - span.start_s) if shared_s else 0.0
+            context = contexts[min(span.round, len(contexts) - 1)]
+            found.append(RunSpan(span, context, span.start_s in starts, shared))
+        return found
+
+    def _draft_starts(self) -> set[float]:
+        """Return when the first steps of rollouts, of branches, and of finishing them began."""
+        begun: dict[tuple[Work, int], list[float]] = defaultdict(list)
+        for span in self.trace.spans:
+            if span.work in DRAFT_WORK:
+                begun[span.work, span.round].append(span.start_s)
+        # the first step in a round's branches reads the window's last token, and goes on where drafting ended
+        reads = 0 if self.schedule.exit_features else 1
+        firsts = (sorted(times)[reads * (work is Work.BRANCH_STEP) :][:1] for (work, _), times in begun.items())
+        return {first for found in firsts for first in found}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tests.calibrate.profiling.fake_machine.runs import FakeRun
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
 LANES = split_lanes((0, 1))
+_CORES = {one.name: one.cores for one in LANES}
 
 
 @dataclass
@@ -61,7 +62,7 @@ class FakeEngine:
         return seconds
 
     def factor(self, lane: str, now_s: float) -> float:
-        return self.weather.factor(next(one.cores for one in LANES if one.name == lane), now_s)
+        return self.weather.factor(_CORES[lane], now_s)
 
     def row_invariance(self, lane: str) -> RowInvariance:
         assert (lane, "target") in self.loaded
