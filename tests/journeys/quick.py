@@ -1,4 +1,4 @@
-"""What makes the calibrations and demos of journeys quick."""
+"""What makes the calibrations, demos and fits of journeys quick."""
 
 from dataclasses import replace
 
@@ -13,9 +13,14 @@ def few_sizes(set_attribute=setattr):
         effort = usual(*sizes, quick=quick)
         rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
         rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
-        return replace(effort, **rows, passes=1, run_tokens=8)
+        return replace(effort, **rows, passes=1, repeats=1, run_tokens=5)
 
     set_attribute(task, "effort_for", few)
+
+
+def few_fits(set_attribute):
+    """Let fits without one task, by which `reproduce` judges its own, end soon."""
+    set_attribute("planner.reproduce.fitted_table._CALLS", 2)
 
 
 def lookup_alone():

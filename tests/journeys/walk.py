@@ -47,7 +47,8 @@ QUICK = {
 }
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
 PROCESSES = ("demo", "calibrate", "record", "run", "validate")
-"""Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one."""
+"""Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one.
+After the first `run` there, further ones run in this process, on lanes of their own: they are most of all commands."""
 _MAIN = "mirrorsd.cli.main()"
 _SHORT = {
     "num_conversations": 6,
@@ -97,7 +98,7 @@ class Walk:
         if known_as in self.done:
             return self.done[known_as]
         before = time.time()
-        exit_code, stdout, stderr = self._in_a_process(words) if words[1] in self.processes else self._here(words)
+        exit_code, stdout, stderr = self._in_a_process(words) if self._is_apart(words[1]) else self._here(words)
         assert exit_code == 0, f"{shlex.join(words)}: exit status {exit_code}\n{stdout}{stderr}"
         where = f"printed by {shlex.join(words)}"
         printed = of_an_output(stdout, where) + of_an_output(stderr, where)
@@ -105,6 +106,10 @@ class Walk:
         printed += [command for page in pages for command in of_a_report(page)]
         self.done[known_as] = Done(words, stdout, stderr, tuple(printed))
         return self.done[known_as]
+
+    def _is_apart(self, verb: str) -> bool:
+        is_another_run = verb == "run" and any(one.words[1] == "run" for one in self.done.values())
+        return verb in self.processes and not is_another_run
 
     def _in_a_process(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         code = "\n".join(["import mirrorsd.cli", "from tests.journeys import quick", *_made_quick(words), _MAIN])
@@ -117,6 +122,7 @@ class Walk:
     def _here(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         with chdir(self.folder), pytest.MonkeyPatch.context() as patch:
             quick.few_sizes(patch.setattr)
+            quick.few_fits(patch.setattr)
             ran = call(*words[1:])
         return ran.exit_code, ran.stdout, ran.stderr
 
