@@ -106,13 +106,18 @@ def counts(option: str, text: str, most: int) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def num_tokens(text: str) -> int:
-    """Return a number of tokens, one at least, as people type it: `8192`, `8k`; `ConfigError` where it is none."""
-    plain = text.strip().lower()
+def num_tokens(text: str | int, *, least: int = 1) -> int:
+    """Return a number of tokens as people type it: `8192`, `8k`; `ConfigError` where it is none or too small."""
+    plain = str(text).strip().lower()
     digits = plain.removesuffix("k")
-    if not (digits.isdecimal() and len(digits) < 10 and int(digits) > 0):
-        raise ConfigError(f"{shown(text)} is not a number of tokens (1 or more, such as 8192 or 8k)")
+    if not (digits.isdecimal() and len(digits) < 10 and int(digits) >= least):
+        raise ConfigError(f"{shown(text)} is not a number of tokens ({least} or more, such as 8192 or 8k)")
     return int(digits) * (1 if digits == plain else 1024)
+
+
+def cached_tokens(text: str | int) -> int:
+    """Return what `num_tokens` does, 0 among them; options have their defaults read too, which are numbers."""
+    return num_tokens(text, least=0)
 
 
 def say_added(add: Sequence[str]) -> None:

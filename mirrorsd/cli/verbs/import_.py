@@ -7,6 +7,7 @@ import typer
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
+from mirrorsd.cli.chosen import cached_tokens
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
 
@@ -42,7 +43,10 @@ def import_(
     weights: Annotated[
         str, option("How the weights of both models of a profile are stored, as in `plan`.", metavar="FORMAT")
     ] = "bf16",
-    context: Annotated[int, option("Cached tokens at which tables of attention are read.", min=0)] = 512,
+    context: Annotated[
+        int,
+        option("Cached tokens at which attention is read, such as 8k.", parser=cached_tokens, metavar="N"),
+    ] = 512,
     window: Annotated[
         int | None, option("Drafted tokens per verification, where the engine does not tell.", min=1, max=64)
     ] = None,

@@ -32,9 +32,14 @@ def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
 
 
+def test_a_context_is_typed_as_in_a_plan():
+    assert [json_of(*ASKED, "--rows", "1", "--context", text)["context"] for text in ("0", "8k")] == [0, 8192]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("--context", "much"), "'much' is not a number of tokens (0 or more, such as 8192 or 8k)"),
         (("--rows", "0"), "--rows '0': write sizes of 1..1024, such as 1,2,4,8"),
         (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
         (("--device", "rtx9090"), "no device is called 'rtx9090'; did you mean rtx5090 or rtx4090"),
