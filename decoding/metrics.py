@@ -54,8 +54,9 @@ def decode_s(traces: Sequence[Trace]) -> float:
 
 
 def prefill_s(traces: Sequence[Trace]) -> float | None:
-    """Return the mean time from a request to the start of decoding; None where that of a trace is not known."""
-    return _mean_after_prefill(traces, [0.0] * len(traces))
+    """Return the time before decoding, as `decode_s` a sum over requests; None where that of a trace is not known."""
+    known = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
+    return sum(known) if traces and len(known) == len(traces) else None
 
 
 def ttft_s(traces: Sequence[Trace]) -> float | None:
@@ -95,10 +96,8 @@ def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> fl
 
 def _mean_after_prefill(traces: Sequence[Trace], seconds: Sequence[float]) -> float | None:
     """Return the mean of times that begin with decoding, the prefill before it included."""
-    prefills_s = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
-    if not traces or len(prefills_s) < len(traces):
-        return None
-    return (sum(prefills_s) + sum(seconds)) / len(traces)
+    before_s = prefill_s(traces)
+    return None if before_s is None else (before_s + sum(seconds)) / len(traces)
 
 
 def _on(trace: Trace, lane: str) -> list[Span]:

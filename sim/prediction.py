@@ -71,7 +71,7 @@ class Prediction:
         tpot_s: decoding time per committed token.
         errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of recorded prompts
             is not among them: a run to compare with decodes the same ones. That of drawn texts is.
-        prefill_s: mean time from the request to the start of decoding, over prompts; None if it was not measured.
+        prefill_s: time before decoding; None if it was not measured.
         ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
         e2e_s: mean time of a request, from its prompt to its last token; None likewise.
         decode_s: time from the first operation to the last commit.
@@ -129,7 +129,7 @@ class Prediction:
 
     def e2e_at(self, num_tokens: float) -> float | None:
         """Return the mean time of a request for so many new tokens: prefill, and as long per token as here."""
-        return None if self.prefill_s is None else self.prefill_s + num_tokens * self.tpot_s
+        return None if self.prefill_s is None else self.prefill_s / len(self.prompt_decode_s) + num_tokens * self.tpot_s
 
 
 def summarise(
@@ -159,7 +159,7 @@ def summarise(
     return Prediction(
         tpot_s=total_s / num_tokens,
         errors=errors | own_share(profile, schedule) | _chance(walk, decode_s / tokens),
-        prefill_s=None if prefill_s is None else float(np.mean(prefill_s)),
+        prefill_s=None if prefill_s is None else float(np.sum(prefill_s)),
         ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
         decode_s=total_s,

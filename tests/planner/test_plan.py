@@ -163,7 +163,8 @@ def requests(**known):
     candidates = []
     for one in rank(schedules, machine(), acceptance_record(num_prompts=2)).candidates:
         prefill_s, tpot_s = known[one.schedule.method]
-        candidates.append(replace(one, prediction=replace(one.prediction, prefill_s=prefill_s, tpot_s=tpot_s)))
+        both_s = prefill_s and 2 * prefill_s
+        candidates.append(replace(one, prediction=replace(one.prediction, prefill_s=both_s, tpot_s=tpot_s)))
     return sorted(candidates, key=lambda one: one.tpot_s)
 
 

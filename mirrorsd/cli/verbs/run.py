@@ -240,7 +240,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "num_tokens": num_tokens,
         "num_rounds": num_rounds,
         "mean_acceptance_length": num_tokens / num_rounds,
-        "prefill_s": sum(row["prefill_s"] for row in rows) / len(rows),
+        "prefill_s": sum(row["prefill_s"] for row in rows),
         "decode_s": decode_s,
         "tpot_s": decode_s / num_tokens,
     }
