@@ -130,6 +130,10 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
             raise one.wrong(by_step, "a list of accepted tokens")
     steps = [accepted for one in parts for accepted in one.fields.get(by_step) or []]
     if steps and all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST for one in steps):
+        for one in parts:
+            if own := one.fields.get(by_step):
+                _require_total(one, "num_spec_steps", len(own), by_step)
+                _require_total(one, "num_accepted_draft_tokens", sum(own), by_step)
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
         by_place = [sum(one > place for one in steps) for place in range(most or max(steps))]
         return EngineAcceptance.of_shares("vllm", parts[0], by_place, num_rounds=len(steps), out_of=len(steps))
@@ -188,11 +192,16 @@ def is_metrics(page: Page) -> bool:
 
 def read_metrics(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
     """Yield what each engine accepted; `window` is how many tokens were drafted, where the page does not tell."""
-    values, places, line = _values(page)
-    everything = PageRow(page.path, line, values)
+    values, places, lines = _values(page)
+    everything = PageRow(page.path, min(lines.values(), default=1), values)
     for engine, prefix in _COUNTING.items():
         if f"{prefix}num_drafts" in values:
-            yield _counted(engine, prefix, everything, places[prefix])
+            if of_places := places[prefix]:
+                field = f"{prefix}num_accepted_tokens"
+                total = PageRow(page.path, lines.get(field, everything.line), values)
+                by_place = sum(of_places.values())
+                _require_total(total, field, by_place, f"{field}_per_pos", off_by=_TOLERANCE * by_place)
+            yield _counted(engine, prefix, everything, of_places)
     if f"{_SGLANG}accept_length" in values:
         mean = everything.number(f"{_SGLANG}accept_length", least=1)
         share = values.get(f"{_SGLANG}accept_rate")
@@ -221,14 +230,23 @@ def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]
     return EngineAcceptance.of_mean(engine, values.path, mean, drafted=drafted, num_rounds=rounds)
 
 
-def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], int]:
-    """Return the metrics of speculation by name, those by place, and the line of the first one.
+def _require_total(row: PageRow, field: str, found: float, counted: str, *, off_by: float = 0.0) -> None:
+    """Raise `ConfigError` where a total that is told is not what is counted one by one.
+
+    A server goes on counting while a page of its metrics is written, so these two may be a little off.
+    """
+    if field in row.fields and abs(row.number(field) - found) > off_by:
+        raise row.wrong(field, f"{found:g}, as {counted} tells")
+
+
+def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], dict[str, int]]:
+    """Return the metrics of speculation by name, those by place, and the first line of each name.
 
     Counters of several workers are added up; of means the first one is taken.
     """
     values = dict[str, float]()
     places = defaultdict[str, dict[int, float]](dict)
-    first = 1
+    lines = dict[str, int]()
     for number, line in enumerate(page.text.splitlines(), 1):
         if not line.startswith(_KNOWN):
             continue
@@ -237,7 +255,7 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
             raise PageRow(page.path, number, {"line": line}).wrong("line", "a metric's name, its labels and a number")
         name = found["name"].removesuffix("_total")
         value = PageRow(page.path, number, {name: found["value"]}).number(name)
-        first = first if values else number
+        lines.setdefault(name, number)
         position = _POSITION.search(found["labels"] or "")
         prefix = next(known for known in _KNOWN if name.startswith(known))
         if position is not None and name.endswith("_per_pos"):
@@ -247,7 +265,7 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
             values.setdefault(name, value)
         elif not name.endswith("_created"):
             values[name] = values.get(name, 0.0) + value
-    return values, places, first
+    return values, places, lines
 
 
 RATES: Final = "conditional_accept_rates"

@@ -108,6 +108,24 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
         ("vllm:spec_decode_num_drafts_total nine", ":1: vllm:spec_decode_num_drafts is 'nine'; expected a number"),
         ("\nvllm:spec_decode_num_drafts_total", ":2: line is"),
         ("vllm:spec_decode_num_drafts_total 0", ":1: vllm:spec_decode_num_drafts is 0.0; expected a number from 1"),
+        (
+            (
+                "vllm:spec_decode_num_drafts_total 9\nvllm:spec_decode_num_accepted_tokens_total 12\n"
+                'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 8\n'
+            ),
+            ":2: vllm:spec_decode_num_accepted_tokens is 12.0; expected 8, as vllm:spec_decode_num_accepted_tokens_per",
+        ),
+        (
+            (
+                '{"metrics": {"speculative_decoding": {"num_spec_steps": 4, "num_accepted_draft_tokens": 7, '
+                '"num_draft_tokens": 12, "per_step_accepted": [3, 0, 2, 1]}}}'
+            ),
+            ":1: num_accepted_draft_tokens is 7; expected 6, as per_step_accepted tells",
+        ),
+        (
+            '{"metrics": {"speculative_decoding": {"num_spec_steps": 5, "per_step_accepted": [3, 0, 2, 1]}}}',
+            ":1: num_spec_steps is 5; expected 4, as per_step_accepted",
+        ),
         ("sglang:spec_accept_length 2.5", "say them: --window 4"),
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
