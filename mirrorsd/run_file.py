@@ -20,6 +20,8 @@ from decoding.validation import told
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
+TARGET_FILES = "target_files"
+"""A digest of the target's files, of which the name says nothing; older rows lack it, and are taken."""
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
@@ -129,13 +131,19 @@ class RunFile:
             except ValueError as error:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
-            settings = row.pop(SETTINGS)
-            if settings != self._settings:
-                names = [n for n in {**settings, **self._settings} if settings.get(n) != self._settings.get(n)]
-                pairs = (f"{n} {shown(settings.get(n))}, not {shown(self._settings.get(n))}" for n in names)
+            own = self._settings
+            settings = {TARGET_FILES: own.get(TARGET_FILES)} | row.pop(SETTINGS)
+            if names := [n for n in {**settings, **own} if settings.get(n) != own.get(n)]:
+                pairs = (_other(n, settings.get(n), own.get(n)) for n in names)
                 msg = f"{self.path}:{number}: was made with other settings ({', '.join(pairs)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")
             yield row
+
+
+def _other(name: str, theirs: object, ours: object) -> str:
+    if name == TARGET_FILES:
+        return "other weights, tokenizer or config.json of a target of the same name"
+    return f"{name} {shown(theirs)}, not {shown(ours)}"
 
 
 def _is_interrupted(line: bytes) -> bool:

@@ -71,7 +71,9 @@ def run(
     from mirrorsd.compare.numbers import schedule_entry
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
+    from mirrorsd.run_file import TARGET_FILES
     from mirrorsd.text_engine import Decoding
+    from runtime.storage.sampled_digest import sampled_sha256
 
     source = _Source(prompt, prompts, replay, rates)
     source.check(temperature)
@@ -90,6 +92,7 @@ def run(
         "dtype": pair.dtype,
         **asdict(decoding),
         **source.settings,
+        **({} if out is None else {TARGET_FILES: sampled_sha256(pair.target_folder)}),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
     saved: list[str] = []
@@ -183,6 +186,7 @@ def _all_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of all prompts: those of `out` as they are, the others added there, as `saved` is told."""
     from mirrorsd.run_file import RunFile
+    from planner.wording import counted
 
     places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
     if out is None:
@@ -191,7 +195,8 @@ def _all_rows(
         for prompt in prompts:
             _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
         if file.rows:
-            say(f"{escaped(out)} has {len(file.rows)} rows already; the others follow.")
+            left = sum(prompt.prompt_id not in file.rows for prompt in prompts)
+            say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         for prompt in prompts:
             if prompt.prompt_id not in file.rows:

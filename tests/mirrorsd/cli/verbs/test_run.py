@@ -88,7 +88,7 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     first = whole.split(b"\n")[0] + b"\n"
     out.write_bytes(whole[: len(first) + 40])
     result = run(*words)
-    assert "has 1 rows already" in result.stderr
+    assert "has 1 row already; 2 prompts to go." in result.stderr
     assert out.read_bytes().startswith(first)
     assert [row["token_ids"] for row in rows_of(out)] == [json.loads(line)["token_ids"] for line in whole.splitlines()]
 
@@ -106,6 +106,24 @@ def test_a_file_that_answers_another_prompt_of_the_same_id_is_refused_and_left_a
     assert (result.exit_code, out.read_bytes()) == (2, before)
     assert "rows.jsonl: the row of 'prompt' answers another prompt" in result.stderr.replace("\n", " ")
     assert run(*words, "--prompt", PROMPTS[0]).exit_code == 0
+
+
+def test_a_file_of_a_target_that_was_trained_again_under_its_name_is_refused_and_left_alone(
+    in_threads, tiny_folders, schedule_file, tmp_path
+):
+    target, out = tmp_path / "target", tmp_path / "rows.jsonl"
+    shutil.copytree(tiny_folders.target, target)
+    words = ("run", "--target", target, *SETTINGS, "--schedule", schedule_file(method="autoregressive"), "--out", out)
+    assert call(*words, "--prompt", PROMPTS[0]).exit_code == 0
+    before = out.read_bytes()
+    save_target(tiny_target(seed=1), target)
+    refused = error_of(*words, "--prompt", PROMPTS[0])
+    assert "other settings (other weights, tokenizer or config.json of a target of the same name)" in refused
+    assert out.read_bytes() == before
+    row = json.loads(before)
+    del row["settings"]["target_files"]
+    out.write_text(json.dumps(row) + "\n")
+    assert call(*words, "--prompt", PROMPTS[0]).exit_code == 0, "a row of an earlier version does not tell"
 
 
 def test_a_prompt_that_does_not_fit_is_named_before_any_is_answered(run, schedule_file, prompt_file, tmp_path):

@@ -1,0 +1,32 @@
+"""Tells whether a model's folder still holds the same model."""
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from decoding.files import sha256_of
+from runtime.models.hf_config import CONFIG_FILE, GENERATION_FILE
+from runtime.models.model_folder import has_random_weights
+from runtime.storage.safetensors_files import read_arrays
+
+_READ_WHOLE: Final = (CONFIG_FILE, GENERATION_FILE, "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_VALUES_PER_WEIGHT: Final = 64
+
+
+def sampled_sha256(folder: Path) -> str:
+    """Return a SHA-256 that changes with what a model writes: its settings, its tokenizer, its weights.
+
+    Some values of every matrix and vector are read, so many gigabytes take no longer than few. Raises `ModelError`
+    where weights cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in (folder / name for name in _READ_WHOLE):
+        digest.update(f"{path.name} {sha256_of(path) if path.is_file() else None}".encode())
+    for name, array in sorted(({} if has_random_weights(folder) else read_arrays(folder)).items()):
+        flat = array.reshape(-1)
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        if len(flat):
+            digest.update(flat[np.linspace(0, len(flat) - 1, _VALUES_PER_WEIGHT, dtype=np.int64)].tobytes())
+    return digest.hexdigest()
