@@ -5,6 +5,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -114,7 +115,12 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     except (OSError, MirrorsdError) as error:
         other = Path(tempfile.mkdtemp(prefix="mirrorsd-"))
         moved = f"{folder} cannot be written ({error}): the result is in {other} instead."
-        return _write(replace(outcome, warnings=(moved, *outcome.warnings)), other, name)
+        try:
+            return _write(replace(outcome, warnings=(moved, *outcome.warnings)), other, name)
+        except BaseException:
+            with suppress(OSError):  # what is in it stays
+                other.rmdir()
+            raise
 
 
 def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:

@@ -136,6 +136,19 @@ def test_runs_go_elsewhere_where_the_folder_cannot_be_written_in_the_end(outcome
     assert traces_of(read_report_data(other / "result.json").results) == traces_of(outcome.judged.results)
 
 
+def test_a_result_that_can_be_written_nowhere_leaves_no_folder(outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def full(*_):
+        raise ConfigError("no space left")
+
+    monkeypatch.setattr("mirrorsd.compare.outcome_folder.save_traces", full)
+    before = list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="no space left"):
+        write_outcome(outcome, Path("out"), "result.json")
+    assert list(tmp_path.iterdir()) == before
+
+
 def test_a_file_that_is_gone_is_named(outcome):
     write_outcome(outcome, Path("out"), "result.json")
     for name in ("runs", "traces"):
