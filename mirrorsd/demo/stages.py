@@ -68,12 +68,15 @@ class Stages:
         return report
 
     def _left_s(self, stage: str, share: float, later: Sequence[str]) -> float:
-        """Return the time left for this and all later stages: these are cut to fit in the limit, but not to nothing."""
+        """Return the time left for this and all later stages: these are cut to fit in the limit, but not to nothing.
+
+        A stage that takes longer than it was expected to take has been cut as far as it goes.
+        """
         spent_s = self._clock() - self._stage_start_s
         own_s = spent_s * (1 - share) / share if share >= _TRUSTED_SHARE else self._expected_s[stage] - spent_s
         own_s = max(0.0, own_s)
         shortest_s = sum(min(self._expected_s[name], _SHORTEST_S) for name in later)
-        if self.elapsed_s >= self._limit_s:
+        if spent_s > self._expected_s[stage] or self.elapsed_s >= self._limit_s:
             shortest_s += own_s
         cut_s = max(self._limit_s - self.elapsed_s, shortest_s)
         return min(own_s + sum(self._expected_s[name] for name in later), cut_s)

@@ -279,6 +279,15 @@ def test_what_is_left_is_never_more_than_the_time_that_was_given():
     assert reports[-1].left_s == 110 + 15, "the time is over: this stage by its own speed, and little of the next"
 
 
+def test_a_stage_that_overruns_takes_its_own_time_whatever_the_limit_leaves():
+    clock, reports = Clock(), []
+    stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
+    report = stages.begin("measure")
+    clock.now_s += 80
+    report("on a machine that others use", 0.4)
+    assert reports[-1].left_s == pytest.approx(80 * 0.6 / 0.4 + 15), "and not the 20 s up to the limit"
+
+
 def test_progress_never_runs_backwards(job):
     clock, reports, stages = job
     report = stages.begin("measure")
