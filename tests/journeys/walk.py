@@ -60,6 +60,8 @@ _SHORT = {
 }
 _HEADS = "prompt-lookup,smollm2-135m-eagle3"
 """Those of the embedded model's demo."""
+_OWN = ("--target", FILLED["TARGET"], "--drafter", FILLED["DRAFT"])
+"""Models that a demo takes anyway: one that names them is the same demo, which takes two minutes of a core."""
 _OUTPUTS = ("--out", "--schedule-out", "--profile-out", "--acceptance-out", "--trace", "--json", "--states")
 _OWN_FOLDER = {"demo": "out/demo", "validate": "out/validate"}
 _FILE = re.compile(r"\.(yaml|npz|json|jsonl|gz|html)$|^out/|^my-")
@@ -157,6 +159,8 @@ class Walk:
     def _quick(self, words: tuple[str, ...]) -> tuple[str, ...]:
         words = tuple(FILLED.get(word, word) for word in words)
         path, _ = verb_of(words)
+        if path == ("demo",) and words[2:] == _OWN:
+            words = words[:2]
         added = {name: value for name, value in QUICK.get(path, {}).items() if name not in words}
         if "--device" in words:
             added.pop("--lanes", None)
