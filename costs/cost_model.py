@@ -77,10 +77,10 @@ class MeasuredCost:
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
-        table = self._table(part)
-        if reason := self.missing(part, rows, contexts):
-            raise OutOfRangeError(reason)
-        return table.along(rows, contexts)
+        try:
+            return self._table(part).along(rows, contexts)
+        except OutOfRangeError as error:
+            raise OutOfRangeError(self._beyond(part, str(error))) from None
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -89,7 +89,10 @@ class MeasuredCost:
             known = ", ".join(map(str, self._tables)) or "nothing"
             return f"lane {self._name!r} has no measured {part}; measured there: {known}"
         reason = table.missing(rows, contexts)
-        return None if reason is None else f"{part} on lane {self._name!r}: {reason}"
+        return None if reason is None else self._beyond(part, reason)
+
+    def _beyond(self, part: Part, reason: str) -> str:
+        return f"{part} on lane {self._name!r}: {reason}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""

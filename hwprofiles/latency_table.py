@@ -3,6 +3,7 @@
 Between grid points times are interpolated linearly; outside the grid there is an error, never a silent extrapolation.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import hypot
 from typing import Annotated, Self
@@ -57,8 +58,19 @@ class LatencyTable(StrictModel):
         """Return `at` of many contexts (at least one), same shape as `contexts`; `OutOfRangeError` as there."""
         if reason := self.missing(rows, contexts):
             raise OutOfRangeError(reason)
-        line = [float(np.interp(rows, self.rows, column)) for column in zip(*self.seconds, strict=True)]
-        return np.full(contexts.shape, line[0]) if len(line) == 1 else np.interp(contexts, self.contexts, line)
+        line = self._line(rows)
+        if len(line) == 1:
+            return np.full(contexts.shape, line[0], dtype=np.float64)
+        return np.interp(contexts, self.contexts, line)
+
+    def _line(self, rows: float) -> Sequence[float]:
+        """Return seconds at so many rows, by context of the grid."""
+        after = bisect_left(self.rows, rows)
+        if self.rows[after] == rows:
+            return self.seconds[after]
+        first, last = self.rows[after - 1 : after + 1]
+        lines = zip(self.seconds[after - 1], self.seconds[after], strict=True)
+        return [(other - one) / (last - first) * (rows - first) + one for one, other in lines]
 
     def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
         """Return why `along` would refuse; None if it would not."""
