@@ -8,7 +8,8 @@ Writes benchmarks/results/retrodictions.json, in columns:
 - `first`: more-cases.yaml by the code before anybody had looked at their speeds, so it is kept as it was written
 - `blind`: blind-cases.yaml by the code before anybody had looked at their speeds, kept as it was written too
 - `blind again`: blind-cases-more.yaml likewise, after the misses of `blind` had been looked at
-- `seen`: the cases of the three by today's code; their misses were looked at since, to mend causes
+- `blind, third`: blind-cases-third.yaml likewise, by the same predictor
+- `seen`: the cases of the four by today's code; their misses were looked at since, to mend causes
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ CASES: Final = Path(__file__).with_name("public-cases.yaml")
 MORE_CASES: Final = Path(__file__).with_name("more-cases.yaml")
 BLIND_CASES: Final = Path(__file__).with_name("blind-cases.yaml")
 MORE_BLIND_CASES: Final = Path(__file__).with_name("blind-cases-more.yaml")
+THIRD_BLIND_CASES: Final = Path(__file__).with_name("blind-cases-third.yaml")
+SEEN: Final = (MORE_CASES, BLIND_CASES, MORE_BLIND_CASES, THIRD_BLIND_CASES)
 _KEPT: Final = ("id", "question", "drafted", "context", "published", "predicted", "low", "high", "error")
 
 
@@ -36,8 +39,8 @@ def main() -> None:
     """Predict, and write what was predicted."""
     arguments(__doc__).parse_args()
     known = json.loads(OUT.read_text(encoding="utf-8"))["columns"]
-    kept = {name: known[name] for name in ("first", "blind", "blind again")}
-    seen = [case for file in (MORE_CASES, BLIND_CASES, MORE_BLIND_CASES) for case in load_cases(file)]
+    kept = {name: known[name] for name in ("first", "blind", "blind again", "blind, third")}
+    seen = [case for file in SEEN for case in load_cases(file)]
     columns = {"in-sample": column(load_cases(CASES)), **kept, "seen": column(seen)}
     write_result(OUT, {"measured": {}, "commit": _commit(), "columns": columns})
     for name, found in columns.items():
