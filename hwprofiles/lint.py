@@ -4,14 +4,14 @@ Files that cannot be read at all are findings too. What else is looked for is li
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from decoding.errors import ConfigError, shown
+from decoding.errors import ConfigError, shown, unknown
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import MODELS, Platform, kind_of
@@ -106,10 +106,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
             link = LinkSheet.model_validate(data)
             yield from of_link(link, _known(link, stem, {n: link_sheet(n) for n in shipped_names("link")}))
     except ValidationError as error:
-        for item in mistakes_in(error):
-            found = item["input"]
-            value = "" if isinstance(found, dict | list | tuple) else f", found {shown(found)}"
-            yield Suspicion(item["loc"], item["msg"].removeprefix("Value error, ") + value)
+        yield from (Suspicion(one["loc"], _in_plain_english(one, MODELS[kind])) for one in mistakes_in(error))
 
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
@@ -135,3 +132,73 @@ def _unknown_devices(data: Mapping[str, Any]) -> Iterator[Suspicion]:
 def _items(value: Any) -> list[tuple[Any, Any]]:
     """Return what a list or a mapping holds, by index or key; nothing of anything else."""
     return list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+
+
+_EXPECTED: Final = {
+    "missing": "is missing",
+    "literal_error": "should be {expected}",
+    "float_type": "should be a number",
+    "finite_number": "should be a finite number",
+    "int_type": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "bool_type": "should be true or false",
+    "string_type": "should be a text",
+    "string_too_short": "should not be empty",
+    "string_too_long": "should have {max_length} letters at most",
+    "tuple_type": "should be a list",
+    "list_type": "should be a list",
+    "mapping_type": "should be a map",
+    "dict_type": "should be a map",
+    "too_short": "should have {min_length} entries or more",
+    "too_long": "should have {max_length} entries at most",
+    "greater_than": "should be above {gt:g}",
+    "greater_than_equal": "should be {ge:g} or more",
+    "less_than": "should be below {lt:g}",
+    "less_than_equal": "should be {le:g} or less",
+    "date_type": "should be a day such as 2026-01-31",
+    "date_parsing": "should be a day such as 2026-01-31",
+    "date_from_datetime_parsing": "should be a day such as 2026-01-31",
+}
+"""What is expected, by the kind of mistake: the library that finds them speaks to programmers."""
+_MAPS: Final = {
+    "value": "should be a number, or a map of value, status and source",
+    "sheet": "should be a map such as {sheet: NAME}",
+}
+"""What is expected of a map, by a field that it may have."""
+_KINDS: Final = ((dict, "a map"), (list | tuple, "a list"))
+
+
+def _in_plain_english(item: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """Return what is expected in the place of an entry of `mistakes_in`, and what is found, of data of `model`."""
+    found, kind = item["input"], str(item["type"])
+    if kind == "extra_forbidden":
+        *above, name = item["loc"]
+        told = unknown("field", name, _fields_at(model, above))
+    elif kind == "model_type":
+        fields = _fields_at(model, item["loc"])
+        told = next((words for field, words in _MAPS.items() if field in fields), "should be a map")
+    elif kind in _EXPECTED:
+        told = _EXPECTED[kind].format(**item.get("ctx") or {})
+    else:
+        told = str(item["msg"]).removeprefix("Value error, ")
+    named = next((words for kinds, words in _KINDS if isinstance(found, kinds)), None)
+    if named is None:
+        return f"{told}, found {shown(found)}"
+    return f"{told}, found {named}" if kind.endswith("_type") or kind == "literal_error" else told
+
+
+def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
+    """Return the fields that the map at a place may have: keys and indices on the way there name no field."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            inner = _model_in(model.model_fields[part].annotation)
+            if inner is None:
+                break
+            model = inner
+    return tuple(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

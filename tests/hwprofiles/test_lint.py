@@ -107,7 +107,7 @@ MISTAKES = {
         "dsp",
     ),
     r"host: no device is called 'cpu'": changed("host: gpu", "host: cpu"),
-    r"power_w.source: Field required": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
+    r"power_w.source: is missing$": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
     r"devices.npu.power_w 2: a bare number: say where it is from": changed("kind: npu", "kind: npu, power_w: 2.0"),
     r"price_usd_per_hour 2.5: a price without the day it holds for": device("price_usd_per_hour", "2.5"),
     r"power_w: value 300 is outside its span 100..200": device(
@@ -164,7 +164,23 @@ MISTAKES = {
     r"devices.npu.memory_bytes: a number such as 24 GB or 8e9, found '16 W'$": changed(
         "kind: npu}", "kind: npu, memory_bytes: 16 W}"
     ),
-    r"flops: Extra inputs are not permitted, found 1000000000000.0": (f"{DEVICE}flops: 1.0e+12\n", "flops"),
+    r"flops: no field is called 'flops'; did you mean bf16_flops or .*, found 1000000000000.0": (
+        f"{DEVICE}flops: 1.0e+12\n",
+        "flops",
+    ),
+    r"devices.npu.power_w.sorce: no field is called 'sorce'; there are value, span, status, source": (
+        changed("kind: npu", "kind: npu, power_w: {value: 2.0, status: guessed, source: me, sorce: me}")[0],
+        "sorce",
+    ),
+    r"kind: should be 'cpu', 'gpu' or 'npu', found 'gpuu'$": ("name: mine\nkind: gpuu\nbf16_flops: 1e12\n", "gpuu"),
+    r"memory_bytes.value: should be above 0, found -3000000000.0$": (f"{DEVICE}memory_bytes: -3 GB\n", "-3 GB"),
+    r"static_shapes: should be true or false, found 'no way'$": (f"{DEVICE}static_shapes: no way\n", "no way"),
+    r"devices.npu: should be a map such as .sheet: NAME., found 'npu'$": changed("{name: an NPU, kind: npu}", "npu"),
+    r"power_w: should be a number, or a map of value, status and source, found a list$": (
+        f"{DEVICE}power_w: [1.0, 2.0]\n",
+        "power_w",
+    ),
+    r"name: should be a text, found 3$": changed("name: mine", "name: 3"),
 }
 """A file with a mistake, and the line it is in, by what is complained of."""
 
