@@ -21,6 +21,7 @@ from training.data.states import (
     most_frequent_ids,
     read_conversations,
     training_part,
+    weights_digest,
 )
 from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
@@ -32,6 +33,8 @@ from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask, Str
 from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
+_WEIGHTS = "target_weights"
+"""Digest of what a folder's name says nothing of; runs of earlier versions lack it."""
 DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
 K = TypeVar("K")
@@ -78,7 +81,7 @@ def run_recipe(
         num_held_out=recipe.num_held_out,
     )
     origin = {"recipe": recipe.model_dump(mode="json"), "target": target_folder.name, "data": data.fingerprint}
-    _claim(out_folder, origin)
+    _claim(out_folder, origin | {_WEIGHTS: weights_digest(target)})
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task, folder, total = (
@@ -151,6 +154,9 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
     except (OSError, ValueError) as error:
         raise TrainingError(f"{path}: cannot be read or written ({error})") from error
     before, now = _flat(earlier), _flat(origin)
+    if before.setdefault(_WEIGHTS, now[_WEIGHTS]) != now[_WEIGHTS]:
+        msg = f"{path}: the run here is of a target called {origin['target']} with other weights; name another folder"
+        raise TrainingError(msg)
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             msg = f"{path}: the run here has {name} {before.get(name)}, not {now.get(name)}; name another folder"

@@ -125,6 +125,8 @@ def test_another_target_is_refused_before_training(run, data_path, tmp_path, tar
     run(EXITS, state_folder=tmp_path / "states")
     with pytest.raises(TrainingError, match="holds the states of another target"):
         run_recipe(EXITS, other, [data_path], tmp_path / "new", state_folder=tmp_path / "states")
+    with pytest.raises(TrainingError, match="the run here is of a target called tiny-target with other weights"):
+        run_recipe(EXITS, other, [data_path], tmp_path / "tiny-drafter", state_folder=tmp_path / "more")
     small = save_target(tiny_target(vocab_size=40), tmp_path / "small-target", torch.bfloat16)
     with pytest.raises(TrainingError, match=r"answers.jsonl.gz:\d+: \d+ is not a token id of the target \(0\.\.39\)"):
         run_recipe(EXITS, small, [data_path], tmp_path / "new")

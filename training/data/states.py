@@ -214,7 +214,7 @@ class TargetStates:
         digest.update(self.target.final_norm.float().cpu().numpy().tobytes())
         digest.update(fingerprint(self.conversations).encode())
         older = digest.hexdigest().encode()  # all that folders had before they knew every weight
-        own = older + b"\n" + _weights_digest(self.target).encode()
+        own = older + b"\n" + weights_digest(self.target).encode()
         path = self.folder / _FINGERPRINT
         found = path.read_bytes() if path.is_file() else older
         if found not in (older, own):
@@ -224,7 +224,7 @@ class TargetStates:
             replace_file(path, own)
 
 
-def _weights_digest(target: Decoder) -> str:
+def weights_digest(target: Decoder) -> str:
     """Return the SHA-256 of how positions are scaled and of all weights, which a fine-tuned model shares in part."""
     digest = hashlib.sha256(repr(target.config.rope_scaling).encode())
     for weight in target.parameters():

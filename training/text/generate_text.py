@@ -17,13 +17,15 @@ from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.tokenizer import Tokenizer
-from training.data.states import Conversation, fingerprint, read_conversations
+from training.data.states import Conversation, fingerprint, read_conversations, weights_digest
 from training.recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
 from training.run import usable_device
 from training.text.batched_decoding import decode_batch
 
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
+_WEIGHTS = "target_weights"
+"""Digest of what a folder's name says nothing of; files of earlier versions lack it."""
 
 
 def write_self_text(
@@ -64,6 +66,7 @@ def generate_conversations(
         "model": target_name,
         "dtype": str(target.embedding.weight.dtype),
         "recipe": recipe.model_dump(mode="json"),
+        _WEIGHTS: weights_digest(target),
     }
     if sources:
         origin["sources"] = fingerprint(sources)
@@ -159,9 +162,13 @@ class _Output:
             self.num_batches, self._num_bytes = int(state["num_batches"]), int(state["num_bytes"])
         except (ValueError, KeyError, TypeError) as error:
             raise TrainingError(f"{self._provenance}: damaged ({error!r})") from error
+        state.setdefault(_WEIGHTS, self._origin[_WEIGHTS])
         differing = [key for key, value in self._origin.items() if state.get(key) != value]
         if differing:
-            msg = f"{self._provenance}: the file was begun with another {differing[0]}: name another file"
+            what = (
+                f"a {self._origin['model']} of other weights" if differing == [_WEIGHTS] else f"another {differing[0]}"
+            )
+            msg = f"{self._provenance}: the file was begun with {what}: name another file"
             raise TrainingError(msg)
         if (self.path.stat().st_size if self.path.is_file() else 0) < self._num_bytes:
             raise TrainingError(f"{self.path}: shorter than {self._provenance.name} records: remove both")

@@ -22,9 +22,9 @@ RECIPE = SelfTextRecipe(
 
 @pytest.fixture
 def make(tmp_path):
-    def generate_it(recipe=RECIPE, name="text.jsonl.gz", **options):
-        path = tmp_path / name
-        generate_conversations(recipe, tiny_target(), NumberTokenizer(), path, target_name="tiny-target", **options)
+    def generate_it(recipe=RECIPE, name="text.jsonl.gz", target_seed=0, **options):
+        path, target = tmp_path / name, tiny_target(target_seed)
+        generate_conversations(recipe, target, NumberTokenizer(), path, target_name="tiny-target", **options)
         return path
 
     return generate_it
@@ -103,6 +103,18 @@ def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_
     (tmp_path / "mine.jsonl").write_text("precious")
     with pytest.raises(TrainingError, match=r"mine.jsonl: is there, but not mine.jsonl.provenance.json"):
         make(name="mine.jsonl")
+
+
+def test_a_target_of_other_weights_under_the_same_name_goes_on_with_no_text(make):
+    path = make()
+    before, provenance = path.read_bytes(), path.with_name("text.jsonl.gz.provenance.json")
+    with pytest.raises(TrainingError, match="was begun with a tiny-target of other weights: name another file"):
+        make(target_seed=1)
+    assert path.read_bytes() == before
+    older = json.loads(provenance.read_text())
+    del older["target_weights"]
+    provenance.write_text(json.dumps(older))
+    assert make().read_bytes() == before, "a file of an earlier version does not tell"
 
 
 def test_a_file_that_lost_its_end_is_named(make):
