@@ -106,20 +106,26 @@ def generate(
 
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
+    from runtime.models.hf_config import unheeded
     from runtime.models.model_folder import resolve_model
     from training.text.generate_text import write_self_text
 
+    folder = resolve_model(target)
+    warnings = list(filter(None, [unheeded(folder, wanted.answer_temperature)]))
+    for warning in warnings:
+        say(f"[yellow]{escaped(warning)}[/]")
     saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Generating") as report:
         write_self_text(
             wanted,
-            resolve_model(target),
+            folder,
             out,
             sources=passages or (),
             device=device,
             progress=lambda done, total: report(f"conversation {done} of {total}", done / total),
         )
-    if write_json({"path": str(out), "num_conversations": wanted.num_conversations}, json):
+    result = {"path": str(out), "num_conversations": wanted.num_conversations, "warnings": warnings}
+    if write_json(result, json):
         show(f"Wrote {escaped(out)}: {wanted.num_conversations:,} conversations")
         own = [] if target == DEFAULT_TARGET else ["--recipe", "RECIPE.yaml"]
         words = ["mirrorsd", "train", "draft", *_unless_default(target), *own, "--data", str(out), "--out", "my-draft"]

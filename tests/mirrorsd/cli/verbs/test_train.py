@@ -1,11 +1,15 @@
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+import tokenizers
+from tokenizers.models import WordLevel
 
 from mirrorsd.cli.verbs.train import _share
 from tests.mirrorsd.cli.calls import call, error_of, json_of
+from tests.tiny_models import VOCAB_SIZE
 from training.judging.card import read_card
 from training.run import RunProgress
 
@@ -115,3 +119,19 @@ def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
         "train", "generate", "--target", tiny_folders.target, "--out", out
     )
     assert not out.exists()
+
+
+def test_own_text_comes_with_what_the_folder_asks_for_and_nobody_applies(tiny_folders, tmp_path):
+    target, recipe = shutil.copytree(tiny_folders.target, tmp_path / "mine"), tmp_path / "text.yaml"
+    (target / "chat_template.jinja").write_text("{% for message in messages %}4 {{ message.content }} 3 {% endfor %}")
+    numbers = tokenizers.Tokenizer(WordLevel({str(number): number for number in range(VOCAB_SIZE)}, unk_token="1"))
+    numbers.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    numbers.save(str(target / "tokenizer.json"))
+    (target / "generation_config.json").write_text('{"repetition_penalty": 1.1, "top_k": 20, "temperature": 0.6}')
+    sizes = "{num_conversations: 2, max_user_tokens: 4, max_answer_tokens: 4, batch_size: 2}"
+    recipe.write_text(sizes.replace("{", "{kind: selfgen, openers: ['7', 9 8], "))
+    words = ("train", "generate", "--target", target, "--recipe", recipe, "--out", tmp_path / "text.jsonl")
+    told = f"{target / 'generation_config.json'} asks for repetition_penalty 1.1, top_k 20, which is not applied here"
+    [warning] = json_of(*words)["warnings"]
+    assert warning.startswith(told)
+    assert told in call(*words).said
