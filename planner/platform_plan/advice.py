@@ -203,8 +203,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
-    if plan.comparison is not None and plan.pays != "no" and question.calibrated is None:
-        yield published_like(plan.comparison.value)
+    if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
+        yield published_like(plan.compared(plan.drafting).value)
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."

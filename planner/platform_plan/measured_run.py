@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from decoding.validation import told
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.ranked_schedules import PlannedSchedule, doubted
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.wording import between, milliseconds, percent, schedule_name
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
@@ -116,7 +116,7 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
         name=schedule_name(schedule, pair.placement if draft else "alone") + f", with {run.label}" * bool(run.label),
         place=str(pair) if draft else f"target on {target}",
         run=run,
-        prediction=doubted(evaluator.predict(schedule), plan.question, plan.machine, schedule, plan.plain.tpot_s),
+        prediction=plan.doubts.added(schedule, evaluator.predict(schedule)),
     )
 
 

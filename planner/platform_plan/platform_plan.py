@@ -13,7 +13,7 @@ from hwprofiles.profile import Profile
 from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
-from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
+from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from sim.derived.assumption import Assumption
@@ -91,6 +91,11 @@ class PlatformPlan:
     def costs(self) -> Mapping[str, LaneCost]:
         """The cost model of each lane."""
         return self.machine.costs
+
+    @property
+    def doubts(self) -> Doubts:
+        """What its predictions are off by on lanes that were not timed."""
+        return Doubts(self.question, self.machine, self.plain.tpot_s)
 
     @property
     def comparison(self) -> Ratio | None:

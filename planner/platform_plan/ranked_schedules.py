@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log
+from typing import NamedTuple
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
@@ -28,7 +29,7 @@ class PlannedSchedule:
     """A schedule on a placement, and what is predicted for it.
 
     Attributes:
-        prediction: its times; the errors include those of `doubted`.
+        prediction: its times; the errors include those of `Doubts`.
         speedup: time per token of the fastest plain decoding over its own.
         bound: upper bound of the speed-up, see `most_speedup`.
         least_s: time per token if all that is read came at the peak of the data sheets; 0 where lanes were timed.
@@ -112,6 +113,7 @@ def ranked(
         else:
             left_out[reason] += 1
     fastest_s = min(plain_s.values())
+    doubts = Doubts(question, machine, fastest_s)
     memory: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
     for need in places.needs:
         memory[need.pair, need.is_plain] += need.needed_bytes
@@ -130,7 +132,7 @@ def ranked(
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,
-            prediction=doubted(prediction, question, machine, schedule, fastest_s),
+            prediction=doubts.added(schedule, prediction),
             speedup=fastest_s / prediction.tpot_s,
             bound=bound(schedule),
             least_s=least_round_s(schedule) / prediction.mean_acceptance_length,
@@ -168,25 +170,37 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
-def doubted(
-    prediction: Prediction, question: Question, machine: DerivedProfile, schedule: Schedule, plain_s: float
-) -> Prediction:
-    """Return the prediction with the error of its verifications for their rows, and of what engines make of a gain.
+class Doubts(NamedTuple):
+    """What a prediction is off by on a lane that data sheets describe, beyond how fast that lane computes.
 
-    How fast a lane computes is an error of all its passes, and cancels in ratios; of more rows it takes a larger share.
     `plain_s` is the time per token of the fastest plain decoding.
     """
-    lane = schedule.target_lane
-    if lane not in machine.speeds or not schedule.num_speculative_tokens:  # its rows were timed, or it has only one
-        return prediction
-    cost = RooflineCost(device=machine.speeds[lane], target=question.target)
-    slower = slowed(cost, schedule.num_rows, question.record.contexts.start)
-    few_rows = hypot(cost.device.growth_error(schedule.num_rows), log(slower))
-    verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, few_rows)
-    errors = {**prediction.errors, f"a few rows on {machine.profile.lane(lane).errs_as}": verifying}
-    if prediction.tpot_s < plain_s:
-        errors["what engines make of a gain"] = ErrorShare(1.0, ENGINE_ERROR)
-    return replace(prediction, errors=errors)
+
+    question: Question
+    machine: DerivedProfile
+    plain_s: float
+
+    def about(self, schedule: Schedule) -> bool:
+        """Return whether a schedule drafts for a target whose rows were not timed on its lane."""
+        return schedule.num_speculative_tokens > 0 and schedule.target_lane in self.machine.speeds
+
+    def added(self, schedule: Schedule, prediction: Prediction) -> Prediction:
+        """Return a prediction with the error of its verifications for their rows, and of what engines make of a gain.
+
+        How fast a lane computes is an error of all its passes, and cancels in ratios; of more rows it takes a larger
+        share.
+        """
+        if not self.about(schedule):
+            return prediction
+        lane = schedule.target_lane
+        cost = RooflineCost(device=self.machine.speeds[lane], target=self.question.target)
+        slower = slowed(cost, schedule.num_rows, self.question.record.contexts.start)
+        few_rows = hypot(cost.device.growth_error(schedule.num_rows), log(slower))
+        verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, few_rows)
+        errors = {**prediction.errors, f"a few rows on {self.machine.profile.lane(lane).errs_as}": verifying}
+        if prediction.tpot_s < self.plain_s:
+            errors["what engines make of a gain"] = ErrorShare(1.0, ENGINE_ERROR)
+        return replace(prediction, errors=errors)
 
 
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:

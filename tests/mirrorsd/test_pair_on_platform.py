@@ -9,6 +9,7 @@ from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, question_of
+from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -19,8 +20,8 @@ PAIR = "smollm2-135m-instruct", "smollm2-135m-draft4"
 LANES = {lane.name for lane in PROFILE.lanes}
 
 
-def planned(add=(), pair=PAIR, **settings):
-    return plan_pair(*pair, PlannedMachine(PROFILE, add), acceptance=Bernoulli(0.7), lengths=(64, 32), **settings)
+def planned(add=(), pair=PAIR, rate=0.7, **settings):
+    return plan_pair(*pair, PlannedMachine(PROFILE, add), acceptance=Bernoulli(rate), lengths=(64, 32), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,13 @@ def test_a_card_makes_nothing_slower_and_without_it_the_answer_is_the_same_to_th
     assert [(one.schedule, one.tpot_s, one.prediction.relative_error) for one in again.ranking] == [
         (one.schedule, one.tpot_s, one.prediction.relative_error) for one in alone.ranking
     ]
+
+
+def test_published_gains_are_named_beside_a_gain_on_a_card_that_was_added_and_not_of_lanes_timed_here():
+    plans = [planned(added, rate=0.9) for added in ((), ("rtx4090",))]
+    told = [any("published speed-ups" in one for one in advice(plan).warnings) for plan in plans]
+    carried = ["what engines make of a gain" in plan.drafting.prediction.errors for plan in plans]
+    assert told == carried == [False, True]
 
 
 def test_with_other_models_lanes_are_as_fast_as_they_were_and_less_sure():
