@@ -55,7 +55,8 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
     claim = None if plain is None or drafting is None else claim_of(drafting, plain)
     pays: Pays = "no" if drafting is None else "cannot_tell" if claim is None else PAYS[claim.outcome]
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
-    winner = plain if pays == "no" and plain is not None else result.winner
+    told = {"yes": drafting, "no": plain}.get(pays)  # half of the prompts chose, and the other half judges
+    winner = told or result.winner
     other: Placement = "pooled" if winner.placement == "split" else "split"
     found = [result.best(method=winner.schedule.method, placement=other)]
     found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
@@ -157,6 +158,11 @@ class Plan:
     judged: Judged
     sensitivity: Sensitivity
     verdict: SpeculationVerdict
+
+    @property
+    def recommended(self) -> Candidate:
+        """The schedule that the verdict recommends, predicted over all prompts."""
+        return next(one for one in self.search.candidates if one.schedule == self.verdict.schedule)
 
     def __repr__(self) -> str:
         """Return one line: tables and records would fill pages."""

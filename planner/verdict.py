@@ -78,8 +78,11 @@ class SpeculationVerdict:
         if self.pays not in ("cannot_tell", told):
             ratio = None if self.claim is None else times(self.claim.ratio)
             raise ValueError(f"{self.pays} contradicts a ratio of {ratio}")
-        if self.pays == "no" and self.schedule is not None and self.schedule.traits.window != "none":
-            raise ValueError("no contradicts a recommended schedule that drafts")
+        drafts = None if self.schedule is None else self.schedule.traits.window != "none"
+        if (self.pays, drafts) in (("no", True), ("yes", False)):
+            raise ValueError(
+                f"{self.pays} contradicts a recommended schedule that {'drafts' if drafts else 'does not'}"
+            )
 
     @property
     def speedup(self) -> Ratio | None:

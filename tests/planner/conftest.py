@@ -38,7 +38,8 @@ def tree_data() -> ReportData:
 @pytest.fixture(scope="session")
 def judged(data: ReportData) -> ReportData:
     """The first report with a verdict after runs, which recommends another schedule than the prediction does."""
-    other = next(one for one in data.results if one.candidate.schedule != data.plan.search.winner.schedule)
+    drafting = [one for one in data.results if one.candidate.schedule.num_speculative_tokens]
+    other = next(one for one in drafting if one.candidate.schedule != data.plan.search.winner.schedule)
     name = data.names[data.results.index(other)]
     verdict = judged_runs(
         Ratio(value=1.42, num_pairs=6, prompts_error=0.08),

@@ -1,12 +1,14 @@
 """A small machine and a small record, made up but plausible: 135M-like target on cores, a draft five times faster."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from planner.search.space import halves
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (0, 512, 2048)
@@ -199,3 +201,11 @@ def acceptance_record(
         prompts=tuple(prompts),
         **facts,
     )
+
+
+def half_ignorant(half: Literal["choosing", "judging"]) -> AcceptanceRecord:
+    """Return a record of eight prompts, on one half of which no drafted token is right."""
+    record, ignorant = acceptance_record(num_prompts=8), acceptance_record(num_prompts=8, acceptance=0.0)
+    places = getattr(halves(record), half)
+    mixed = [(ignorant if place in places else record).prompts[place] for place in range(8)]
+    return replace(record, prompts=tuple(mixed))

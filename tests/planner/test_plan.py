@@ -9,9 +9,9 @@ from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
 from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
-from planner.search.space import SearchSpace, halves, only
+from planner.search.space import SearchSpace, only
 from sim.evaluator import predict
-from tests.planner.synthetic import TREES, acceptance_record, machine
+from tests.planner.synthetic import TREES, acceptance_record, half_ignorant, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
 WINNERS = {
@@ -66,16 +66,23 @@ def test_speeds_are_those_on_the_prompts_kept_apart(plans):
 
 def test_what_is_judged_does_not_depend_on_how_the_choice_came_out_there():
     """Texts on which the draft knows nothing are kept apart: the choice is as before, and the answer is no."""
-    record, ignorant = acceptance_record(num_prompts=8), acceptance_record(num_prompts=8, acceptance=0.0)
-    parts = halves(record)
-    mixed = [ignorant.prompts[place] if place in parts.judging else record.prompts[place] for place in range(8)]
     space = SMALL.model_copy(update={"exit_features": (False,)})
-    plan = planned(machine(pooled_speed=1.4), space=space, record=replace(record, prompts=tuple(mixed)))
-    before = planned(machine(pooled_speed=1.4), space=space, record=record)
+    plan = planned(machine(pooled_speed=1.4), space=space, record=half_ignorant("judging"))
+    before = planned(machine(pooled_speed=1.4), space=space)
     assert plan.search.winner.schedule == before.search.winner.schedule == plan.judged.result.winner.schedule
     assert plan.search.winner.schedule.method == "speculative"
     assert plan.verdict.pays == "no"
     assert plan.verdict.schedule.method == "autoregressive"
+
+
+def test_a_yes_of_the_prompts_kept_apart_recommends_what_drafts():
+    """Texts on which the draft knows nothing are chosen on: plain decoding leads there, and the answer is yes."""
+    space = SMALL.model_copy(update={"exit_features": (False,)})
+    plan = planned(machine(pooled_speed=1.4), space=space, record=half_ignorant("choosing"))
+    assert plan.search.winner.schedule.method == "autoregressive"
+    assert plan.verdict.pays == "yes"
+    assert plan.verdict.schedule == plan.judged.result.best_drafting().schedule == plan.recommended.schedule
+    assert plan.verdict.recommended == plan.verdict.claim.one
 
 
 def test_few_prompts_are_not_parted_and_it_says_so():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
 from planner.verdict import PAYS, Claim, SpeculationVerdict, rivals, times, would_tell
 
@@ -51,6 +52,13 @@ def test_an_answer_that_its_own_ratio_contradicts_cannot_be_made(found, pays):
     else:
         with pytest.raises(ValueError, match="contradicts a ratio of"):
             SpeculationVerdict(pays=pays, claim=claim, basis="")
+
+
+@pytest.mark.parametrize(("found", "method"), [(1.5, "autoregressive"), (0.5, "prompt_lookup")])
+def test_an_answer_cannot_recommend_its_opposite(found, method):
+    drafter = {"draft_lane": "b", "drafter": "prompt_lookup", "num_speculative_tokens": 2} if found < 1 else {}
+    with pytest.raises(ValueError, match="contradicts a recommended schedule"):
+        verdict(ratio(found), schedule=Schedule(method=method, target_lane="a", **drafter))
 
 
 def test_without_anything_to_compare_there_is_no_yes():

@@ -52,7 +52,7 @@ def search(
     say_whose(machine, accepted)
     found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     if out is not None:
-        save_schedule(found.search.winner.schedule, out)
+        save_schedule(found.recommended.schedule, out)
         say(f"Wrote {escaped(out)}")
     if html is not None:
         write_search_page(found, html)
@@ -83,7 +83,7 @@ def _result(found: "Plan") -> dict[str, Any]:
     prompts, halves = [prompt.name for prompt in found.record.prompts], found.search.halves
     places = range(len(prompts))
     return {
-        "winner": candidates[ranked.index(found.search.winner)],
+        "winner": candidates[ranked.index(found.recommended)],
         **verdict.entry,
         "pays": verdict.pays,
         "speedup": None if verdict.speedup is None else picked(verdict.speedup, _RATIO),

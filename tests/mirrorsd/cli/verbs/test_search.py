@@ -6,11 +6,13 @@ import pytest
 from markupsafe import escape
 
 from decoding.schedule import load_schedule
+from hwprofiles.profile import save_profile
 from mirrorsd.cli.tables import ranking
 from planner.search.search import Candidate
 from sim.evaluator import predict
 from tests.mirrorsd.cli.calls import call, error_of, json_of
-from tests.planner.synthetic import acceptance_record
+from tests.planner import synthetic
+from tests.planner.synthetic import acceptance_record, half_ignorant
 from tests.sim.worlds.machines import machine
 from tests.sim.worlds.records import prompt, record
 from tests.sim.worlds.schedules import speculative
@@ -53,6 +55,15 @@ def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(words, tmp_pa
     assert len(text) < 100_000
     assert "http" not in text
     assert f"of {len(found['candidates'])} schedules" in text
+
+
+def test_what_the_verdict_recommends_is_written_whatever_the_choosing_half_says(words, profile_path, tmp_path):
+    accepted, out = tmp_path / "halves.npz", tmp_path / "best.yaml"
+    half_ignorant("judging").save(accepted)
+    save_profile(synthetic.machine(pooled_speed=1.4), profile_path)
+    found = json_of(*words(f"exit_features: [false]\n{NARROW}", accepted), "--out", out)
+    assert found["pays"] == "no"
+    assert load_schedule(out).method == found["winner"]["method"] == "autoregressive"
 
 
 def test_what_is_left_out_is_counted_by_reason(words, tmp_path):
