@@ -19,8 +19,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.compare.measured_answer import JudgedRuns
-from planner.paired_ratio import Ratio, comparer, paired_ratio
+from planner.paired_ratio import Ratio, comparer
 from planner.plan import Plan
 from planner.search.search import SearchResult
 from planner.search.space import SearchSpace, judging_part
@@ -53,26 +52,6 @@ def predicted_on_repeating(plan: Plan) -> str | None:
         compare = comparer(plan.profile, replace(judged, prompts=others))
         ratio = compare(drafting.schedule, plain.schedule)
     return repeating_sentence(repeating, len(judged.prompts), ratio)
-
-
-def measured_on_repeating(judged: JudgedRuns, record: AcceptanceRecord) -> tuple[list[str], Ratio | None]:
-    """Return the prompts that were run whose texts repeat themselves, and the gain of drafting on the others.
-
-    Of either side the schedule predicted fastest counts, on the prompts that both ran; None where one side lacks.
-    """
-    texts = record.prompts[: judged.measured.num_prompts]
-    others = [place for place, prompt in enumerate(texts) if not prompt.repeats_itself]
-    results = sorted(judged.results, key=lambda one: one.predicted_s)
-    plain, drafting = (
-        next((one for one in results if (one.candidate.schedule.traits.window == "none") == is_plain), None)
-        for is_plain in (True, False)
-    )
-    ratio = None
-    if plain is not None and drafting is not None:
-        num_shared = min(len(plain.measured), len(drafting.measured))
-        if shared := [place for place in others if place < num_shared]:
-            ratio = paired_ratio(*([one.measured[place].decode_s for place in shared] for one in (drafting, plain)))
-    return [prompt.name for prompt in texts if prompt.repeats_itself], ratio
 
 
 _FACTS: Final = ("target", "drafter", "dtype")

@@ -1,6 +1,6 @@
 """Simulates schedules over the prompts that were run, compares both, and judges the runs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
@@ -34,6 +34,8 @@ class JudgedRuns:
         ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
             ran; None if no plain one was run.
         num_recorded: prompts whose rounds are known, for the schedule with the most.
+        repeating: those of them whose texts repeat themselves.
+        speedup_without: the ratio of the verdict on all others; None if there is no such ratio.
     """
 
     measured: Measured = field(repr=False)
@@ -42,6 +44,8 @@ class JudgedRuns:
     ratios: tuple[Ratio | None, ...]
     verdict: SpeculationVerdict
     num_recorded: int
+    repeating: tuple[str, ...] = ()
+    speedup_without: Ratio | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +107,7 @@ def judge_runs(
     runs = Runs.of(as_run)
     ratios = runs.over_plain(as_run)
     verdict = judge_measured(as_run, at_anchors=at_anchors)
+    repeating = tuple(prompt.name for one in records for prompt in one.prompts if prompt.repeats_itself)
     return JudgedRuns(
         measured=measured,
         results=tuple(
@@ -117,6 +122,8 @@ def judge_runs(
         ratios=ratios,
         verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
         num_recorded=max(len(one.recorded) for one in as_run),
+        repeating=repeating,
+        speedup_without=without(repeating, verdict.claim, runs),
     )
 
 
@@ -167,6 +174,17 @@ def measured_schedule(
         prompts={prompt: PromptTime(time_s, num_tokens([trace]), known_s) for prompt, time_s, known_s, trace in each},
         recorded=recorded_s,
     )
+
+
+def without(prompts: Collection[str], claim: Claim | None, runs: Runs) -> Ratio | None:
+    """Return the ratio of a claim on all other recorded prompts; None where there is none."""
+    if claim is None:
+        return None
+    named = {one.name: one for one in runs.finished}
+    one, other = named[claim.one], named[claim.other]
+    left = {name: time for name, time in one.recorded.items() if name not in prompts}
+    known = known_pairs(left, other.recorded)
+    return runs.ratio(one, other, recorded=known) if known.one else None
 
 
 def by_length(

@@ -24,7 +24,7 @@ from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
 from mirrorsd.compare.outcome import changed_slowdowns, changed_speed, lost_lanes, rounds_in_words, schedule_entries
 from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
-from mirrorsd.simulation import as_recorded, measured_on_repeating, repeating_sentence
+from mirrorsd.simulation import as_recorded, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
 from planner.report.report import write_report
@@ -134,15 +134,14 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         save_chrome_trace(worlds, folder / "traces" / f"{file_name(place, name_of_it)}.json.gz")
     is_row_invariant = outcome.plan.profile.is_row_invariant
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
-    repeating, speedup_without = measured_on_repeating(judged, outcome.plan.record)
     warnings = [
         *outcome.warnings,
         *lost_lanes(judged),
         *changed_speed(judged),
         *changed_slowdowns(judged, outcome.plan.profile),
     ]
-    if repeating:
-        warnings.insert(0, repeating_sentence(repeating, judged.measured.num_prompts, speedup_without))
+    if judged.repeating:
+        warnings.insert(0, repeating_sentence(judged.repeating, judged.num_recorded, judged.speedup_without))
     notes = (*warnings, *outcome.notes)
     created = time.strftime("%d %B %Y, %H:%M")
     data = ReportData(
@@ -167,7 +166,7 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "warnings": [*words["warnings"], *warnings],
         "explanation": [*words["explanation"], *predicted, *outcome.notes],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
-        "repeating": {"prompts": repeating, "speedup_without": ratio_entry(speedup_without)},
+        "repeating": {"prompts": judged.repeating, "speedup_without": ratio_entry(judged.speedup_without)},
         "accuracy": accuracy(judged.comparisons),
         "rounds": rounds,
         "notes": list(notes),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mirrorsd.compare.outcome import ttft_entry
-from mirrorsd.simulation import make_plan, measured_on_repeating, predicted_on_repeating, repeating_sentence
+from mirrorsd.simulation import make_plan, predicted_on_repeating, repeating_sentence
 from planner.search.space import judging_part
+from sim.evaluator import evaluate
 from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -30,31 +31,25 @@ def record():
     return acceptance_record(num_prompts=4, num_tokens=24)
 
 
-def test_texts_of_runs_that_repeat_are_counted_and_left_out_of_a_second_ratio(record):
+@pytest.mark.parametrize("num_run", [2, 4])
+def test_recorded_texts_that_repeat_are_counted_and_left_out_of_a_second_ratio(record, num_run):
+    """As the first ratio it is about all recorded prompts, run or not."""
     first, *others = (prompt.name for prompt in record.prompts)
     looped = looping(record, {first})
-    runs = judged(make_plan(SPACE, machine(), looped), BOTH)
-    names, speedup = measured_on_repeating(runs, looped)
-    assert names == [first]
-    plain, drafting = (one.at_anchor_s[1:] for one in runs.comparisons)
-    assert speedup.value == pytest.approx(sum(plain) / sum(drafting))
-    assert speedup.num_pairs == len(others)
-    sentence = repeating_sentence(names, 4, speedup)
+    found = judged(make_plan(SPACE, machine(), looped), BOTH, num_run)
+    assert found.repeating == (first,)
+    plain, drafting = (one.prompt_decode_s[1:] for one in evaluate([PLAIN, DRAFTING], machine(), looped))
+    assert found.speedup_without.value == pytest.approx(sum(plain) / sum(drafting))
+    assert found.speedup_without.num_pairs == len(others) == found.verdict.speedup.num_pairs - 1
+    sentence = repeating_sentence(found.repeating, found.num_recorded, found.speedup_without)
     assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
 
 
-def test_of_a_schedule_that_ended_early_the_prompts_that_both_ran_count(record):
-    looped = looping(record, {record.prompts[0].name})
-    runs = judged(make_plan(SPACE, machine(), looped), BOTH)
-    short = tuple(replace(one, measured=one.measured[: 4 - place]) for place, one in enumerate(runs.results))
-    _, speedup = measured_on_repeating(replace(runs, results=short), looped)
-    assert speedup.num_pairs == 2
-
-
-def test_no_ratio_is_left_where_all_texts_do(record):
-    every = looping(record, {prompt.name for prompt in record.prompts})
-    names, speedup = measured_on_repeating(judged(make_plan(SPACE, machine(), every), BOTH), every)
-    assert (len(names), speedup) == (4, None)
+def test_no_ratio_is_left_where_all_texts_do_or_nothing_is_compared(record):
+    plan = make_plan(SPACE, machine(), looping(record, {prompt.name for prompt in record.prompts}))
+    for schedules in (BOTH, {DRAFTING: 1.0}):
+        found = judged(plan, schedules)
+        assert (len(found.repeating), found.speedup_without) == (4, None)
 
 
 def test_a_prediction_that_rests_on_them_says_so(record):
