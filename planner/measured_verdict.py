@@ -128,14 +128,21 @@ class Runs:
         """Return the ratio of two schedules with their names."""
         return Claim(one=one.name, other=other.name, ratio=self.ratio(one, other))
 
-    def relative_s(self, one: MeasuredSchedule) -> float:
-        """Return its time over that of a schedule that has run most prompts."""
-        return self.ratio(max(self.finished, key=lambda other: len(other.done)), one).value
+    def fastest_of(self, some: Sequence[MeasuredSchedule]) -> MeasuredSchedule | None:
+        """Return the one measured faster than each other one, by however little.
+
+        Each two are compared on their own prompts, so that a ratio with a third one could say otherwise.
+        """
+
+        def behind(one: MeasuredSchedule) -> float:
+            return max((self.ratio(other, one).value for other in some if other is not one), default=1.0)
+
+        return min(some, key=behind, default=None)
 
     @property
     def fastest(self) -> MeasuredSchedule | None:
-        """The one measured fastest, by however little."""
-        return min(self.finished, key=self.relative_s, default=None)
+        """The one measured fastest of all."""
+        return self.fastest_of(self.finished)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
         """Return the plain ones, or those that draft; the one predicted fastest comes first."""
@@ -223,7 +230,8 @@ def _winner(runs: Runs) -> MeasuredSchedule | None:
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
-    return min(contenders, key=lambda one: (_ORDER.index(kind_of(one.schedule)), runs.relative_s(one)), default=None)
+    simplest = min((kind_of(one.schedule) for one in contenders), key=_ORDER.index, default=None)
+    return runs.fastest_of([one for one in contenders if kind_of(one.schedule) == simplest])
 
 
 def _why(
@@ -235,12 +243,14 @@ def _why(
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
-        yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {run.num_pairs} that were run"
+        longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)
+        answers = f"{run.num_pairs} that were run, for answers of up to {counted(longest, 'token')}"
+        yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {answers}"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
     equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
     if as_run == "cannot_tell" and ratio.outcome == "slower" and equals:
-        open_claim = runs.claim(min(equals, key=runs.relative_s), plain)
+        open_claim = runs.claim(runs.fastest_of(equals) or drafting, plain)
         yield f'"{open_claim.one}" has {times(open_claim.ratio)} the speed of "{open_claim.other}"'
 
 

@@ -237,6 +237,40 @@ def test_what_anchors_alone_would_turn_cannot_be_told(as_run, corrected, pays, s
     assert told == ([] if said is None else [f'with times corrected by the anchors the answer would be "{said}"'])
 
 
+def test_fastest_is_what_no_ratio_with_another_denies():
+    """Of "wider" more prompts are recorded, on which drafting gains less: on those of both it is the faster one."""
+    plain = ran_as_simulated("plain", dict.fromkeys("ab", 1.0), dict.fromkeys("abcd", 1.0))
+    wider_s = dict.fromkeys("ab", 0.5)
+    wider = ran_as_simulated("wider", wider_s, wider_s | dict.fromkeys("cd", 1.0))
+    synchronous = ran_as_simulated("synchronous", *[dict.fromkeys("ab", 0.6)] * 2)
+    runs = Runs.of([plain, wider, synchronous])
+    assert runs.ratio(synchronous, plain).value > runs.ratio(wider, plain).value
+    assert runs.ratio(wider, synchronous).value == pytest.approx(1.2)
+    assert runs.fastest == wider
+    assert judge_measured([plain, wider, synchronous]).recommended == "wider"
+
+
+def test_what_was_run_is_told_apart_from_what_is_known():
+    plain, wider = (
+        ran_as_simulated(name, dict.fromkeys("ab", time_s), dict.fromkeys("abc", time_s))
+        for name, time_s in (("plain", 1.0), ("wider", 0.5))
+    )
+    noisy = replace(plain, prompts={**plain.prompts, "b": PromptTime(1.1, 8, 1.0)})
+    verdict = judge_measured([noisy, wider])
+    assert "measured on 2 of 3 recorded prompts" in verdict.headline
+    assert "; 2.10× on the 2 that were run, for answers of up to 8 tokens" in verdict.lines[1]
+
+
+def ran_as_simulated(name, run_s, known_s):
+    return MeasuredSchedule(
+        name=name,
+        schedule=ALL[name],
+        predicted_s=run_s["a"],
+        prompts={prompt: PromptTime(seconds, 8, seconds) for prompt, seconds in run_s.items()},
+        recorded={prompt: KnownTime(seconds) for prompt, seconds in known_s.items()},
+    )
+
+
 def test_known_rounds_are_those_of_prompts_that_both_have_recorded():
     """Runs cost what is simulated but for a tenth of the tree's; what one has not recorded is not compared."""
     plain, tree = (
