@@ -10,6 +10,7 @@ from _common import RESULTS, markdown_table, read_result
 from _held_out_rows import figures
 
 from hwprofiles.profile import load_profile
+from mirrorsd.compare.outcome_folder import read_judged
 from mirrorsd.pair_on_platform import plan_pair
 from planner.wording import counted, listing
 
@@ -45,8 +46,10 @@ def headline() -> dict[str, str]:
     whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
     answers = [answer.replace("_", " ") for answer in whole["pays"]]
     said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
-    without = [read_result(RESULTS / "demos" / name / "demo.json")["repeating"] for name in found["demos"]]
-    unsure = sum(one["speedup_without"]["low"] <= 1 <= one["speedup_without"]["high"] for one in without)
+    judged = (read_judged(RESULTS / "demos" / name / "demo.json") for name in found["demos"])
+    without = [one.speedup_without for one in judged if one.speedup_without is not None]
+    unsure = sum(one.outcome == "cannot tell" for one in without)
+    fewer = [one.value for one in without]
     again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
     ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))
@@ -67,8 +70,8 @@ def headline() -> dict[str, str]:
         ),
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves, "
-            f"{unsure} of {len(without)} demos cannot tell."
+            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
+            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure} of {len(without)} demos cannot tell."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
