@@ -97,6 +97,19 @@ def test_as_many_prompts_as_are_needed_would_tell():
     assert paired_ratio(np.tile(one, few), np.tile(other, few)).outcome == "cannot tell"
 
 
+def test_a_doubt_a_tenth_larger_than_the_lead_needs_a_seventh_prompt():
+    # of 7 prompts the doubt is t(6) / t(5) * sqrt(6 / 7) = 0.893 of that of 6
+    assert pairs_needed(Ratio(value=exp(0.1), num_pairs=6, prompts_error=0.11)) == 7
+    assert pairs_needed(Ratio(value=exp(0.1), num_pairs=6, prompts_error=0.113)) == 8
+
+
+def test_kinds_by_hand():
+    # Without either of a kind's two prompts the logarithms differ by d: the variance is the sum of d squared.
+    pairs = Pairs([1.0] * 4, [1.0, 1.1, 2.0, 2.2], ["a", "a", "b", "b"])
+    squares = log(5.3 / 5.2) ** 2 + log(4.3 / 4.1) ** 2
+    assert prompts_error(pairs) == pytest.approx(t_quantile(4 - 2) * 3 / 4 * sqrt(squares))
+
+
 def test_more_prompts_do_not_help_where_the_machine_is_not_known_so_well():
     unsure = Ratio(value=1.05, num_pairs=6, prompts_error=0.1, machine_error=0.04)
     assert pairs_needed(replace(unsure, machine_error=0.05)) is None, "log(1.05) is less"
