@@ -136,6 +136,7 @@ CASES = {
         ("cannot_tell", "synchronous"),
         "the simplest kind that is faster than plain decoding.*but these very runs",
     ),
+    "plain 1.0, synchronous 0.95 noisy, tree 0.8": (("yes", "tree"), 'use "tree": measured fastest'),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
     "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" next to "plain"\)'),
