@@ -105,6 +105,7 @@ def test_it_says_what_would_tell(found, said):
         ({32: 1.1, 64: 1.2}, None, r"1\.10× for answers of 32 tokens\."),
         ({32: 0.9, 64: 1.1, 128: 1.2}, 64, "0.90× for answers of 32 tokens; speculation is ahead from about 64 tokens"),
         ({32: 1.2, 64: 1.1, 128: 0.9}, 128, "speculation is behind from about 128 tokens on"),
+        ({32: 1.1, 64: 0.9, 128: 1.2}, 128, "speculation is ahead from about 128 tokens on"),
     ],
 )
 def test_it_says_for_which_length_of_answers_it_holds_and_where_it_turns(ratios, turns_at, why):
