@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from decoding.errors import ConfigError, shown
 from decoding.files import parse_json, read_text
+from decoding.validation import errors_as
 
 MAX_CHARACTERS: Final = 1_000_000
 """Longest text of a prompt: a quarter of a million tokens and more, which a tokenizer reads in seconds."""
@@ -90,11 +91,9 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
     Raises `ConfigError`, with file and line, for a file that is missing or empty and for a row that is wrong.
     """
     path = Path(path)
-    try:
+    with errors_as(ConfigError, f"{path}: cannot be read"):
         # editors on Windows begin a file with a mark of its encoding
         lines = read_text(path, MAX_FILE_BYTES).removeprefix("\ufeff").split("\n")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from error
     prompts = tuple(_read(lines, path))
     if not prompts:
         raise ConfigError(f"{path}: holds no prompt; each line should be {_ROW_KINDS}")

@@ -36,7 +36,7 @@ from decoding.recorded.record_checks import (
     missing_for,
 )
 from decoding.schedule import Method, Schedule
-from decoding.validation import described
+from decoding.validation import described, errors_as
 
 __all__ = ["FORMAT", "AcceptanceRecord", "Ids", "PromptRecord", "RecordedChain", "RecordedTree", "round_starts"]
 
@@ -164,10 +164,8 @@ class AcceptanceRecord:
             arrays |= {f"{index}.chain.{place}": drafts for place, drafts in enumerate(prompt.chain_drafts)}
         content = io.BytesIO()
         np.savez_compressed(content, **arrays)
-        try:
+        with errors_as(RecordError, f"{path}: cannot be written"):
             replace_file(Path(path), content.getvalue())
-        except OSError as error:
-            raise RecordError(f"{path}: cannot be written ({error})") from error
 
     @classmethod
     def load(cls, path: str | Path) -> "AcceptanceRecord":

@@ -3,12 +3,13 @@
 A description takes more memory than its mistake: a file of a kilobyte, unpacked, could make gigabytes of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, ValidationError
 
-from decoding.errors import cut, listed, mistake
+from decoding.errors import MirrorsdError, cut, listed, mistake
 
 T = TypeVar("T")
 
@@ -52,3 +53,12 @@ def described(error: ValidationError, *, source: str | None = None) -> str:
 def told(error: Exception) -> str:
     """Any error in words: a `ValidationError` by its first mistakes."""
     return cut(described(error) if isinstance(error, ValidationError) else str(error), _MOST_CHARACTERS)
+
+
+@contextmanager
+def errors_as(kind: type[MirrorsdError], what: str) -> Iterator[None]:
+    """Raise `OSError` and `ValueError` of the block as one of our errors: `what`, and why in brackets."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise kind(f"{what} ({told(error)})") from error

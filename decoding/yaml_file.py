@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from decoding.errors import ConfigError, cut, listed, mistake, shown
 from decoding.files import read_text, replace_file
-from decoding.validation import MOST_SHOWN, mistakes_in
+from decoding.validation import MOST_SHOWN, errors_as, mistakes_in
 
 T = TypeVar("T")
 
@@ -48,10 +48,8 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
         ConfigError: the file is missing, is not YAML, is too large or too deep, repeats a key, or has wrong values;
             the first mistakes are listed with their lines and columns.
     """
-    try:
+    with errors_as(ConfigError, f"{cut(str(path), 200)}: cannot be read"):
         text = read_text(Path(path), MAX_BYTES)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{cut(str(path), 200)}: cannot be read ({error})") from error
     return parse_yaml(text, model, source=str(path))
 
 
@@ -99,10 +97,8 @@ def save_yaml(data: Any, path: str | Path, *, is_marked: bool = False) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all; raises `ConfigError` where it cannot be written."""
-    try:
+    with errors_as(ConfigError, f"{path}: cannot be written"):
         replace_file(path, text.encode())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be written ({error})") from error
 
 
 class _Refused(yaml.MarkedYAMLError):

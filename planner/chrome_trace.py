@@ -15,6 +15,7 @@ from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.errors import TraceError
 from decoding.files import replace_file
 from decoding.trace import Round, Span, Trace, Work
+from decoding.validation import errors_as
 
 Event = dict[str, Any]
 
@@ -38,10 +39,8 @@ def write_json(text: str, path: Path) -> None:
     content = text.encode()
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)
-    try:
+    with errors_as(TraceError, f"{path}: the trace cannot be written"):
         replace_file(path, content)
-    except OSError as error:
-        raise TraceError(f"{path}: the trace cannot be written ({error})") from error
 
 
 def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:

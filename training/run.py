@@ -11,6 +11,7 @@ from torch import Tensor
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.validation import errors_as
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.storage.weight_folder import WEIGHTS_FILE
@@ -145,14 +146,12 @@ def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config:
 
 def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
     path = folder / RUN_FILE
-    try:
+    with errors_as(TrainingError, f"{path}: cannot be read or written"):
         folder.mkdir(parents=True, exist_ok=True)
         if not path.is_file():
             replace_file(path, (json.dumps(origin, indent=2) + "\n").encode())
             return
         earlier = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{path}: cannot be read or written ({error})") from error
     before, now = _flat(earlier), _flat(origin)
     if before.setdefault(_WEIGHTS, now[_WEIGHTS]) != now[_WEIGHTS]:
         msg = f"{path}: the run here is of a target called {origin['target']} with other weights; name another folder"

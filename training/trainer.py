@@ -19,6 +19,7 @@ from torch import nn
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.validation import errors_as
 from training.judging.card import CurvePoint
 from training.recipe import Optimisation
 from training.tasks.states_task import StatesTask
@@ -207,7 +208,5 @@ def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> Non
     earlier = [point for point in read_curve(folder) if point.num_tokens < num_tokens]
     point = CurvePoint(num_tokens=num_tokens, scores={name: round(value, 4) for name, value in scores.items()})
     path = folder / CURVE_FILE
-    try:
+    with errors_as(TrainingError, f"{path}: cannot be written"):
         replace_file(path, _CURVE.dump_json((*earlier, point), indent=1))
-    except OSError as error:
-        raise TrainingError(f"{path}: cannot be written ({error})") from error

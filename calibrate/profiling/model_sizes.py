@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from pydantic import ValidationError
-
 from decoding.errors import ModelFormatError
+from decoding.validation import errors_as
 from hwprofiles.lane_profile import LanePart
 from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
@@ -107,9 +106,6 @@ def _draft(folder: Path) -> DrafterFolderConfig | ModelConfig:
 
 def _read(folder: Path, kind: type[C]) -> C:
     path = folder / "config.json"
-    try:
+    what = kind.__name__.removesuffix("FolderConfig").lower()
+    with errors_as(ModelFormatError, f"{path}: not the configuration of a {what}"):
         return kind.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise ModelFormatError(
-            f"{path}: not the configuration of a {kind.__name__.removesuffix('FolderConfig').lower()} ({error})"
-        ) from error

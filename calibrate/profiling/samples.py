@@ -19,7 +19,7 @@ from decoding.errors import ProfileError
 from decoding.files import read_compressed, replace_file
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from decoding.validation import told
+from decoding.validation import errors_as
 from runtime.wire.measurement import Measurement
 
 _MAX_BYTES = 500_000_000
@@ -167,15 +167,11 @@ def save_samples(samples: Samples, path: Path) -> None:
     """Write them as compressed JSON, atomically; raises `ProfileError` where the file cannot be written."""
     content = _Content(format="mirrorsd-samples-2", samples=samples)
     text = content.model_dump_json(exclude={"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}})
-    try:
+    with errors_as(ProfileError, f"{path}: cannot be written"):
         replace_file(path, gzip.compress(text.encode(), mtime=0))
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be written ({error})") from error
 
 
 def load_samples(path: Path) -> Samples:
     """Read what `save_samples` wrote; raises `ProfileError` for a file that is missing, damaged or something else."""
-    try:
+    with errors_as(ProfileError, f"{path}: not a readable file of a calibration's samples"):
         return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"{path}: not a readable file of a calibration's samples ({told(error)})") from error

@@ -17,7 +17,7 @@ from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.files import parse_json, read_bytes, sha256_of
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
-from decoding.validation import told
+from decoding.validation import errors_as
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
@@ -225,11 +225,8 @@ def read_judged(path: Path) -> JudgedRuns:
 
 
 def _read(path: Path) -> _Saved:
-    try:
+    with errors_as(ConfigError, f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote"):
         return _Saved.model_validate(parse_json(read_bytes(path)))
-    except (OSError, ValueError) as error:
-        msg = f"{path}: not a result that `mirrorsd demo` or `mirrorsd validate` wrote ({told(error)})"
-        raise ConfigError(msg) from error
 
 
 def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, AcceptanceRecord | None, Measured]:

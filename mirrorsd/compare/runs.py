@@ -18,7 +18,7 @@ from decoding.files import read_compressed
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
-from decoding.validation import Many, told
+from decoding.validation import Many, errors_as
 from hwprofiles.profile import Profile
 from planner.chrome_trace import write_json
 from sim.prediction import Prediction
@@ -108,11 +108,9 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
 
 def load_traces(path: Path) -> list[list[Trace]]:
     """Read what `save_traces` wrote; `TraceError` where the file is missing, damaged, or holds something else."""
-    try:
+    with errors_as(TraceError, f"{path}: not a readable file of traces"):
         content = _Traces.model_validate_json(read_compressed(path, _MAX_BYTES))
         _check([trace for row in content.traces for trace in row])
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: not a readable file of traces ({told(error)})") from error
     return [list(row) for row in content.traces]
 
 
@@ -125,11 +123,9 @@ def save_runs(measured: Measured, path: Path) -> None:
 
 def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
     """Put what `save_runs` wrote together with its traces; `TraceError` where it is damaged, or of other traces."""
-    try:
+    with errors_as(TraceError, f"{path}: not a readable file of runs"):
         content = _Runs.model_validate_json(read_compressed(path, _MAX_BYTES))
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
-    except (OSError, ValueError) as error:
-        raise TraceError(f"{path}: not a readable file of runs ({told(error)})") from error
     return Measured(runs=tuple(tuple(_run(entry, trace) for entry, trace in row) for row in rows), cuts=content.cuts)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from decoding.errors import ModelError, ModelFetchError
 from decoding.files import named_path, replace_file
+from decoding.validation import errors_as
 from runtime.models.config import ModelConfig
 from runtime.models.embedded import EMBEDDED_MODELS, Progress, fetch, ignore_progress, make_cache, models_folder
 from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
@@ -130,11 +131,9 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
     path = folder / CONFIG_FILE
     if path.is_file():
         return folder
-    try:
+    with errors_as(ModelError, f"{folder}: cannot be written"):
         make_cache()
         replace_file(path, content)
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error})") from error
     return folder
 
 

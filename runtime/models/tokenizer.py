@@ -12,6 +12,7 @@ import tokenizers
 
 from decoding.errors import ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
+from decoding.validation import errors_as
 from runtime.models.chat_template import ChatTemplate
 from runtime.models.hf_config import read_object
 
@@ -184,8 +185,6 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     settings = read_object(path, holds="") if path.is_file() else {}
     template = folder / "chat_template.jinja"
     if template.is_file():
-        try:
+        with errors_as(ModelFormatError, f"{template}: cannot be read"):
             settings["chat_template"] = read_text(template)
-        except (OSError, ValueError) as error:
-            raise ModelFormatError(f"{template}: cannot be read ({error})") from error
     return settings

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
-from decoding.validation import Many, described
+from decoding.validation import Many, described, errors_as
 from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import CONFIG_FILE
@@ -160,12 +160,10 @@ def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray
     weights = content_of(arrays)
     config = config.model_copy(update={"weights_sha256": hashlib.sha256(weights).hexdigest()})
     text = config.model_dump_json(indent=2) + "\n"
-    try:
+    with errors_as(ModelError, f"{folder}: cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / WEIGHTS_FILE, weights)
         replace_file(folder / CONFIG_FILE, text.encode())
-    except OSError as error:
-        raise ModelError(f"{folder}: cannot be written ({error})") from error
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]]:

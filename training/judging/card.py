@@ -5,10 +5,11 @@ from math import isnan
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
+from decoding.validation import errors_as
 from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares
 
 CARD_FILE = "card.json"
@@ -216,20 +217,16 @@ def _coverage(card: Card) -> Section:
 
 def write_card(card: Card, folder: Path) -> None:
     """Write both files, each atomically; raise `TrainingError` if the folder cannot be written."""
-    try:
+    with errors_as(TrainingError, f"{folder}: the card cannot be written"):
         replace_file(folder / CARD_FILE, (card.model_dump_json(indent=2) + "\n").encode())
         replace_file(folder / TEXT_FILE, card.text.encode())
-    except OSError as error:
-        raise TrainingError(f"{folder}: the card cannot be written ({error})") from error
 
 
 def read_card(folder: Path) -> Card:
     """Return the card of a drafter folder; raise `TrainingError` if there is none."""
     path = folder / CARD_FILE
-    try:
+    with errors_as(TrainingError, f"{path}: not a readable card"):
         return Card.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError) as error:
-        raise TrainingError(f"{path}: not a readable card ({error})") from error
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
