@@ -96,8 +96,8 @@ def evidence_in_words() -> str:
     found = public_evidence()
     missed = sum(not one.is_met for one in found)
     return (
-        f"Such predictions were compared with {counted(len(found), 'public measurement')} of machines that nobody here "
-        f"has: {len(found) - missed} are met within their tolerance, {missed} missed."
+        f"Plans were compared with {counted(len(found), 'public measurement')} of machines that nobody here has: "
+        f"{len(found) - missed} are within their tolerance, {missed} missed."
     )
 
 
