@@ -1,7 +1,7 @@
 """Where the command writes: results on stdout or as JSON, progress and messages on stderr, files tried before the work.
 
 On a terminal lines are wrapped between words. In a file or a pipe they stay whole, and tables are as wide as need be.
-Ctrl-C and other wishes to end are answered at once.
+Ctrl-C and other signals to end are obeyed at once.
 """
 
 from __future__ import annotations

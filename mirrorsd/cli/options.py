@@ -31,12 +31,12 @@ def option(what: str, *names: str, **settings: Any) -> Any:
 
 
 def output(what: str, *names: str, **settings: Any) -> Any:
-    """Return an option for a file to write; one that cannot be written is refused before any work is done."""
+    """Return an option for a file to write; an unwritable one is refused before any work is done."""
     return typer.Option(*names, help=what, callback=file_that_can_be_written, **settings)
 
 
 def output_folder(what: str, *names: str) -> Any:
-    """Return an option for a folder to write files into, likewise."""
+    """Return an option for a folder to write files into; an unwritable one is refused before any work is done."""
     return typer.Option(*names, help=what, callback=folder_that_can_be_written)
 
 
@@ -62,7 +62,7 @@ def json_that_can_be_written(destination: str | None) -> str | None:
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return what completes a word: the names that begin with it. `names` is called late, since it imports much."""
+    """Return a function that completes a word to names that begin with it; `names` is slow, so it is called late."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
@@ -165,8 +165,8 @@ PromptsOption = Annotated[
         "`pool` (240), or `long` (300 to 1,500 tokens each)."
     ),
 ]
-PerCategoryOption = Annotated[int | None, option("Most prompts of each kind of task.", min=1)]
-MaxNewTokensOption = Annotated[int, option("Most new tokens per prompt.", min=1, max=1 << 20)]
+PerCategoryOption = Annotated[int | None, option("Limit of prompts per kind of task.", min=1)]
+MaxNewTokensOption = Annotated[int, option("Limit of new tokens per prompt.", min=1, max=1 << 20)]
 MaxWindowOption = Annotated[int, option("Longest draft, in tokens per round.", min=1, max=16)]
 ProfileOption = Annotated[Path, option("Profile that `mirrorsd calibrate` wrote.")]
 RecordOption = Annotated[Path, option("Acceptance record that `mirrorsd record` wrote.")]
@@ -209,23 +209,23 @@ WeightsOption = Annotated[
 EngineOption = Annotated[
     str | None,
     option(
-        "What runs the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: speeds are those measured "
-        "with it. Default: vllm on data-centre GPUs, else llama.cpp.",
+        "Engine of the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: its measured speeds are "
+        "used. Default: vllm on data-centre GPUs, else llama.cpp.",
         autocompletion=completing(_engines),
     ),
 ]
 PlatformOption = Annotated[
     str,
     option(
-        "Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max), which stands for a PC "
-        "with it.",
+        "Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max): a PC with it is "
+        "assumed.",
         autocompletion=platform_names,
     ),
 ]
 PlatformOrNoneOption = Annotated[
     str | None,
     option(
-        "Platform: a shipped name, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML. Several, "
+        "Machine: a shipped platform, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML. Several, "
         "separated by commas, are compared. Or give a --profile.",
         metavar="NAMES",
         autocompletion=platform_names,

@@ -1,4 +1,4 @@
-"""What engines made of drafting: published gains that were predicted before anybody had looked at them."""
+"""Published gains of speculation, which were predicted before anybody had looked at them."""
 
 from math import inf
 from typing import Final, NamedTuple
@@ -20,12 +20,12 @@ ACCURACY: Final = (
 )
 """Both of benchmarks/results/retrodictions.json: `blind`, `blind again` and `blind, third`."""
 ENGINE_ERROR: Final = 0.35
-"""Half-width of what engines make of a gain beyond a plan's numbers, of its logarithm: with it a plan says yes from 1.4
-times on, where nine of ten of those were gains. A loss needs none: no engine won where a plan's numbers rule it out."""
+"""Half-width of the error that engines add to a gain's logarithm: with it a plan says yes from 1.4 times on, where nine
+of ten published speed-ups were gains. A loss needs none: no engine won where a plan's numbers rule it out."""
 
 
 def published_like(gain: float) -> str:
-    """Say how many of the published gains that were predicted like this one were gains."""
+    """Return how many of the published speed-ups that were predicted like this one were gains, as a sentence."""
     found = next(one for one in PROMISED if one.low <= gain < one.high)
     promised = f"at {found.low:g} to {found.high:g} times plain decoding"
     if not found.low:
@@ -33,6 +33,6 @@ def published_like(gain: float) -> str:
     elif found.high == inf:
         promised = f"at {found.low:g} times plain decoding or more"
     return (
-        f"Of {found.num} published speed-ups that such numbers put {promised}, {found.num_gains} were faster than it: "
-        "measure before you buy."
+        f"Of {found.num} published speed-ups predicted {promised}, {found.num_gains} beat plain decoding: measure "
+        "before you buy."
     )

@@ -20,14 +20,12 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
 def calibrate(
     out: Annotated[Path, options.output("Where the profile goes (YAML).")],
-    quick: Annotated[
-        bool, option("A rougher profile: fewer sizes, and passes only as 100 seconds allow.", "--quick")
-    ] = False,
+    quick: Annotated[bool, option("Measure fewer sizes, and only as often as 100 seconds allow.", "--quick")] = False,
     minutes: Annotated[
         float | None,
         option(
-            "Leave out repeats that do not fit in so many minutes; everything is measured once in any case. Default: "
-            "100 seconds with --quick, else no limit.",
+            "Repeat measurements for at most so many minutes; each is made at least once. Default: 100 seconds with "
+            "--quick, else no limit.",
             min=0.1,
             max=options.MOST_MINUTES,
         ),
@@ -35,7 +33,7 @@ def calibrate(
     prompts: options.PromptsOption = None,
     max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
     max_window: options.MaxWindowOption = options.MAX_WINDOW,
-    max_branches: Annotated[int, option("Most branches per round.", min=1, max=1024)] = 32,
+    max_branches: Annotated[int, option("Limit of branches per round.", min=1, max=1024)] = 32,
     target: options.TargetOption = options.DEFAULT_TARGET,
     drafter: options.DrafterOption = None,
     exits: options.ExitsOption = None,
@@ -48,7 +46,7 @@ def calibrate(
     ] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Measure this machine with these models; of the prompts only the lengths matter."""
+    """Measure this machine with these models; only the lengths of the prompts matter."""
     from mirrorsd.lane_choice import chosen_lanes, usual_device
     from mirrorsd.measure_pair import calibrate as measure
     from mirrorsd.measure_pair import contexts_of

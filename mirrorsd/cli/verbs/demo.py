@@ -42,7 +42,7 @@ def demo(
     seed: Annotated[
         int | None, option("Seed of the draw of prompts. Default: another one in every demo.", min=0)
     ] = None,
-    max_prompts: Annotated[int, option("Most prompts to record.", min=1)] = 160,
+    max_prompts: Annotated[int, option("Limit of prompts to record.", min=1)] = 160,
     max_new_tokens: Annotated[
         int, option("Length of answers to judge for, in new tokens; shorter ones are reported as well.", min=2)
     ] = 256,

@@ -34,8 +34,8 @@ def import_(
     target: Annotated[
         str | None,
         option(
-            "Target model, a shipped shape or config.json: whose layers a table times, where its path does not tell, "
-            "and whose profile is written.",
+            "Target model, a shipped shape or config.json: that of a table whose path does not name it, and that of "
+            "the profile.",
             autocompletion=options.shape_names,
         ),
     ] = None,
@@ -45,23 +45,23 @@ def import_(
     ] = "bf16",
     context: Annotated[
         int,
-        option("Cached tokens at which attention is read, such as 8k.", parser=cached_tokens, metavar="N"),
+        option("KV positions, for tables of attention, such as 8k.", parser=cached_tokens, metavar="N"),
     ] = 512,
     window: Annotated[
         int | None, option("Drafted tokens per verification, where the engine does not tell.", min=1, max=64)
     ] = None,
     batch_size: Annotated[int | None, option("Concurrent requests of vLLM's bench latency.", min=1)] = None,
-    new_tokens: Annotated[int | None, option("New tokens of each of them.", min=1)] = None,
+    new_tokens: Annotated[int | None, option("New tokens of each such request.", min=1)] = None,
     out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
     profile_out: Annotated[
-        Path | None, output("Write a profile of the engine here, from a bench of the target and one of the draft.")
+        Path | None, output("Write a profile of the engine here, from benchmarks of target and draft.")
     ] = None,
     acceptance_out: Annotated[
         Path | None, output("Write the acceptance here, as plan, search and simulate take it (--acceptance).")
     ] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Read costs and acceptance from what an engine writes, for other commands."""
+    """Read costs and acceptance from files of an engine, for other commands."""
     from decoding.yaml_file import save_yaml
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
@@ -127,13 +127,13 @@ def _in_a_plan(curve: "BenchCurve") -> str:
     """Say what to set, or why there is nothing to set."""
     found = curve.growth_per_row
     if found is None:
-        return "Nothing to set in a plan: that takes passes over one row, and over 2 to 8."
+        return "Nothing to set in a plan: passes over one row and over 2 to 8 rows are needed."
     value, low, high = found
     if value <= 0:
         return "Further rows cost nothing here: use --set DEVICE.growth_per_row=0.001 in a plan."
     return (
         f"Every further row, up to eight, costs {100 * value:.2g} % of one ({100 * low:.2g} to {100 * high:.2g} %). "
-        f"In a plan: --set DEVICE.growth_per_row={value:.3g}, DEVICE being gpu, say."
+        f"In a plan: --set DEVICE.growth_per_row={value:.3g}, where DEVICE is gpu, say."
     )
 
 

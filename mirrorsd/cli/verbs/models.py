@@ -48,7 +48,7 @@ def memory(
     num_tokens: Annotated[int, option("Length of prompt and answer together, in tokens.", min=2)] = 1024,
     json: JsonOption = None,
 ) -> None:
-    """Tell how much memory a schedule takes on each lane; nothing is loaded."""
+    """Show how much memory a schedule takes on each lane; nothing is loaded."""
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule

@@ -82,7 +82,7 @@ def plan(
     draft_weights: Annotated[
         str | None, option("Weights of the draft model. Default: same as --weights.", **weights_option)
     ] = None,
-    cache_bits: Annotated[int, option("Bits per cached key or value.", min=2, max=32)] = 16,
+    cache_bits: Annotated[int, option("Bits per number in the KV cache.", min=2, max=32)] = 16,
     engine: options.EngineOption = None,
     set_: Annotated[
         list[str] | None,
@@ -126,7 +126,7 @@ def plan(
     explain: options.ExplainOption = False,
     json: options.JsonOption = None,
 ) -> None:
-    """Say whether speculation would pay on a platform, and where to put the draft; nothing is run or downloaded."""
+    """Predict whether speculation pays on a machine, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
     from mirrorsd.cli import tables

@@ -130,7 +130,7 @@ def lint(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Find the mistakes that tables of hardware commonly carry; exit status 1 if there are any."""
+    """Find common mistakes in hardware descriptions; exit status 1 if there are any."""
     from hwprofiles.lint import files_in, is_of_hardware, lint_file, shipped_files
     from planner.wording import counted
 

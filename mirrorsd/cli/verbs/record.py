@@ -32,9 +32,7 @@ def record(
     device: options.DeviceOption = None,
     max_new_tokens: options.MaxNewTokensOption = options.MAX_NEW_TOKENS,
     max_window: options.MaxWindowOption = options.MAX_WINDOW,
-    max_exit_top_k: Annotated[
-        int, option("Most roots per row of an early exit that can be replayed.", min=1, max=64)
-    ] = 16,
+    max_exit_top_k: Annotated[int, option("Limit of roots per row of an early exit, for replays.", min=1, max=64)] = 16,
     exit_layer: Annotated[
         list[int] | None, option("Record this early exit; may be repeated. Default: all with trained adapters.")
     ] = None,
@@ -47,7 +45,7 @@ def record(
     threads: Annotated[int | None, option("Threads to compute with.", min=1)] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Run target and drafter over prompts, so that any schedule can be replayed; resumes where it was stopped."""
+    """Run target and drafter over prompts, so that any schedule can be replayed; run it again to resume."""
     from calibrate.recording.reach import USUAL_TREES, Reach
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import record as make

@@ -36,8 +36,8 @@ def run(
     replay: Annotated[
         Path | None,
         option(
-            "An acceptance record, of any pair, in place of prompts: all work is done, but acceptance is replayed. "
-            "Meant for models with random weights (shape:PATH); results are labelled."
+            "An acceptance record, of any pair, in place of prompts: the models compute as usual, but acceptance is "
+            "replayed. Meant for models with random weights (shape:PATH); results are labelled."
         ),
     ] = None,
     rates: Annotated[
@@ -51,8 +51,8 @@ def run(
     drafter: Annotated[
         str | None,
         option(
-            "In place of the schedule's drafter, by shipped name or folder: a draft model, a head, streams or prompt "
-            "lookup, as its method asks. Default: the schedule's, or else the one that ships for the target."
+            "Drafter to use instead of the schedule's, by shipped name or folder: a draft model, a head, streams or "
+            "prompt lookup, as the method needs. Default: the schedule's, or else the one that ships for the target."
         ),
     ] = None,
     exits: options.ExitsOption = None,
@@ -60,12 +60,12 @@ def run(
     temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
     seed: Annotated[int, option("Random seed at a temperature above 0.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
-    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or go on with it.")] = None,
+    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or resume it.")] = None,
     profile: Annotated[Path | None, option("Take the lanes from this profile instead of this machine's.")] = None,
     quiet: Annotated[bool, option("Do not stream the text.", "--quiet")] = False,
     json: options.JsonOption = None,
 ) -> None:
-    """Decode prompts by a schedule, on real lanes; the text streams to stdout."""
+    """Decode prompts by a schedule on this machine; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.compare.numbers import schedule_entry

@@ -35,7 +35,7 @@ def search(
     explain: options.ExplainOption = False,
     json: options.JsonOption = None,
 ) -> None:
-    """Rank every schedule that the profile can price and the record can replay, and explain why the best wins."""
+    """Rank every schedule that profile and record cover, and explain why the best wins."""
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile

@@ -23,7 +23,9 @@ def simulate(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
-    max_new_tokens: Annotated[int | None, option("Cut every text there. Default: as recorded.", min=1)] = None,
+    max_new_tokens: Annotated[
+        int | None, option("Limit of new tokens per prompt. Default: as recorded.", min=1)
+    ] = None,
     replayed_acceptance: options.ReplayedOption = False,
     explain: options.ExplainOption = False,
     json: options.JsonOption = None,

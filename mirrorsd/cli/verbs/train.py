@@ -55,7 +55,7 @@ def draft(
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Distil a draft model; run it again to go on where it was stopped."""
+    """Distil a draft model; run it again to resume."""
     _train("draft", recipe, target, data, out, states=states, device=device, json=json)
 
 
@@ -69,7 +69,7 @@ def exits(
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Train exit adapters and print their exit coverage; run it again to go on where it was stopped."""
+    """Train exit adapters and print their exit coverage; run it again to resume."""
     _train("exit", recipe, target, data, out, states=states, device=device, json=json)
 
 
@@ -85,7 +85,7 @@ def recipe(
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Train whatever a recipe describes: drafts, exits, heads or streams; run it again to go on."""
+    """Train what a recipe describes: draft models, exits, heads or streams; run it again to resume."""
     _train(None, name, target, data, out, states=states, device=device, json=json)
 
 
@@ -101,7 +101,7 @@ def generate(
     device: DeviceOption = "cpu",
     json: JsonOption = None,
 ) -> None:
-    """Let the target make its own training text; run it again to go on where it was stopped."""
+    """Generate training text with the target; run it again to resume."""
     from training.recipe import load_text_recipe
 
     wanted = load_text_recipe(_recipe_path(recipe))

@@ -159,7 +159,7 @@ def test_what_a_plan_says_of_such_predictions_are_the_blind_results():
     ],
 )
 def test_a_plan_names_the_published_gains_that_were_predicted_like_its_own(gain, words):
-    assert f"put {words}, " in published_like(gain)
+    assert f"predicted {words}, " in published_like(gain)
 
 
 def test_nothing_blind_was_known_before():

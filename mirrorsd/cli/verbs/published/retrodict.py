@@ -18,7 +18,7 @@ def retrodict(
     file: Annotated[Path, typer.Argument(metavar="CASES", help="Measurements: a YAML file (docs/platforms.md).")],
     json: JsonOption = None,
 ) -> None:
-    """Predict public measurements of speculation from the shipped data sheets, and say how far off that is."""
+    """Predict public measurements of speculation from the shipped data sheets, and report the errors."""
     from mirrorsd.cli.tables import plain_table
     from planner.retrodict.cases import load_cases
     from planner.retrodict.retrodiction import IN_WORDS, QUESTIONS, worth
