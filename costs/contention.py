@@ -58,7 +58,7 @@ class PairContention(NamedTuple):
         )
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
-        """Slowdown of both for the bandwidths each takes alone: as measured, then max-min fair in the pool."""
+        """Return both slowdowns, by the bandwidths each takes alone: as measured, then max-min fair in the pool."""
         wanted = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
         target, draft = fair_share_slowdowns(wanted, self.pool_bytes_per_s)
         return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)

@@ -1,7 +1,7 @@
 """What one call of a model part costs on one lane, be it one device or a group of devices that exchange results.
 
-A cost model answers for whole ranges of contexts at once, and reports how sure it is and where it knows that from.
-What an operation is made of lives in `costs.durations`.
+A cost model answers for whole ranges of contexts at once, and reports its errors and sources. Which parts an operation
+calls is in `costs.round_plan`.
 """
 
 from collections.abc import Iterator

@@ -65,7 +65,7 @@ def _hop(start: str, end: str, link: LinkProfile) -> Hop:
 
 
 def crossing_s(route: Route, num_bytes: Floats) -> Floats:
-    """Return how long messages take that queue behind no other one."""
+    """Return the seconds of messages that queue behind no other one."""
     seconds = np.zeros_like(num_bytes)
     for hop in route:
         seconds = seconds + (hop.latency_s + in_ticks(num_bytes / hop.bytes_per_s))
@@ -137,6 +137,6 @@ class Messages:
             seconds = sum(hop.latency_s + most / hop.bytes_per_s for hop in route)
             if not seconds <= LONGEST_S:
                 raise ProfileError(
-                    f"by this profile it is {seconds:g} seconds of a message from lane {origin!r}: at most "
+                    f"this profile gives {seconds:g} seconds for a message from lane {origin!r}: at most "
                     f"{LONGEST_S:g} are plausible, so a number in it is wrong"
                 )

@@ -24,7 +24,7 @@ from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 
 MOST_PAIRS = 2048
-"""Slowdowns that are kept: schedules that share one are asked for soon after each other."""
+"""Number of cached slowdowns: schedules that share one come soon after each other."""
 
 Calls = tuple[tuple[Part, int], ...]
 """Parts, each with its number of calls or with its rows."""
@@ -227,11 +227,11 @@ class DurationTables:
             wanted = target_bytes / target_s, draft_bytes / draft_s
         slowdown = PairContention.of(self.profile, target, draft).slowdown(*wanted)
         for times in slowdown:
-            _require(times, MOST_SLOWDOWN, f"times as long, while lanes {target!r} and {draft!r} both compute")
+            _require(times, MOST_SLOWDOWN, f"times the latency while lanes {target!r} and {draft!r} both compute")
         return slowdown
 
     def _sum_s(self, lane: str, calls: Calls, rows: int) -> Floats:
-        """Return the seconds of so many calls of each part; zero for none."""
+        """Return the seconds of the calls of each part; zero for none."""
         seconds = [count * self._call_s(lane, part, rows) for part, count in calls]
         return work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
 
@@ -252,5 +252,5 @@ def _require(values: Floats, most: float, what: str) -> None:
     """Raise `ProfileError` for times that only a wrong number of the profile can explain."""
     if not (values.max() <= most and values.min() >= 0):
         raise ProfileError(
-            f"by this profile it is {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"
+            f"this profile gives {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"
         )

@@ -53,7 +53,7 @@ class PrefillTimes:
         return self._known[key]
 
     def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:
-        """Return the times from request to start of decoding, for prompts of so many tokens.
+        """Return the times from request to start of decoding, for prompts of these lengths.
 
         Raises `ProfileError` where a lane's prefill was not measured (`OutOfRangeError`: not for prompts of
         that length).
@@ -77,12 +77,12 @@ class PrefillTimes:
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
 
     def _states_s(self, target: str, draft: str, rows: int) -> float:
-        """Return the seconds that states of so many tokens are on their way; of none nothing crosses."""
+        """Return the seconds that the states of `rows` tokens take to cross; 0 for none."""
         num_bytes = np.array([rows * self._profile.features_bytes_per_row])
         return float(crossing_s(route_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
 
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
-        """Return the seconds of reading so many tokens alone; none take no time, however few were measured."""
+        """Return the seconds of reading `rows` tokens alone; 0 for no tokens."""
         self._profile.lane(lane)
         cost = self._costs[lane]
         cost.facts(part)  # refused where nothing was measured

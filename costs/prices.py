@@ -40,7 +40,7 @@ class Prices:
         return self._along(lane, calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
-        """Return the seconds of so many calls of each part; errors as in `operation_s`."""
+        """Return the seconds of the calls of each part; errors as in `operation_s`."""
         return float(self._along(lane, calls, rows, np.array([context], dtype=np.float64))[0])
 
     def _along(self, lane: str, calls: Mapping[Part, int], rows: float, contexts: Floats) -> Floats:
@@ -49,7 +49,7 @@ class Prices:
         return sum(seconds, start=np.zeros(contexts.shape))
 
     def pass_overhead_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return the seconds that a pass takes more to reply its states, and at its exit; none for its suffix."""
+        """Return the extra seconds of a pass that replies its states, and of its exit; 0 for a suffix."""
         if work is Work.SUFFIX:
             return 0.0
         exit_s = self.profile.lane(schedule.target_lane).overhead("exit").seconds if work is Work.PREFIX else 0.0
@@ -72,7 +72,7 @@ class Prices:
         return lane.overhead("first_step", _head(schedule)).seconds
 
     def round_overhead_s(self, schedule: Schedule) -> float:
-        """Return what a round takes outside of lanes beyond dispatching."""
+        """Return the seconds of a round outside of lanes, without dispatches."""
         drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
         draft_round = self.profile.lane(schedule.draft_lane or "").overhead("draft_round").seconds if drafts else 0.0
         return self.profile.round_overhead_s + draft_round

@@ -64,7 +64,7 @@ TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
 
 MOST_PLANS = 4096
-"""Plans that are kept: the same schedules are asked about on many machines, and twice on each."""
+"""Number of cached plans: the same schedules are predicted on many machines, and twice on each."""
 
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")

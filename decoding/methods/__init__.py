@@ -1,4 +1,4 @@
-"""Every decoding method, by name. A method is a generator over `decoding.lanes` and exists only here."""
+"""Every decoding method, by name. A method is a generator that makes the lane calls of `decoding.lanes`."""
 
 from decoding.method_traits import MethodTraits
 from decoding.methods.in_turn import (

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def autoregressive(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
-    """Verify an empty window until the sequence ends."""
+    """Verify an empty window, which gives one token, until the sequence ends."""
     while lanes.unfinished:
         verdict: Verdict = yield lanes.target.verify(NO_WINDOW)
         lanes.commit(NO_WINDOW, verdict)
 
 
 def draft_then_verify(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
-    """Draft and verify in turn."""
+    """Draft a window, then verify it, until the sequence ends."""
     verdict: Verdict | None = None
     while lanes.unfinished:
         window: Window = yield lanes.draft.rollout(verdict)
@@ -31,7 +31,7 @@ def draft_then_verify(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa
 
 
 def speculative_streaming(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
-    """Verify the tree that the last pass drafted, and draft the next one in the same pass; the first has no tree."""
+    """Verify the last pass's tree and draft the next one in one pass; the first pass has no tree to verify."""
     window = NO_WINDOW
     while lanes.unfinished:
         verdict: Verdict = yield lanes.target.stream(window)

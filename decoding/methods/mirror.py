@@ -1,6 +1,6 @@
-"""Mirror speculative decoding: the draft prepares every likely outcome while the target verifies (2510.13161).
+"""Mirror speculative decoding: the draft prepares for likely outcomes while the target verifies (2510.13161).
 
-With `root_source: draft` branches start at the draft's own runners-up, without an exit (SSD / Saguaro, 2603.03251).
+With `root_source: draft`, branches start at the draft's own runners-up, without an exit (SSD / Saguaro, 2603.03251).
 """
 
 from typing import TYPE_CHECKING

@@ -100,7 +100,7 @@ class Lane:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process; it loads what computes on its device while the parent goes on."""
+        """Start the process; it imports its device's library while the parent goes on."""
         self._arrived = {}
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]

@@ -27,9 +27,9 @@ R = TypeVar("R")
 DRAFT_LOAD_DEADLINE_S: Final = 600.0
 """A draft lane that loads or compiles for so long hangs: 8 billion weights take a tenth of it."""
 _ROWS: Final = 64
-"""Rows for which a deadline has `least_s` once more."""
+"""Rows for which a deadline grows by another `least_s`."""
 _PATIENCE: Final = 20
-"""A deadline is so many times the longest operation so far: a machine under load is slow without hanging."""
+"""A deadline is at least this many times the longest operation so far: a machine under load is slow without hanging."""
 
 
 class Deadline:
@@ -43,7 +43,7 @@ class Deadline:
         self._longest_s = 0.0
 
     def of(self, num_rows: int) -> float:
-        """Return the seconds for an operation over so many rows."""
+        """Return the seconds for an operation over `num_rows` rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
@@ -75,7 +75,7 @@ class TargetCalls:
         return self._lane.request(TargetRole.prefill, start, layers, reader is not None and reader.raw_features)
 
     def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
-        """Wait for the target to read a prompt of so many tokens."""
+        """Wait for the target to read a prompt of `num_tokens` tokens."""
         return self._deadline.wait(self._lane, reply, num_tokens)
 
     def verify(self, window: Window) -> Callable[[], Verdict]:
@@ -129,7 +129,7 @@ class DraftCalls:
     def __init__(
         self, lane: Lane, schedule: Schedule, writer: "TraceWriter", *, deadline_s: float, target_deadline: Deadline
     ) -> None:
-        """Take the deadline in a lane of its own (`deadline_s`), and the one in the target's lane."""
+        """Take the deadlines of a draft in a lane of its own (`deadline_s`), and in the target's lane."""
         self._lane, self._schedule, self._writer, self._deadline_s = lane, schedule, writer, deadline_s
         self._target_deadline = target_deadline
         self._is_lost = False
@@ -152,7 +152,7 @@ class DraftCalls:
         return self._lane.request(DraftRole.prefill, start, features)
 
     def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
-        """Wait for the draft to read a prompt of so many tokens, longer by what the target took for it."""
+        """Wait for the draft to read a prompt; the target's time for it (`target_s`) extends the deadline."""
         self._answer(reply, extra_s=target_s, num_rows=num_tokens)
 
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
@@ -215,7 +215,7 @@ class DraftCalls:
             return None
 
     def lose(self, error: LaneError) -> None:
-        """Give the draft up, also where only an operation failed: it may have left its state half changed."""
+        """Give the draft up, even if only an operation failed: that may have left its state half changed."""
         self._lane.kill("its draft was given up")
         self._is_lost = True
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")

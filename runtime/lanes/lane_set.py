@@ -84,7 +84,7 @@ class LaneSet:
         *args: P.args,
         **options: P.kwargs,
     ) -> tuple[Lane, R]:
-        """Return the lane and its reply to the operation, which is asked for unless it was the last of its kind.
+        """Return the lane and its reply to a loading operation, which is sent unless the lane did the same one last.
 
         A lane that has not loaded in time is killed.
         """

@@ -41,7 +41,7 @@ def drive(flow: MethodFlow, on_reply: Callable[[object], None]) -> None:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Switch garbage collection off meanwhile: it takes as long as some passes of a small target."""
+    """Switch garbage collection off in the body: it takes as long as some passes of a small target."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CompiledModels:
-    """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
+    """Loads the models of a lane; drafters share the target's weights."""
 
     def __init__(self, device: Device, num_threads: int) -> None:
         self._device, self._num_threads = device, num_threads
@@ -36,13 +36,13 @@ class CompiledModels:
         return TargetModel(backend, EarlyExit(stored.lm_head.weight, heads, backend))
 
     def load_streams(self, folder: Path) -> TargetModel:
-        """Raise `LaneError`: streams look at keys."""
+        """Raise `LaneError`: streams read the target's keys, which compiled models hide."""
         raise LaneError(
-            f"{folder}: streams of a target need a lane of torch: they look at its keys, which are not there"
+            f"{folder}: streams of a target need a lane of torch: compiled models hide the keys that they read"
         )
 
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
-        """Load the drafter of a folder: a draft model by graphs, heads by torch, what has no weights as it is."""
+        """Load the drafter of a folder: a draft model as graphs, heads by torch, prompt lookup without weights."""
         kind, dtype = known_kind(folder), arithmetic(form)
         if kind.load_alone is not None:
             return kind.load_alone(folder)

@@ -14,7 +14,7 @@ _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 """Read by the thread pools when they are loaded, so they are set before the process starts."""
 _SPIN_VARIABLE: Final = "GOMP_SPINCOUNT"
 _SPIN_COUNT: Final = "3000"
-"""How often a thread of a lane looks for the others' work before it sleeps.
+"""How often a thread of a lane polls for work of the others before it sleeps.
 
 Measured on two cores with a target of 135M parameters: threads that spin until their slice of time is over, as is the
 default, made a step of two threads 5 to 10 times slower while one other process ran. With 3000 it stays below 3 times,
@@ -23,7 +23,7 @@ for a few percent on quiet cores; without any spinning a step takes 1.5 to 2 tim
 
 
 def thread_environment(num_threads: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a lane of so many threads; how they wait is left alone where the user `given` says it."""
+    """Return the variables of a lane's threads; how these wait is left to the user where `given` sets it."""
     own = dict.fromkeys(_THREAD_VARIABLES, str(num_threads))
     if num_threads > 1 and _SPIN_VARIABLE not in given and "OMP_WAIT_POLICY" not in given:
         own[_SPIN_VARIABLE] = _SPIN_COUNT

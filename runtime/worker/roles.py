@@ -76,7 +76,7 @@ class TargetRole:
 
     @operation
     def stream(self, window: Window) -> Verdict:
-        """Verify by a target whose streams draft the next window, which the verdict carries."""
+        """Verify, and draft the next window by the target's streams; the verdict carries it."""
         return _for_the_wire(self._model.stream(window))
 
     @operation

@@ -2,7 +2,7 @@
 
 A message with an ``id`` is answered by one with the same id, with the times when its operation started and ended
 (`time.perf_counter`). One without is not; should it fail, its error is the next answer. Loading a drafter takes as long
-as a text, so a few small ones stay (`KeptDrafters`).
+as decoding a text, so a few small ones are kept (`KeptDrafters`).
 """
 
 import gc
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 
 def leave_imports_alone() -> None:
-    """Let no collection of garbage look again at what has been imported: it stays as long as the process."""
+    """Exclude all that is imported from garbage collection: it stays as long as the process."""
     gc.collect()
     gc.freeze()
 
 
 KEPT_BYTES: Final = 300_000_000
-"""Bytes of the files of all drafters that stay; a larger one is held only while it is the last one asked for."""
+"""Bytes of the files of all drafters that are kept; a larger one is held only while it is loaded."""
 
 
 class KeptDrafters:
-    """Drafters by what asked for them; those not asked for for longest go."""
+    """Drafters by request; the least recently used ones are dropped."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
         self._drafters: dict[Hashable, tuple[WindowDrafter, int]] = {}
 
     def get(self, asked: Hashable) -> WindowDrafter | None:
-        """Return the drafter that was added for this, if it has stayed."""
+        """Return the drafter that was added for a request; None if it was dropped."""
         if asked not in self._drafters:
             return None
-        self._drafters[asked] = self._drafters.pop(asked)  # now the one asked for last
+        self._drafters[asked] = self._drafters.pop(asked)  # now the most recently used
         return self._drafters[asked][0]
 
     def add(self, asked: Hashable, drafter: WindowDrafter, folder: Path) -> None:
@@ -73,7 +73,7 @@ class LaneServer:
         num_threads: int = 1,
         group: "Group | None" = None,
     ) -> None:
-        """Take whom it answers, where it computes with how many threads, and the ranks that share its target."""
+        """Take the channel to answer on, the device, its threads, and the ranks that share the target."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
@@ -142,7 +142,7 @@ class LaneServer:
 
     @operation
     def load_streams(self, drafter: Path) -> None:
-        """Load streams for the target that is there."""
+        """Load streams for the loaded target."""
         if self._group is not None:
             raise LaneError(f"streams need their target in one process; this one is on {self._group.world_size} ranks")
         require_streams(drafter)
@@ -154,7 +154,7 @@ class LaneServer:
 
     @cached_property
     def _models(self) -> "TorchModels | CompiledModels":
-        """What loads the lane's models; only the library that computes is imported."""
+        """The loader of the lane's models; only the library that computes is imported."""
         if self._device.is_compiled:
             from runtime.worker.compiled_models import CompiledModels
 
@@ -171,7 +171,7 @@ class LaneServer:
             loaded = self._models.load_drafter(target, drafter, dtype)
             if self._group is None:
                 self._kept.add((target, drafter, dtype), loaded, drafter)
-            gc.collect()  # a draft before it goes now, and not in the middle of a text
+            gc.collect()  # frees the draft before it now, not in the middle of a text
         self._measure.drafter = loaded
         self._draft = DraftRole(loaded)
         self._handlers |= handlers_of(self._draft)

@@ -1,4 +1,4 @@
-"""Timing parts of the models inside their lane, by the very code that decodes, on random tokens."""
+"""Times parts of the models inside their lane, by the code that decodes, on random tokens."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ class MeasureRole:
         return found
 
     def _seconds(self, measurement: Measurement) -> Iterator[float]:
-        """Yield the seconds of run after run, devices that work on their own waited for before and after each."""
+        """Yield the seconds of run after run; asynchronous devices are waited for before and after each."""
         model = self._model_of(measurement.part)
         prepared = self._kept(model, measurement) if measurement.is_aside else self._prepared(model, measurement)
         for _ in range(self._num_warm_ups(model, measurement)):
@@ -93,9 +93,9 @@ class MeasureRole:
         return model
 
     def _num_warm_ups(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> int:
-        """Return at least one run where a model does this for the first time: what is compiled then, is so once.
+        """Return the number of warm-up runs, at least one where a model does this for the first time: it may compile.
 
-        A prompt counts as done before after one of any length: all lengths are new to a model that runs.
+        One prompt warms up for all lengths: lengths are new in real runs too.
         """
         known, size = self._timed_before.setdefault(model, set()), _size(measurement)
         if measurement.part in _OF_PROMPTS:
@@ -143,7 +143,7 @@ class MeasureRole:
 
 
 def _size(measurement: Measurement) -> Measurement:
-    """Return a measurement without how often it is timed."""
+    """Return a measurement without its numbers of runs."""
     return replace(measurement, repeats=1, warm_up=0)
 
 

@@ -19,7 +19,7 @@ from runtime.target.target_model import TargetModel
 
 
 class TorchModels:
-    """Loads what a lane is asked for, and shares the target's weights with what leans on it."""
+    """Loads the models of a lane; drafters share the target's weights."""
 
     def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
         """Take the lane's device and threads, and the ranks that share its target (None: one)."""
@@ -53,7 +53,7 @@ class TorchModels:
         dtype = arithmetic(form)
 
         def load_target() -> Decoder:
-            # a lane of its own needs no more of the target than what a drafter shares with it
+            # without the target in its lane a drafter needs only the parts that it shares
             if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
                 return self._decoder
             return load_decoder(target, dtype=dtype, with_layers=False)
@@ -64,7 +64,7 @@ class TorchModels:
         return drafter
 
     def _opener(self, form: Dtype) -> Callable[[Decoder], Backend]:
-        """Return what makes a back end of a decoder; each rank computes eagerly on cores or a GPU of its own."""
+        """Return a function from decoder to back end; each rank computes eagerly on cores or a GPU of its own."""
         if self._group.world_size > 1:
             return lambda decoder: EagerBackend(decoder.to(self._group.device))
         torch.set_num_threads(torch_threads(self._device, self._num_threads))

@@ -31,7 +31,7 @@ class Reply(Event):
 
 
 class Steps(NamedTuple):
-    """Steps of a lane in a row, of one kind of work; the first one may have tokens to catch up with."""
+    """Consecutive steps of a lane, of one kind of work; the first one may read further committed tokens."""
 
     work: Work
     steps: Sequence[Step]
@@ -64,7 +64,7 @@ class WrittenSpans:
         return sent_s
 
     def finish(self) -> None:
-        """Drop what would start after the last commit."""
+        """Drop spans that start after the last commit."""
         trace = self._trace
         trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
 
@@ -92,8 +92,8 @@ class WrittenSpans:
 class SimulatedLanes:
     """The operations of both lanes, for all sequences of a batch at once, on the machine of its schedule.
 
-    That is a device for each, one and the same where the schedule is pooled, their memory, and the routes between them.
-    The draft has one operation at a time, since methods wait for each window.
+    The machine has a device for each lane (one for both where the schedule is pooled), their memory, and the routes
+    between them. The draft has one operation at a time, since methods wait for each window.
     """
 
     def __init__(self, batch: "SimulatedBatch") -> None:
@@ -105,7 +105,7 @@ class SimulatedLanes:
         self.to_draft, self._to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
     def segment(self, segment: int, *, is_verdict: bool) -> Event:
-        """Queue a segment of the target and return its reply; a verdict is acted on after the driver's own time."""
+        """Queue a segment of the target and return its reply; that of a verdict includes the driver's overhead."""
         batch, costs, reply = self.batch, self.batch.costs, Reply(self.batch.env)
 
         def runs() -> Runs:

@@ -32,7 +32,7 @@ Places = Sequence[int]
 
 
 class Step(NamedTuple):
-    """One step of a lane: its seconds and rows, what it calls with whose rows, and the bandwidth that it wants."""
+    """One step of a lane: seconds, rows, its calls with each sequence's rows, and the bandwidth that it wants."""
 
     seconds: float
     rows: int
@@ -72,7 +72,7 @@ class RoundCosts:
         return self._priced(self.plan.draft_lane, works, places)
 
     def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
-        """Return a step of branches with so many roots, or tokens to read first."""
+        """Return a step of branches with these roots, or tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
@@ -90,7 +90,7 @@ class RoundCosts:
         return self._priced(self.plan.target_lane, [(calls, rows) for calls in self._segments[segment]], places)
 
     def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
-        """Return a step of a lane that does this work, each with its own rows, and takes so much more."""
+        """Return a step of a lane that does these works, each with its own rows, `more_s` included."""
         seconds = sum([self._seconds(lane, calls, rows, places) for calls, rows in works], start=more_s)
         bytes_per_s = 0.0
         if self._is_shared and seconds:
@@ -98,7 +98,7 @@ class RoundCosts:
         return Step(seconds, sum(works[0][1]), works, bytes_per_s)
 
     def _seconds(self, lane: str, calls: Calls, rows: Rows, places: Places) -> float:
-        """Return seconds of so many calls of each part in a row, in whole ticks; nothing without rows."""
+        """Return the seconds of all calls, one after another, in whole ticks; 0 without rows."""
         total = sum(rows)
         if not total:
             return 0.0
@@ -126,13 +126,13 @@ class RoundCosts:
         return tuple(seconds for part, rows, count in calls for seconds in cost.collectives_s(part, rows) * count)
 
     def check(self, num_sequences: int) -> None:
-        """Raise `OutOfRangeError` if a lane has no cost for the rows of so many sequences that all have a window."""
+        """Raise `OutOfRangeError` if a lane has no cost for the rows of `num_sequences` that all have a window."""
         for lane, part, rows in self.plan.demands:
             if reason := self._tables.missing_part(lane, part, rows * num_sequences):
                 raise OutOfRangeError(reason)
 
     def least_s(self, schedule: Schedule, num_sequences: int) -> float:
-        """Return the least that a round takes if all sequences have a window."""
+        """Return the least seconds of a round in which all sequences have a window."""
         plan, places, width = self.plan, [0] * num_sequences, self.plan.widths[0]
         segments = range(len(plan.segments)) if schedule.uses_exit else (0,)
         verify_s = 2 * self.target_half_s + self.round_overhead_s

@@ -1,4 +1,4 @@
-"""One sequence of a batch: where it is, what the models decide there, and lanes that leave the work to its batch."""
+"""One sequence of a batch: its position, the models' decisions there, and lanes that pass calls to the batch."""
 
 from typing import TYPE_CHECKING
 

@@ -82,7 +82,7 @@ class SimulatedBatch:
         return call
 
     def _drive(self) -> Generator[Event]:
-        """Let every sequence ask, begin what they have asked for, and wait for what they wait for."""
+        """Run all methods: collect their lane calls, begin these, and wait for the one that all wait for."""
         flows = {one: self.schedule.traits.flow(one, self.schedule) for one in self.sequences}
         begun: dict[LaneCall, Begun] = {}
         replies: dict[SequenceInBatch, object] = dict.fromkeys(flows)
@@ -199,7 +199,7 @@ class SimulatedBatch:
         return self.spans.send(path, num_bytes, rows, sent_s)
 
     def rollout(self, *, is_first: bool) -> Steps | None:
-        """Return the steps of windows, for a draft that has not read what the last verdicts brought."""
+        """Return the steps of windows, for a draft that has not read the tokens of the last verdicts."""
         unread = self.costs.plan.unread
         steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._going]
         return self._together(Work.ROLLOUT_STEP, steps)
