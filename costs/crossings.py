@@ -137,6 +137,6 @@ class Messages:
             seconds = sum(hop.latency_s + most / hop.bytes_per_s for hop in route)
             if not seconds <= LONGEST_S:
                 raise ProfileError(
-                    f"this profile gives {seconds:g} seconds for a message from lane {origin!r}: at most "
+                    f"this profile gives {seconds:g} seconds of a message from lane {origin!r}: at most "
                     f"{LONGEST_S:g} are plausible, so a number in it is wrong"
                 )
