@@ -40,9 +40,9 @@ class ModelShape(Heads):
     Attributes:
         num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of one track; heads are those of full attention.
         intermediate_size: width of the feed-forward part, or of one expert.
-        vocab_size, kept_vocabulary: rows of the output head, and those that a draft computes (None: all).
+        vocab_size, kept_vocabulary: rows of the `lm_head`, and those that a draft computes (None: all).
         tokenizer: one name for all models that share a tokenizer; None where it is not known.
-        tie_embeddings: whether the output head is the embedding matrix.
+        tie_embeddings: whether the `lm_head` is the embedding matrix.
         max_position: longest context.
         is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
         learned_positions: rows of a table of positions; 0 for rotary ones.
@@ -159,7 +159,7 @@ class ModelShape(Heads):
 
     @property
     def head_parameters(self) -> int:
-        """Parameters of the output head, tied or not."""
+        """Parameters of the `lm_head`, tied or not."""
         return self.vocab_size * self.width
 
     @property
@@ -215,11 +215,11 @@ class ModelShape(Heads):
         return moved
 
     def head_bytes(self, weights: str) -> float:
-        """Return bytes of the output head, or of the rows of a reduced vocabulary."""
+        """Return bytes of the `lm_head`, or of the rows of a reduced vocabulary."""
         return (self.kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
 
     def head_flops(self, rows: float) -> float:
-        """Return FLOPs of the output head over `rows` tokens."""
+        """Return FLOPs of the `lm_head` over `rows` tokens."""
         return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: str) -> float:

@@ -6,7 +6,7 @@ from decoding.errors import PlanError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 
 MOST_PADDING: Final = 128
-"""Most rows by which output heads of one tokenizer differ, as in llama.cpp."""
+"""Most rows by which `lm_head`s of one tokenizer differ, as in llama.cpp."""
 
 
 def require_one_tokenizer(target: ModelShape, draft: ModelShape) -> None:

@@ -119,7 +119,7 @@ def _ends(value: float, error: float) -> tuple[float, float]:
 
 
 def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the seconds of a pass over all layers and the output head, dispatch included."""
+    """Return the seconds of a pass over all layers and the `lm_head`, dispatch included."""
     contexts = np.array([float(context)])
     layer_s, head_s = (float(cost.seconds(part, rows, contexts)[0]) for part in (_LAYER, _HEAD))
     assert cost.target is not None, "a curve is of a model"

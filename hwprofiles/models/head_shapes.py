@@ -1,4 +1,4 @@
-"""Shapes of drafters that are no separate model: a few layers beside the target, output heads, or nothing."""
+"""Shapes of drafters that are no separate model: a few layers beside the target, `lm_head`s, or nothing."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.layer_kinds import Mixer
 
 EAGLE_VOCABULARY: Final = 32_000
-"""Rows of the output head that EAGLE-3's drafters keep (arXiv 2503.01840)."""
+"""Rows of the `lm_head` that EAGLE-3's drafters keep (arXiv 2503.01840)."""
 LOOKUP: Final = "prompt-lookup"
 HEADS: Final[Mapping[str, str]] = {
     "mtp": "MTP head",
@@ -59,7 +59,7 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
     """Return the shape of one of `HEADS` for a target; the small projection that joins two states is left out.
 
     A head for multi-token prediction is a layer like the target's, experts and all; those of EAGLE-3 and DFlash are
-    dense, and as wide as what a token reads of the target's. Each Medusa head is a square matrix and an output head.
+    dense, and as wide as what a token reads of the target's. Each Medusa head is a square matrix and an `lm_head`.
     A lookup reads nothing.
     """
     called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS[name]}"

@@ -43,14 +43,14 @@ TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
     "kimi-k2": ("kimi", frozenset({163840})),
     "opt": ("opt", frozenset({50272})),
 }
-"""Tokenizers by how `model_type` begins, and by the rows of the output head, which are padded to several sizes."""
+"""Tokenizers by how `model_type` begins, and by the rows of the `lm_head`, which are padded to several sizes."""
 
 _WITHOUT_GATE: Final = frozenset(
     {"starcoder2", "nemotron", "phi", "gpt_neox", "persimmon", "arcee", "apertus", "jais2"}
 )
 """Kinds whose feed-forward part has two matrices, without a gate, which their configs do not say."""
 _TIED: Final = ("gemma", "starcoder2")
-"""How kinds begin whose output head is the embedding matrix where a config does not say so."""
+"""How kinds begin whose `lm_head` is the embedding matrix where a config does not say so."""
 
 Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
 

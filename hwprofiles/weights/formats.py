@@ -28,7 +28,7 @@ class StoredWeights(StrictModel):
     Attributes:
         bits: of one weight in the layers, scales included.
         dense_bits: of what is no expert in a mixture of experts; None: as the experts.
-        head_bits: of the output head, a tied embedding too.
+        head_bits: of the `lm_head`, a tied embedding too.
         embedding_bits: of an embedding table of its own.
         like: the plain type whose measurements stand in for it, and that devices say they run.
         aliases: what it is called too.

@@ -79,11 +79,11 @@ class EngineAcceptance:
     ) -> "EngineAcceptance":
         """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any."""
         if drafted is None:
-            msg = f"{path}: {mean_length:.3g} tokens a verification are told, and not of how many drafted ones"
+            msg = f"{path}: gives {mean_length:.3g} tokens per verification, and not how many were drafted"
             raise ConfigError(f"{msg}; say them: --window 4")
         window = round(drafted)
         if not 1 <= window <= MAX_WINDOW or not 1 <= mean_length <= window + 1 + 1e-6:
-            msg = f"{path}: {mean_length:.4g} committed tokens a verification of {drafted:.4g} drafted ones"
+            msg = f"{path}: {mean_length:.4g} committed tokens per verification of {drafted:.4g} drafted ones"
             raise ConfigError(f"{msg}; expected 1 to {MAX_WINDOW} drafted ones and at most one token more")
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):

@@ -102,7 +102,7 @@ def read_vllm_latency(page: Page, sizes: Sizes) -> Iterator[Sample]:
         times = [PageRow(row.path, row.line, {"latencies": one}).time_s("latencies") for one in _list(values, seconds)]
         mean_s = sum(times) / len(times)
         deviation_s = (sum((one - mean_s) ** 2 for one in times) / max(1, len(times) - 1)) ** 0.5
-        of = CurveOf("vllm", model, "the device", "several sequences", 0, "a prompt's reading is in it")
+        of = CurveOf("vllm", model, "the device", "several sequences", 0, "prefill included")
         yield from _few(of, asked["rows"], *(one / asked["new_tokens"] for one in (mean_s, deviation_s)))
 
 

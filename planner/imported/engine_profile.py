@@ -127,8 +127,8 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
 
 LANE: Final = "engine"
 _WEIGHTS: Final = "bf16"
-_NOTE: Final = "Imported from an engine's own benchmark; what its loop takes beyond passes is not in it."
-_FEW_LOGITS: Final = "Rows of a prompt: of llama-bench only the last one has logits, of a verification all have."
+_NOTE: Final = "Imported from an engine's own benchmark; its loop's time between passes is not included."
+_FEW_LOGITS: Final = "Rows of a prompt: in llama-bench only the last one has logits, in a verification all have."
 _READS_AGAIN: Final = ("llama.cpp",)
 """Engines whose draft reads every verified row once more."""
 Grid = dict[int, dict[int, float]]

@@ -1,6 +1,6 @@
 """Tables of single kernels: a pass as the sum of a model's kernels, one after the other, as in a CUDA graph.
 
-LLMServingSim's `tpN` folders hold `dense.csv` (by rows), `per_sequence.csv` (output head) and `attention.csv` (by
+LLMServingSim's `tpN` folders hold `dense.csv` (by rows), `per_sequence.csv` (`lm_head`) and `attention.csv` (by
 sequences and cached tokens); its older `layers.csv` holds everything in one. Vidur's `compute/DEVICE/MODEL/mlp.csv`
 holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of sizes of no model in particular: one
 between those that were timed is taken on the straight line of logarithms, and none beyond them.
@@ -61,7 +61,7 @@ def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator
     shape, settings = _dense_shape(page, target), "the kernels alone, one after the other"
     times, context = (_older(page), context) if page.fields >= OLDER else _tables(page, context)
     if "lm_head" not in times:
-        settings += ", without output head"
+        settings += ", without lm_head"
     if _ATTENTION not in times and "attn" not in times:
         settings, context = f"{settings}, without attention", 0
     device = next((part for part in reversed(page.path.resolve().parts[:-1]) if part in _devices(page)), "the device")
@@ -131,7 +131,7 @@ def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
             timed = [name for name in names if row.fields[name] not in (None, "")]
             times[workers, rows].append(sum(calls[name] * row.number(name) * 1e-3 for name in timed))
     for (workers, rows), seconds in sorted(times.items()):
-        settings = f"of {workers} devices, without attention, output head and what devices exchange"
+        settings = f"of {workers} devices, without attention, lm_head and communication"
         of = CurveOf("vidur", shape.name, device, "several sequences", 0, settings)
         yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)), is_plain=rows == 1)
 

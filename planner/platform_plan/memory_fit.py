@@ -62,7 +62,7 @@ class MemoryNeed:
         named = " + ".join(f"{size / 1e9:.1f} GB {name}" for name, size in parts.items() if size)
         need = f"{self.place}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
         if self.capacity_bytes is None:
-            return f"{need}; nobody says how much it holds."
+            return f"{need}; its capacity is unknown."
         return f"{need}; {self.capacity_bytes / 1e9:.1f} GB are usable{'' if self.fits else ': too little'}."
 
 

@@ -78,7 +78,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
     """Yield the large numbers on top, each with what it is: the answer, the speed that goes with it, and its error."""
     verdict = data.verdict
     if verdict.pays == "cannot_tell":
-        yield "Cannot tell", f"whether speculation is faster than plain decoding, by what was {verdict.world}"
+        yield "Cannot tell", f"whether speculation is faster than plain decoding, by {verdict.world} times"
     elif verdict.speedup is not None:
         yield factor(verdict.speedup.value), f"the speed of plain decoding, {verdict.world}"
     found = next((one for one in data.results if one.candidate.schedule == verdict.schedule), None)

@@ -142,8 +142,7 @@ def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
 
 _ROW_INVARIANT: Final = {
     True: "tested: a result does not depend on the rows computed with it",
-    False: "tested: a result depends on the rows computed with it, so near ties may fall otherwise than in plain "
-    "decoding",
+    False: "tested: a result depends on the rows computed with it, so near ties may differ from plain decoding's",
     None: "not tested whether a result depends on the rows computed with it",
 }
 

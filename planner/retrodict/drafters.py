@@ -1,6 +1,6 @@
 """What drafters of a public measurement cost, and their acceptance where the source does not give it.
 
-A head for multi-token prediction (mtp, eagle) runs one layer and an output head for every token; a draft model runs
+A head for multi-token prediction (mtp, eagle) runs one layer and an `lm_head` for every token; a draft model runs
 whole; a block drafter runs a few layers once for a whole window, Medusa's heads run once too; a lookup costs nothing.
 """
 

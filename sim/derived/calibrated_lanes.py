@@ -53,7 +53,7 @@ class CalibratedLanes:
         low, high = (f"{100 * share:.0f} %" for share in CARRIED)
         found = other[self.has_target, self.has_draft]
         return (
-            f"{_whose(self.profile)}, and not with {found}: its lanes are taken to read and compute as fast with "
+            f"{_whose(self.profile)}, and not with {found}: its lanes are assumed to read and compute as fast with "
             f"{found} as with those, within {low} to {high}."
         )
 
@@ -214,7 +214,7 @@ def _link(profile: Profile, one: str, other: str) -> dict[str, Any]:
 
 
 def _measured(value: float, profile: Profile, shares: tuple[float, float] | None = None) -> Quantity:
-    """Return a number of the calibration, whose ends are such shares of it."""
+    """Return a number of the calibration, whose span ends at these shares of it."""
     span = None if shares is None else (value * shares[0], value * shares[1])
     return Quantity(value=value, span=span, status="measured", by=CALIBRATION, source=_whose(profile))
 

@@ -178,7 +178,7 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device.
 
     A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment; candidates of the
-    output head are gathered. States are taken to be as wide as the target's.
+    `lm_head` are gathered. States are taken to be as wide as the target's.
     """
     members = platform.members(name)
     if len(members) == 1:

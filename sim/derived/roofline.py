@@ -95,7 +95,7 @@ class StoredModel:
 
     @property
     def head_bytes(self) -> float:
-        """Traffic of the output head."""
+        """Traffic of the `lm_head`."""
         return self.shape.head_bytes(self.weights)
 
     @cached_property
@@ -126,7 +126,7 @@ class RooflineCost:
     Attributes:
         device: what each member achieves.
         target, draft: the models that the lane can run; None for one that does not fit.
-        exits: layers after which the target has an exit: its final norm and output head.
+        exits: layers after which the target has an exit: its final norm and `lm_head`.
         num_devices: members.
     """
 
