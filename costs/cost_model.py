@@ -143,7 +143,7 @@ def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_
 
 
 def _num_levels(num_devices: int) -> int:
-    """Return the levels of a binary tree of so many devices below its root: ceil(log2)."""
+    """Return the levels of a binary tree of `num_devices` below its root: ceil(log2)."""
     return (num_devices - 1).bit_length()
 
 

@@ -134,7 +134,7 @@ class RoundPlan:
     @classmethod
     @lru_cache(MOST_PLANS)
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> "RoundPlan":
-        """Return the plan of `schedule`, whose rounds have a given shape, on a target of so many layers.
+        """Return the plan of `schedule`, whose rounds have this shape, on a target of `num_layers` layers.
 
         Raises `ConfigError` where the exit does not lie below the target's last layer.
         """
@@ -178,7 +178,7 @@ class RoundPlan:
         return DRAFT_START if kind == "window_and_roots" else DRAFT_STEP
 
     def calls_of(self, kind: StepKind, rows: int) -> tuple[tuple[Part, int], ...]:
-        """Return the calls of a step of so many rows, each with its own rows; with guesses also that of the streams."""
+        """Return the calls of a step of `rows` rows, each with its own rows; with guesses also that of the streams."""
         step = (self.part_of(kind), rows)
         if not self.branch_guesses or kind not in LATER.values():
             return (step,)

@@ -15,7 +15,7 @@ _MOST_OF_A_VALUE: Final = 200
 _ENDING: Final = 120
 _GAP: Final = " [...] "
 _FEW: Final = 8
-"""Up to so many names are all listed."""
+"""Up to this many names are all listed."""
 _MORE: Final = "and {} more mistakes"
 
 

@@ -163,7 +163,7 @@ def require_writable(path: Path) -> None:
 
 @contextmanager
 def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
-    """Keep so many bytes of a folder's disk free for what is written after the body; nothing is left there.
+    """Keep `num_bytes` of a folder's disk free for what is written after the body; nothing is left there.
 
     Raises `ConfigError` where there are not as many, or nothing can be written. Systems and disks that reserve nothing
     are taken at their word.

@@ -72,7 +72,7 @@ class BatchPredictor:
         return batch_size * costs.least_s(schedule, 1) / costs.least_s(schedule, batch_size)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
-        """Predict a schedule with so many sequences at once; errors are those of `predict_batch`."""
+        """Predict a schedule with `batch_size` sequences at once; errors are those of `predict_batch`."""
         costs, tables = self._costs(schedule, batch_size), self._tables
         outcomes = self._acceptance.outcomes(schedule, self._max_new_tokens)
         plan, count = costs.plan, len(outcomes.lengths)

@@ -128,7 +128,7 @@ class Prediction:
         return interval(self.tpot_s, self.relative_error)[1]
 
     def e2e_at(self, num_tokens: float) -> float | None:
-        """Return the mean time of a request for so many new tokens: prefill, and as long per token as here."""
+        """Return the mean time of a request for `num_tokens` new tokens: prefill, and `tpot_s` for each."""
         return None if self.prefill_s is None else self.prefill_s / len(self.prompt_decode_s) + num_tokens * self.tpot_s
 
 

@@ -52,7 +52,7 @@ class Noise:
         return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates), bends=bends)
 
     def half_width(self, num_points: int) -> float:
-        """Half-width (90 %) of the error of a smoothed table of so many points, as a whole or at one size."""
+        """Return the half-width (90 %) of the error of a smoothed table of `num_points`, as a whole or at one size."""
         return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)) + self.bends**2)
 
     def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:

@@ -37,7 +37,7 @@ _EVERY_S: Final = 0.12
 """Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors
 before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
-"""It is also at least so many times as long as an anchor: then anchors take a quarter of the time at most."""
+"""It is also at least this many times as long as an anchor: then anchors take a quarter of the time at most."""
 
 
 class AnchorSample(NamedTuple):

@@ -164,11 +164,11 @@ class PromptRecord:
 
     @property
     def repeats_itself(self) -> bool:
-        """Whether the text runs in circles: whatever drafts guesses it, which says little of other texts."""
+        """Whether the text repeats itself: every drafter guesses it, which says little of other texts."""
         return repeats_itself(self.text.tolist())
 
     def cut(self, num_tokens: int) -> "PromptRecord":
-        """Return the record of the text's first so many tokens, at least one."""
+        """Return the record of the text's first `num_tokens` tokens, at least one."""
         return PromptRecord(**{each.name: _cut(getattr(self, each.name), num_tokens) for each in fields(self)})
 
     def drafts(self, *, with_features: bool) -> Ids:

@@ -76,7 +76,7 @@ class _Turns:
         self.order = sorted(schedules, key=lambda schedule: (first[lanes_of(schedule)], places[schedule]))
 
     def rotated(self, schedules: Collection[Schedule], rotation: int) -> list[Schedule]:
-        """Return some of the schedules in their order, rotated by so many places."""
+        """Return some of the schedules in their order, rotated by `rotation` places."""
         order = [schedule for schedule in self.order if schedule in schedules]
         start = rotation % len(order)
         return order[start:] + order[:start]

@@ -143,7 +143,7 @@ def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int
 
 
 def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
-    """Return how many schedules, the most telling first, can run so many prompts each, at least a few."""
+    """Return how many schedules, the most telling first, can run `num_prompts` each, at least a few."""
     least = min(_LEAST_SCHEDULES, len(costs))
 
     def needed_s(count: int) -> float:

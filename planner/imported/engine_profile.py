@@ -76,7 +76,7 @@ class BenchCurve:
     source: str
 
     def ratio(self, rows: int) -> float | None:
-        """Return the time of so many rows over that of one; None where one row was not timed."""
+        """Return the time of `rows` rows over that of one; None where one row was not timed."""
         return self.times[rows].time_s / self.times[1].time_s if 1 in self.times else None
 
     @property

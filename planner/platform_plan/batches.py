@@ -153,7 +153,7 @@ def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
 def _fitting(
     plan: PlatformPlan, asked: list[PlannedSchedule], size: int, left_out: dict[str, None]
 ) -> list[PlannedSchedule]:
-    """Return the schedules whose memories hold so many sequences' caches and the models: of plain ones the target."""
+    """Return the schedules whose memories hold the models (of plain ones the target) and `size` sequences' caches."""
     fits = dict[LanePair, bool]()
     for one in asked:
         if one.pair not in fits:

@@ -134,7 +134,7 @@ def weights_that_fit(question: Question, lane: str) -> list[str]:
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
-    """Return what each memory of a placement has to hold for so many sequences, each with all branches it may have.
+    """Return what each memory of a placement has to hold for `num_sequences`, each with all branches it may have.
 
     A group's devices hold equal shares of a model. With `alone` there is no draft.
     """

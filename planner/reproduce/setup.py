@@ -112,7 +112,7 @@ class Machine:
         return with_overrides(self.platform, values)
 
     def with_graphs(self, rows: Sequence[int]) -> "Machine":
-        """Return the machine where draft devices of static shapes have a graph for each of so many rows."""
+        """Return the machine where draft devices of static shapes have a graph for each number in `rows`."""
         static = [name for name in self.draft_members if self.platform.device(name).static_shapes]
         values = {f"{name}.row_buckets": str(sorted(set(rows))) for name in static}
         return replace(self, platform=with_overrides(self.platform, values))

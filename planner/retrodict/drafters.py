@@ -79,7 +79,7 @@ def _told() -> list[_Told]:
 
 
 class Draft(NamedTuple):
-    """What drafting a window takes, by its parts: each step reads so many bytes in so many kernels.
+    """The cost of drafting a window, by its parts: bytes and kernels of each step.
 
     Attributes:
         kind: of drafter.
@@ -167,7 +167,7 @@ def tokens_in_parallel(rate: float, drafted: int) -> float:
 
 
 def rate_of_tokens(tokens: float, drafted: int) -> float:
-    """Return the rate that makes so many tokens of a round."""
+    """Return the rate at which a round has `tokens` tokens."""
     rates = np.linspace(0, 1, 1001)
     return float(np.interp(tokens, [tokens_of_rate(rate, drafted) for rate in rates], rates))
 

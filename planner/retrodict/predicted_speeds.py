@@ -156,7 +156,7 @@ class PredictedCase:
         return found if one.is_drafted_known else RoundTokens(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
 
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
-        """Return the seconds of a round where plain decoding takes so many, and their relative error."""
+        """Return the seconds of a round where plain decoding takes `plain_s`, and their relative error."""
         rows, steps = one.drafted + 1, self.draft.num_steps(one.drafted)
         alone_s = self._pass_s(1, one.context)
         pace = plain_s / self.plain_s(one.context)

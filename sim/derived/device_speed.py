@@ -85,7 +85,7 @@ class DeviceSpeed:
     assumptions: tuple[Assumption, ...] = ()
 
     def padded_rows(self, rows: float) -> float:
-        """Return the rows of the smallest graph for so many; `OutOfRangeError` where no graph is that wide."""
+        """Return the rows of the smallest graph for `rows`; raise `OutOfRangeError` where no graph is that wide."""
         if not self.row_buckets or self.feeds_single_rows:
             return rows
         if rows > self.row_buckets[-1]:
@@ -103,13 +103,13 @@ class DeviceSpeed:
         return padded
 
     def growth(self, rows: float) -> float:
-        """Return how many times as long reading takes for so many rows as for one."""
+        """Return the time of reading for `rows` rows over that for one."""
         if self.prices is not None:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, _GROWING_ROWS) - 1)
 
     def growth_error(self, rows: float) -> float:
-        """Return the relative error (half-width, 90 %) of a pass over so many rows for its growth alone."""
+        """Return the relative error (half-width, 90 %) of a pass over `rows` rows for its growth alone."""
         if self.prices is not None:
             doublings = log2(max(1.0, rows / self.prices.rows[-1]))  # beyond what was measured
             return float(np.interp(rows, self.prices.rows, self.prices.errors)) * (1 + doublings)
@@ -161,7 +161,7 @@ def device_speed(
     by_curves: CurvePrices | None = None,
     weights: str | None = None,
 ) -> DeviceSpeed:
-    """Return the speed of a device that could read so many bytes per second, with weights in some format.
+    """Return the speed of a device that could read `peak_bytes_per_s`, with weights in some format.
 
     It reads at its own cap of that format where that is known, else at that bandwidth times an efficiency. The
     efficiency and the price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else

@@ -232,7 +232,7 @@ class SimulatedBatch:
         return [0 if one.has_window else one.num_accepted + 1 for one in self._going]
 
     def _window_steps(self, sequence: SequenceInBatch, num_unread: int) -> list[_StepRows]:
-        """Return the steps of a sequence's next window, after so many tokens to read before the last committed one."""
+        """Return the steps of a sequence's next window, with `num_unread` tokens before the last committed one."""
         first = self.costs.plan.first_rows[num_unread], 0
         if not self.outcomes.guessed_rows:
             return [first, *self._later]
