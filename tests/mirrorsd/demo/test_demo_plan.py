@@ -146,12 +146,12 @@ def plan():
     return make_plan(space, machine(), acceptance_record(num_prompts=len(CUTS), num_tokens=24))
 
 
-def ran(plan, slower, num_prompts):
+def ran(plan, slower, num_prompts, paces=PACES):
     """Runs of the first prompts in which each schedule took so many times what was predicted, in the order given."""
     cuts = tuple(CUTS[:num_prompts])
     texts = Measured(runs=(((None,) * num_prompts),), cuts=cuts).texts(plan.record)
     made = (
-        made_up_runs([schedule], plan.profile, texts, paces=PACES, slower=factor).runs[0]
+        made_up_runs([schedule], plan.profile, texts, paces=paces, slower=factor).runs[0]
         for schedule, factor in slower.items()
     )
     return Measured(runs=tuple(made), cuts=cuts)
@@ -186,6 +186,22 @@ def test_what_cannot_be_told_apart_goes_on(plan):
     going_on = one.going_on(runs)
     assert PLAIN in going_on
     assert fastest_of(plan) in going_on
+
+
+@pytest.mark.parametrize("is_unsteady", [False, True])
+def test_only_what_is_certainly_slower_is_left_out(plan, is_unsteady):
+    """One is fast beyond its prediction, and another a tenth slower: always, or in the mean of very unlike prompts."""
+    best = fastest_of(plan)
+    fast, other = [one for one in DRAFTING.values() if one != best]
+    tpot_s = {one.schedule: one.tpot_s for one in rank([fast, other], plan.profile, plan.record).candidates}
+    slower = {PLAIN: 1.0, best: 1.0, fast: 0.3, other: 1.1 * 0.3 * tpot_s[fast] / tpot_s[other]}
+    unlike = [1.6 if is_unsteady and place % 2 else 1 - 0.6 * is_unsteady for place in range(WANTED_PROMPTS)]
+    steady = ran(plan, {one: factor for one, factor in slower.items() if one != other}, WANTED_PROMPTS)
+    own = ran(
+        plan, {other: slower[other]}, WANTED_PROMPTS, [one * more for one, more in zip(PACES, unlike, strict=False)]
+    )
+    runs = Measured(runs=(*steady.runs, *own.runs), cuts=steady.cuts)
+    assert set(race(plan, slower)[0].going_on(runs)) == {PLAIN, best, fast} | ({other} if is_unsteady else set())
 
 
 def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(plan):
