@@ -46,7 +46,9 @@ def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not
     asked = ("simulate", "--schedule", tmp_path / "plain.yaml", "--profile", demo / "profile.yaml")
     asked += ("--record", demo / "record.npz")
     found = json_of(*asked)
-    assert 0 < found["prefill_s"] < found["ttft_s"] < found["e2e_s"]
+    count = len(found["prompts"])
+    assert 0 < found["prefill_s"] / count < found["ttft_s"] < found["e2e_s"]
+    assert found["e2e_s"] == pytest.approx((found["prefill_s"] + found["decode_s"]) / count)
     first, last = milliseconds(found["ttft_s"]), milliseconds(found["e2e_s"])
     assert f"first token comes after {first} and its last after {last}" in call(*asked).stdout
     assert json_of(*words)["ttft_s"] is None
