@@ -1,6 +1,6 @@
 """The verdict after real runs: measured times decide, paired by prompt; the prediction stands beside them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
@@ -129,24 +129,29 @@ class Runs:
         return Claim(one=one.name, other=other.name, ratio=self.ratio(one, other))
 
     def fastest_of(self, some: Sequence[MeasuredSchedule]) -> MeasuredSchedule | None:
-        """Return the one measured faster than each other one, by however little.
+        """Return the one faster than each other one, by however little.
 
         Each two are compared on their own prompts, so that a ratio with a third one could say otherwise.
         """
-
-        def behind(one: MeasuredSchedule) -> float:
-            return max((self.ratio(other, one).value for other in some if other is not one), default=1.0)
-
-        return min(some, key=behind, default=None)
+        return _least_behind(some, self.ratio)
 
     @property
     def fastest(self) -> MeasuredSchedule | None:
-        """The one measured fastest of all."""
-        return self.fastest_of(self.finished)
+        """The one measured fastest of all, as tables show it: each two on the prompts that both ran."""
+        return _least_behind(self.finished, self.as_run)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
         """Return the plain ones, or those that draft; the one predicted fastest comes first."""
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
+
+
+def _least_behind(
+    some: Sequence[MeasuredSchedule], ratio: Callable[[MeasuredSchedule, MeasuredSchedule], Ratio]
+) -> MeasuredSchedule | None:
+    def behind(one: MeasuredSchedule) -> float:
+        return max((ratio(other, one).value for other in some if other is not one), default=1.0)
+
+    return min(some, key=behind, default=None)
 
 
 def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) -> Pairs:

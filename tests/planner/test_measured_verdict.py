@@ -251,6 +251,25 @@ def test_fastest_is_what_no_ratio_with_another_denies():
     assert judge_measured([plain, wider, synchronous]).recommended == "wider"
 
 
+def test_measured_fastest_is_what_the_table_shows():
+    """Trees lead by a hair on all recorded prompts, and are the slower ones on those that were run."""
+    run = {place: 1.0 + 0.01 * number for number, place in enumerate("abcd")}
+    plain, synchronous, tree = (
+        ran_as_simulated(
+            name,
+            {place: share * second for place, second in run.items()},
+            {place: share * second for place, second in run.items()} | dict.fromkeys("efgh", unseen),
+        )
+        for name, share, unseen in (("plain", 1.0, 1.0), ("synchronous", 0.60, 0.60), ("tree", 0.66, 0.53))
+    )
+    runs = Runs.of([plain, synchronous, tree])
+    assert runs.fastest_of([synchronous, tree]) == tree
+    assert runs.fastest == synchronous
+    verdict = judge_measured([plain, synchronous, tree])
+    assert "measured fastest" in verdict.badges["synchronous"]
+    assert ("measured fastest" in verdict.next_step[0]) == (verdict.recommended == "synchronous")
+
+
 def test_what_was_run_is_told_apart_from_what_is_known():
     plain, wider = (
         ran_as_simulated(name, dict.fromkeys("ab", time_s), dict.fromkeys("abc", time_s))
