@@ -14,15 +14,13 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
 from tests.calibrate.tiny_calibration import calibrate_tiny
-from tests.journeys import quick
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_eagle import KEPT, tiny_eagle3
 from tests.tiny_models import tiny_streams, tiny_target
 
 
-def test_two_real_lanes_give_a_profile_of_every_part(tmp_path, monkeypatch):
+def test_two_real_lanes_give_a_profile_of_every_part(tmp_path):
     """Heads that ship with others are named by their folders."""
-    quick.few_sizes(monkeypatch.setattr)
     decoder = tiny_target()
     target = save_target(decoder, tmp_path / "target")
     drafter = save_draft_of(decoder, tmp_path / "drafter", exit_features=(1, 2))

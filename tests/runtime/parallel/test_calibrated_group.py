@@ -13,13 +13,11 @@ from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.evaluator import evaluate
 from tests.calibrate.tiny_calibration import calibrate_tiny
-from tests.journeys import quick
 
 GROUP = "one-2ranks"
 
 
-def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path, monkeypatch):
-    quick.few_sizes(monkeypatch.setattr)
+def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path):
     sizes = ModelSizes.of(
         ModelConfig.from_folder(tiny_folders.target), tiny_folders.drafter, tiny_folders.exits, "float32"
     )

@@ -6,7 +6,6 @@ import pytest
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
 from runtime.backends.lane_device import Device
-from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import machine
@@ -19,8 +18,7 @@ def words(tiny_folders, prompt_file):
     return ("calibrate", "--quick", "--dtype", "float32", *models, *sizes)
 
 
-def test_a_profile_of_every_lane_is_written(words, tmp_path, monkeypatch):
-    quick.few_sizes(monkeypatch.setattr)
+def test_a_profile_of_every_lane_is_written(words, tmp_path):
     out = tmp_path / "deep" / "profile.yaml"
     result = call(*words, "--minutes", 0.1, "--max-branches", 64, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
