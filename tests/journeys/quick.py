@@ -13,7 +13,7 @@ def few_sizes(set_attribute=setattr):
         effort = usual(*sizes, quick=quick)
         rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
         rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
-        return replace(effort, **rows, passes=1, repeats=1, run_tokens=5)
+        return replace(effort, **rows, passes=1, run_tokens=8)
 
     set_attribute(task, "effort_for", few)
 
