@@ -34,8 +34,7 @@ _VISITS: Final = 0.6
 _TARGET_SHARE: Final = 0.75
 """Share of the time left then in which the target is timed alone; what is far off is decoded again in the rest."""
 _LEAST_OF_TARGET: Final = 3
-"""Times that the target is timed, however little time is left: profiles of single passes of the committed demos are
-4.2 % off in the median with one, 3.6 % with three; all passes make it 2.6 %."""
+"""Times that the target is timed, however little time is left: every prediction rests on its passes."""
 _MOST_AGAIN: Final = 3
 """Times per check that something is decoded again, beyond as often as it had been."""
 _STRIDE = 7919
