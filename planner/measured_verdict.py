@@ -179,7 +179,7 @@ def judge_measured(
     runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
     corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
-    winner = _winner(runs)
+    winner = _winner(runs, drafting if as_run == "yes" else None)
     claim: Claim | None = None
     why: tuple[str, ...] = ()
     basis = f"no {'plain' if plain is None else 'drafting'} schedule finished the runs"
@@ -228,15 +228,19 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     return "cannot_tell", hardest, draftings[0]
 
 
-def _winner(runs: Runs) -> MeasuredSchedule | None:
+def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule | None:
     """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
 
-    Where some of them are faster than plain decoding beyond their intervals, only these count.
+    Where some of them are faster than plain decoding beyond their intervals, only these count. The drafting schedule
+    that a *yes* is about, `headline`, is preferred where it is one of them and tables show it faster.
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
     simplest = min((kind_of(one.schedule) for one in contenders), key=_ORDER.index, default=None)
-    return runs.fastest_of([one for one in contenders if kind_of(one.schedule) == simplest])
+    winner = runs.fastest_of([one for one in contenders if kind_of(one.schedule) == simplest])
+    if winner and headline in contenders and runs.as_run(headline, winner).value > 1:
+        return headline
+    return winner
 
 
 def _why(
@@ -268,6 +272,8 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
     merit = "the simplest kind that was not measured slower"
     if winner is runs.fastest:
         merit = "measured fastest"
+    elif claim is not None and winner.name == claim.one and claim.outcome == "faster":
+        merit = "faster than plain decoding, and none is certainly faster than it"
     elif runs.beats_plain(winner):
         merit = "the simplest kind that is faster than plain decoding"
     return f'{use} "{winner.name}": {merit}'

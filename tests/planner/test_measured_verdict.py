@@ -18,6 +18,7 @@ PLAIN_SPLIT = Schedule(method="autoregressive", target_lane="target")
 SYNCHRONOUS = Schedule(
     method="speculative", target_lane="both", draft_lane="both", drafter="four-layer", num_speculative_tokens=2
 )
+LOOKUP = SYNCHRONOUS.model_copy(update={"method": "prompt_lookup", "drafter": "lookup"})
 WIDER = SYNCHRONOUS.model_copy(update={"num_speculative_tokens": 4})
 TREE = Schedule(
     method="eagle3",
@@ -28,7 +29,14 @@ TREE = Schedule(
     tree_size=8,
     tree_top_k=4,
 )
-ALL = {"plain": PLAIN, "plain split": PLAIN_SPLIT, "synchronous": SYNCHRONOUS, "wider": WIDER, "tree": TREE}
+ALL = {
+    "plain": PLAIN,
+    "plain split": PLAIN_SPLIT,
+    "lookup": LOOKUP,
+    "synchronous": SYNCHRONOUS,
+    "wider": WIDER,
+    "tree": TREE,
+}
 QUIET = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98)
 """Prompts that all agree to one percent."""
 NOISY = (1.3, 0.8, 1.1, 0.7, 1.2, 0.9)
@@ -128,9 +136,17 @@ CASES = {
         ("cannot_tell", "tree"),
         r'\("wider" next to "plain"\)\..*"tree" was measured faster than plain decoding, but these very runs',
     ),
-    "plain 2.0, tree 0.7 noisy, synchronous 0.72, wider 0.71 otherwise noisy": (
+    "plain 2.0, tree 0.72 noisy, synchronous 0.72, wider 0.71 predicted 0.74 otherwise noisy": (
         ("yes", "wider"),
         r'Speed of "wider" over that of: .*"tree" [^;]* would tell; "synchronous" [^;]* would tell',
+    ),
+    "plain 2.0, tree 0.7, synchronous 0.72 noisy": (
+        ("yes", "tree"),
+        r'use "tree": measured fastest.*"synchronous" [^;]* would tell',
+    ),
+    "plain 2.0, synchronous 0.71 predicted 0.6, tree 0.7 noisy, lookup 0.75 otherwise noisy": (
+        ("yes", "synchronous"),
+        r'use "synchronous": faster than plain decoding, and none is certainly faster than it',
     ),
     "plain 1.0, synchronous 0.86, tree 0.85 noisy": (
         ("cannot_tell", "synchronous"),
@@ -215,7 +231,9 @@ def test_whatever_was_measured_nothing_contradicts_it(names, num_prompts, noise,
     for one in schedules:
         if kind_of(one.schedule) in simpler:
             is_beaten = any(is_faster(other, one) for other in schedules)
-            assert is_beaten or (beats_plain(winner) and not beats_plain(one))
+            is_headline = verdict.pays == "yes" and verdict.claim.one == winner.name
+            is_slower = is_headline and sum(times_s(one)) > sum(times_s(winner))
+            assert is_beaten or is_slower or (beats_plain(winner) and not beats_plain(one))
 
 
 @pytest.mark.parametrize(
