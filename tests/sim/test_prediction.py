@@ -65,6 +65,16 @@ def test_how_much_prompts_differ_is_no_error_of_a_prediction_for_them():
     assert predict(speculative(), machine(), record(prompt("1111"), prompt("000000"))).relative_error == 0
 
 
+def test_texts_that_are_drawn_err_by_chance_as_far_as_they_differ():
+    found = predict(speculative(), machine(), drawn(0.5, 0, num_tokens=20, num_prompts=4, seed=1))
+    each_s = found.prompt_decode_s
+    mean_s = sum(each_s) / 4
+    variance = sum((one - mean_s) ** 2 for one in each_s) / 3
+    assert len(set(each_s)) > 1
+    students_t = 2.3534  # of 3 degrees of freedom, 90 %
+    assert found.relative_error == pytest.approx(students_t * (variance / 4) ** 0.5 / mean_s, rel=1e-4)
+
+
 def test_a_request_is_read_before_it_is_decoded():
     lanes = [reading(lane(name), prefill=0.5, draft_prefill=0.25, head_prefill=1) for name in ("target", "draft")]
     texts = record(prompt("1111", prompt_length=5), prompt("000000", prompt_length=9))

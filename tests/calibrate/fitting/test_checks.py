@@ -110,6 +110,13 @@ def test_what_all_are_off_by_is_common():
         assert found.own == {"a": 0.0, "b": 0.0}
 
 
+@pytest.mark.parametrize(("apart", "common"), [(0.11, 0.2), (0.125, 0.0)])
+def test_three_checks_show_a_common_error_only_beyond_students_t(apart, common):
+    """The mean of three is 0.2; its 90 % half-width is 2.92 / sqrt(3) = 1.69 times as far as they lie apart."""
+    found = check_errors([check(residual) for residual in (0.2 - apart, 0.2, 0.2 + apart)], ())
+    assert found.common == pytest.approx(common)
+
+
 def test_what_one_lane_is_off_by_is_its_own():
     checks = [
         check(residual, lane) for lane, at in (("a", 0.2), ("b", -0.2)) for residual in (at - 0.01, at, at + 0.01)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.levels import Level, Prior, grouped_levels, settled, shared_levels
-from calibrate.fitting.ratios import Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
 
 
 def ratios(*values: float, doubt: float = 0.05) -> list[Ratio]:
@@ -35,6 +35,14 @@ def test_a_settled_level_lies_between_prior_and_runs_and_is_more_certain_than_ei
     level, believed = settled(runs, prior), settled(runs, OPEN)
     assert min(around, believed.factor) - 1e-9 <= level.factor <= max(around, believed.factor) + 1e-9
     assert level.half_width <= min(settled([], prior).half_width, believed.half_width) + 1e-9
+
+
+def test_a_prior_and_runs_that_are_as_certain_count_alike():
+    runs = ratios(0.9, 1.0, 1.1)
+    own = estimate(runs)
+    level = settled(runs, Prior(own.log_half_width / NORMAL_90, Level(1.2)))
+    assert level.factor == pytest.approx((1.2 * own.value) ** 0.5)
+    assert level.half_width == pytest.approx(exp(own.log_half_width / 2**0.5) - 1)
 
 
 # Lanes
