@@ -2,13 +2,15 @@
 
     python benchmarks/demos.py                     five demos, about half an hour
     python benchmarks/demos.py --torch             the same on lanes of torch
+    python benchmarks/demos.py --series avx2       the same on a machine of another kind, under its own name
     python benchmarks/demos.py --count 0           runs none, works out the summary of those that are there
 
 Of each demo benchmarks/results/demos/NUMBER/ keeps the result, the profile with its samples, the acceptance record, and
 the traces of the real runs; `mirrorsd report` makes its page again from them. One that is there is not run again, and
 none about other weights is taken among them. A demo that fails ends the series: it is to be mended, not left out.
 Writes benchmarks/results/demos.json. With --torch it writes demos-torch.json and keeps the demos in out/demos-torch/,
-which is not committed: one series of raw demos is enough to replay. Nothing else should run on the machine.
+which is not committed, and likewise with --series: one series of raw demos is enough to replay. Nothing else should run
+on the machine.
 """
 
 from __future__ import annotations
@@ -57,9 +59,11 @@ Json = Mapping[str, Any]
 
 def main() -> None:
     """Run the demos that are missing, and write the summary."""
-    options = arguments(__doc__, count=5, torch=(False, "on lanes of torch")).parse_args()
-    name = "demos-torch" if options.torch else "demos"
-    kept = ROOT / "out" / name if options.torch else RESULTS / name
+    options = arguments(
+        __doc__, count=5, torch=(False, "on lanes of torch"), series=("", "name of another machine's demos")
+    ).parse_args()
+    name = "-".join(["demos", *["torch"] * options.torch, *[options.series] * bool(options.series)])
+    kept = RESULTS / name if name == "demos" else ROOT / "out" / name
     wanted = [kept / str(number) for number in range(1, options.count + 1)]
     missing = [folder for folder in wanted if not folder.exists()]
     if missing:

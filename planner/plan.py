@@ -53,7 +53,7 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
         return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
 
     claim = None if plain is None or drafting is None else claim_of(drafting, plain)
-    pays: Pays = "no" if drafting is None else "cannot_tell" if claim is None else PAYS[claim.outcome]
+    pays: Pays = "cannot_tell" if claim is None else PAYS[claim.outcome]
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
     told = {"yes": drafting, "no": plain}.get(pays)  # half of the prompts chose, and the other half judges
     winner = told or result.winner

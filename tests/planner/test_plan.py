@@ -56,6 +56,19 @@ def test_every_verdict_is_made_of_its_rankings_own_numbers(plans, method):
         assert sum(candidate.seconds_per_token.values()) == pytest.approx(candidate.tpot_s)
 
 
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("autoregressive", "only plain decoding can be predicted"),
+        ("speculative", "the search left plain decoding out"),
+    ],
+)
+def test_without_another_schedule_to_compare_nothing_can_be_told(method, why):
+    verdict = planned(machine(), space=SMALL.model_copy(update={"methods": (method,)})).verdict
+    assert (verdict.pays, verdict.claim, verdict.schedule.method) == ("cannot_tell", None, method)
+    assert why in verdict.headline
+
+
 def test_speeds_are_those_on_the_prompts_kept_apart(plans):
     plan = plans["speculative"]
     for candidate in plan.judged.result.candidates:
