@@ -126,3 +126,11 @@ def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them():
     found = compare("s", pairs)
     assert sum(found.at_anchor_s) == pytest.approx(sum(one.measured.decode_s for one in pairs) / 1.25)
     assert found.at_anchor_s[3] == pytest.approx(found.at_anchor_s[0] / 2)
+
+
+def test_a_pace_counts_as_long_as_its_prompt_is_expected_to_take():
+    """Of 4 s, 3 are expected at a pace of 2 and 1 at a pace of 1: 1.75 in the mean."""
+    long, short = replace(pair(3.0, 6.0), pace=2.0), pair(1.0, 1.0)
+    found = compare("s", [long, short])
+    measured_s = sum(one.measured.decode_s for one in (long, short))
+    assert sum(found.at_anchor_s) == pytest.approx(measured_s / 1.75)
