@@ -32,6 +32,7 @@ def sections() -> dict[str, str]:
     return {
         "demo": demo(read_result(RESULTS / "demos" / "1" / "demo.json")),
         "demos": series(read_result(RESULTS / "demos.json")),
+        "demos-avx2": series(read_result(RESULTS / "demos-avx2.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
         "held-out": held_out(read_result(RESULTS / "held-out.json")),
         "power": "\n".join(verdict_power.summary(read_result(RESULTS / "verdict-power.json"))) + "\n",
