@@ -105,6 +105,11 @@ def seconds(time_s: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
 
 
+def duration(time_s: float) -> str:
+    """Return a duration in milliseconds, `27.1 ms`, or from one second on as `seconds` does."""
+    return milliseconds(time_s) if time_s < 1 else seconds(time_s)
+
+
 def tokens_per_second(tpot_s: float) -> str:
     """Return the rate of a time per token: `36.9 tokens/s`."""
     return f"{_digits(1 / tpot_s)} tokens/s"

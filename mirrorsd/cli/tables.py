@@ -17,17 +17,7 @@ from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.search.search import SearchResult
-from planner.wording import (
-    amount,
-    between,
-    factor,
-    in_ms,
-    milliseconds,
-    percent,
-    schedule_name,
-    schedule_names,
-    seconds,
-)
+from planner.wording import amount, between, duration, factor, in_ms, percent, schedule_name, schedule_names
 
 NOTHING: Final = "\N{EN DASH}"
 """In a cell whose value nobody knows."""
@@ -184,7 +174,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
         "interval": between(one.tpot_s_low, one.tpot_s_high),
         "vs plain": factor(one.speedup),
         "vs best": factor(beside.value) + "~" * (beside.outcome == "cannot tell" and one is not plan.best),
-        "first token": "" if first_s is None else milliseconds(first_s) if first_s < 1 else seconds(first_s),
+        "first token": "" if first_s is None else duration(first_s),
         "GB": f"{one.memory_bytes / 1e9:.3g}",
         "J": "" if joules is None else f"{joules:.2g}",
         "$/M": "" if dollars is None else f"{dollars:.2f}",

@@ -24,7 +24,7 @@ from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.platform_plan import RATES, PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.report.timeline import KEY, lanes_of, pieces
-from planner.wording import milliseconds, si
+from planner.wording import duration, milliseconds, si
 from sim.world import simulate
 
 _ROW: Final = 58
@@ -144,7 +144,7 @@ def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
             "y": _ABOVE + _LANE * lanes.index(one.span.lane),
             "colour": KEY[one.span.work].colour,
             "is_exposed": one.exposed,
-            "told": f"{KEY[one.span.work].label}, {milliseconds(one.span.end_s - one.span.start_s)}",
+            "told": f"{KEY[one.span.work].label}, {duration(one.span.end_s - one.span.start_s)}",
         }
         for one in pieces(trace, schedule, end_s)
     ]
@@ -158,7 +158,7 @@ def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
         lanes=lanes,
         bars=bars,
         marks=[(x((one.start_s + one.end_s) / 2), x(one.end_s), one.num_committed, one.hit) for one in rounds],
-        end=milliseconds(end_s),
+        end=duration(end_s),
         key=[(KEY[work].colour, KEY[work].label) for work in used],
     )
     return Markup(svg)  # noqa: S704  the template escapes what it shows

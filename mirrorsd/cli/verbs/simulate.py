@@ -82,7 +82,7 @@ def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[s
 
 def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> str:
     from planner.verdict import fact
-    from planner.wording import PART, between, counted, milliseconds, percent, tokens_per_second
+    from planner.wording import PART, between, counted, duration, milliseconds, percent, tokens_per_second
 
     within = between(prediction.tpot_s_low, prediction.tpot_s_high)
     speed = f"[bold]{milliseconds(prediction.tpot_s)}[/] per token ({within})"
@@ -92,7 +92,7 @@ def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> 
         f"{tokens}, {prediction.mean_acceptance_length:.2f} per round",
     ]
     if prediction.ttft_s is not None and prediction.e2e_s is not None:
-        first, last = milliseconds(prediction.ttft_s), milliseconds(prediction.e2e_s)
+        first, last = duration(prediction.ttft_s), duration(prediction.e2e_s)
         lines.append(f"A request's first token comes after {first} and its last after {last}, on average")
     if not isnan(prediction.reuse_rate):
         lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")

@@ -8,7 +8,7 @@ import pytest
 from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
-from planner.wording import milliseconds
+from planner.wording import duration
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner.synthetic import EXIT_MIRROR
 
@@ -49,7 +49,7 @@ def test_whole_requests_are_told_where_reading_prompts_was_measured_and_else_not
     count = len(found["prompts"])
     assert 0 < found["prefill_s"] / count < found["ttft_s"] < found["e2e_s"]
     assert found["e2e_s"] == pytest.approx((found["prefill_s"] + found["decode_s"]) / count)
-    first, last = milliseconds(found["ttft_s"]), milliseconds(found["e2e_s"])
+    first, last = duration(found["ttft_s"]), duration(found["e2e_s"])
     assert f"first token comes after {first} and its last after {last}" in call(*asked).stdout
     assert json_of(*words)["ttft_s"] is None
     assert "first token" not in call(*words).stdout
