@@ -142,8 +142,8 @@ class CalibrationTask:
 
     @property
     def source(self) -> str:
-        """Origin of the numbers."""
-        return f"calibration on this machine ({'quick' if self.quick else 'full'})"
+        """Origin of the numbers, which may be read on another machine."""
+        return f"a {'quick' if self.quick else 'full'} calibration"
 
     @property
     def effort(self) -> Effort:

@@ -108,9 +108,11 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     elif traits.window != "none" and not any(one.answers(schedule) for one in others):
         kind, deep = ("trees", f", {window} deep") if traits.is_tree else ("windows", "")
         known = "; ".join(map(str, others)) or "none"
-        wanted = f"{kind} of {schedule.method} of {schedule.drafter}{deep}"
         rates = "trees" if traits.is_tree else "lookups" if traits.finds_text else "blocks"
-        yield f"{_lacking(record, wanted, rates)}; {kind} it holds: {known}"
+        refusal = _lacking(record, f"{kind} of {schedule.method} of {schedule.drafter}{deep}", rates)
+        if schedule.drafter is None:
+            refusal = f"{kind} of {schedule.method}{deep} need the name of a drafter"
+        yield f"{refusal}; {kind} it holds: {known}"
     if not traits.is_tree and window > record.max_window:
         yield _lacking(record, f"windows of more than {record.max_window} tokens", "rates")
 

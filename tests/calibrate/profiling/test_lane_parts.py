@@ -133,7 +133,7 @@ def test_tables_tell_how_certain_they_are_and_their_source():
     # two ratios 0.2 apart: their mean has a standard deviation of 0.1; a line's two numbers share all rows
     for table in (lane.draft_step, lane.layer, lane.lm_head, lane.prefill):
         assert table.relative_error == pytest.approx(NORMAL_90 * 0.1 * (2 / max(2, len(table.rows))) ** 0.5)
-        assert table.source == "calibration on this machine (quick)"
+        assert table.source == "a quick calibration"
 
 
 def test_noise_of_steps_is_none_of_the_targets():

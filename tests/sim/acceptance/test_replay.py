@@ -185,6 +185,15 @@ def test_trees_that_were_not_recorded_are_refused():
             ask(tree(deeper, 4))
 
 
+def test_a_tree_whose_drafter_is_not_named_is_refused_with_the_drafters_recorded():
+    texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
+    unnamed = tree(TREES[0], 3).model_copy(update={"drafter": None})
+    with pytest.raises(
+        RecordError, match="trees of medusa, 3 deep need the name of a drafter; .* medusa of head, 3 deep"
+    ):
+        Replay(texts).walk(unnamed, None)
+
+
 def test_a_record_without_features_cannot_replay_them():
     plain = replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
     with pytest.raises(RecordError, match="rollouts with exit_features were not recorded"):
