@@ -135,6 +135,14 @@ DrafterOption = Annotated[
         autocompletion=drafter_names,
     ),
 ]
+ScheduledDrafterOption = Annotated[
+    str | None,
+    option(
+        "Drafter to use instead of the schedule's, by shipped name or folder: a draft model, a head, streams or prompt "
+        "lookup, as the method needs. Default: the schedule's, or else the one that ships for the target.",
+        autocompletion=drafter_names,
+    ),
+]
 ExitsOption = Annotated[
     str | None,
     option(

@@ -43,7 +43,7 @@ def list_models(json: JsonOption = None) -> None:
 def memory(
     schedule: options.ScheduleOption,
     target: options.TargetOption = options.DEFAULT_TARGET,
-    drafter: options.DrafterOption = None,
+    drafter: options.ScheduledDrafterOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     num_tokens: Annotated[int, option("Length of prompt and answer together, in tokens.", min=2)] = 1024,
     json: JsonOption = None,

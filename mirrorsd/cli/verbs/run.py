@@ -48,13 +48,7 @@ def run(
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
-    drafter: Annotated[
-        str | None,
-        option(
-            "Drafter to use instead of the schedule's, by shipped name or folder: a draft model, a head, streams or "
-            "prompt lookup, as the method needs. Default: the schedule's, or else the one that ships for the target."
-        ),
-    ] = None,
+    drafter: options.ScheduledDrafterOption = None,
     exits: options.ExitsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,

@@ -4,6 +4,7 @@ import pytest
 
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.registry import shipped_names
+from tests.journeys.printed import leaves
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.tiny_models import TINY_SHAPE
 
@@ -91,3 +92,9 @@ def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_fi
     found = total(method="prompt_lookup", drafter="prompt-lookup", **lane)
     assert total(method="autoregressive") < found == total(method="prompt_lookup", drafter=None, **lane)
     assert found < total(method="speculative", drafter=str(tiny_folders.drafter), **lane)
+
+
+def test_the_drafter_of_a_schedule_means_the_same_in_its_memory_as_in_its_run():
+    verbs = dict(leaves())
+    run, memory = (verbs[words].params for words in (("run",), ("models", "memory")))
+    assert [one.help for one in memory if one.name == "drafter"] == [one.help for one in run if one.name == "drafter"]
