@@ -24,7 +24,7 @@ def search(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    out: Annotated[Path | None, output("Write the fastest schedule here, as YAML.")] = None,
+    out: Annotated[Path | None, output("Write the recommended schedule here, as YAML.")] = None,
     html: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     space: Annotated[
         Path | None,
