@@ -3,18 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from decoding.yaml_file import load_yaml
+from decoding.errors import cut, mistake
+from decoding.validation import mistakes_in
+from decoding.yaml_file import lines_of, load_yaml
 
 LARGEST_WINDOW: Final = 64
 """A key above it is a context."""
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
-_DIGITS: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"(\d+)(k\b)?", re.IGNORECASE)
 _DRAFTED: Final = re.compile(r"(\d+) drafted")
 Speed = Annotated[float, Field(gt=0, le=1e6)]
 Key = int | str
@@ -26,6 +28,11 @@ class _Told(BaseModel):
     """What a file tells, whatever else it tells beside."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_untold(cls, told: Any) -> Any:
+        return {name: value for name, value in told.items() if value is not None} if isinstance(told, dict) else told
 
 
 class CaseModel(_Told):
@@ -70,37 +77,41 @@ class Case(_Told):
     device: str
     engine: str = ""
     target: CaseModel
-    drafter: CaseDrafter
+    drafter: CaseDrafter = CaseDrafter()
     plain_tokens_per_s: Speed | BySetting | None = None
     accepted_share: Share | Mapping[Key, Share | None] | None = None
     published_tokens_per_s: Speed | BySetting | None = None
-    context: int | None = None
-    drafted: int | None = None
+    context: Annotated[int, Field(ge=0)] | None = None
+    drafted: Annotated[int, Field(ge=1)] | None = None
     note: str = ""
 
     @property
     def measured(self) -> "Iterator[PublishedSpeed]":
-        """All that was measured of speculation."""
+        """All that was measured of speculation; none drafted is plain decoding."""
         found = self.published_tokens_per_s
         speeds = found if isinstance(found, Mapping) else {} if found is None else {"auto": found}
         told = _DRAFTED.search(self.note)
         usual = self.drafted or (int(told[1]) if told else None)
         for key, speed in speeds.items():
-            digits = _DIGITS.search(str(key))
-            number = int(digits.group()) if digits else None
-            if speed is None:
+            number, context = _number_of(key), _context_of(key)
+            if speed is None or number == 0:
                 continue
-            by_context = number is not None and number > LARGEST_WINDOW
-            drafted = usual if by_context or number is None else number
+            drafted = usual if context is not None or number is None else number
             yield PublishedSpeed(
                 key=str(key),
                 drafted=USUAL_WINDOW if drafted is None else drafted,
                 is_drafted_known=drafted is not None,
-                context=number if by_context and number is not None else self.context or USUAL_CONTEXT,
+                context=self.context_at(key),
                 tokens_per_s=speed,
-                plain=self._at(self.plain_tokens_per_s, key, number if by_context else self.context),
+                plain=self._at(self.plain_tokens_per_s, key, self.context if context is None else context),
                 share=self._at(self.accepted_share, key, None),
             )
+
+    def context_at(self, key: Key | None) -> int:
+        """Return the cached tokens of a setting: those that its key names, else the case's."""
+        named = None if key is None else _context_of(key)
+        usual = USUAL_CONTEXT if self.context is None else self.context
+        return usual if named is None else named
 
     @staticmethod
     def _at(found: float | Mapping[Key, float | None] | None, key: Key, context: int | None) -> float | None:
@@ -109,6 +120,18 @@ class Case(_Told):
             return found
         by_text = {str(name): value for name, value in found.items()}
         return by_text.get(str(key), None if context is None else by_text.get(str(context)))
+
+
+def _number_of(key: Key) -> int | None:
+    """Return the number in a key, of which `8k` has 8,192; None where it has none."""
+    found = _NUMBER.search(str(key))
+    return None if found is None else int(found[1]) * (1024 if found[2] else 1)
+
+
+def _context_of(key: Key) -> int | None:
+    """Return the cached tokens that a key names; None where it names something else."""
+    number = _number_of(key)
+    return number if number is not None and number > LARGEST_WINDOW else None
 
 
 class PublishedSpeed(NamedTuple):
@@ -123,16 +146,42 @@ class PublishedSpeed(NamedTuple):
     share: float | None
 
 
+class UnreadableCase(NamedTuple):
+    """A case that is none: its name, and why."""
+
+    id: str
+    reason: str
+
+
 class CaseFile(_Told):
     """All cases of a file."""
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, strict=False)]
 
 
-def load_cases(path: Path) -> tuple[Case, ...]:
-    """Return the cases of a file.
+class _UncheckedFile(_Told):
+    """A file's cases, each of which may be wrong."""
+
+    cases: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
+
+
+def load_cases(path: Path) -> tuple[Case | UnreadableCase, ...]:
+    """Return the cases of a file, and in place of those that are wrong why they are.
 
     Raises:
-        ConfigError: it is no such file; names line and value.
+        ConfigError: it is no such file, or no case of it is right; names line and value.
     """
-    return load_yaml(path, CaseFile).cases
+    found = tuple(_read(told, index, path) for index, told in enumerate(load_yaml(path, _UncheckedFile).cases))
+    return found if any(isinstance(one, Case) for one in found) else load_yaml(path, CaseFile).cases
+
+
+def _read(told: Any, index: int, path: Path) -> Case | UnreadableCase:
+    try:
+        return Case.model_validate(told)
+    except ValidationError as error:
+        first = mistakes_in(error)[0]
+        place = *("cases", index), *first["loc"]
+        (line,) = lines_of(path, [place])
+        name = told.get("id") if isinstance(told, dict) else None
+        reason = mistake({**first, "loc": place})
+        return UnreadableCase(f"case {index + 1}" if name is None else cut(str(name), 60), f"line {line}: {reason}")

@@ -4,13 +4,13 @@ Two questions: `ratio` (given plain speed, and acceptance where known, what does
 only device, engine and models). `plain` is the speed without speculation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Literal, get_args
 
 from decoding.errors import MirrorsdError
-from planner.retrodict.cases import USUAL_CONTEXT, Case, PublishedSpeed
+from planner.retrodict.cases import Case, PublishedSpeed, UnreadableCase
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 
 Question = Literal["ratio", "absolute", "plain"]
@@ -78,9 +78,9 @@ _BASELINES: Final[dict[str, Callable[[Retrodicted], float]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """A question that cannot be predicted, and why."""
+    """A question of a case, by its name, that cannot be predicted, and why."""
 
-    case: Case
+    id: str
     question: Question
     reason: str
 
@@ -101,7 +101,7 @@ class Retrodiction:
         }
         told["skipped"] = {
             "count": len(self.skipped),
-            "cases": [{"id": one.case.id, "question": one.question, "reason": one.reason} for one in self.skipped],
+            "cases": [{"id": one.id, "question": one.question, "reason": one.reason} for one in self.skipped],
         }
         return told
 
@@ -138,7 +138,7 @@ def worth(found: Retrodiction) -> str:
     return f"{'. '.join(one[0].upper() + one[1:] for one in told)}." if told else "Nothing was predicted."
 
 
-def retrodict(cases: Iterable[Case]) -> Retrodiction:
+def retrodict(cases: Iterable[Case | UnreadableCase]) -> Retrodiction:
     """Predict every speed of some cases from shipped data; skipped ones are listed with the reason."""
     found, skipped = list[Retrodicted](), list[Skipped]()
     for case in cases:
@@ -147,21 +147,30 @@ def retrodict(cases: Iterable[Case]) -> Retrodiction:
     return Retrodiction(tuple(found), tuple(skipped))
 
 
-def _of_case(case: Case) -> Iterator[Retrodicted | Skipped]:
+def _of_case(case: Case | UnreadableCase) -> Iterator[Retrodicted | Skipped]:
+    if isinstance(case, UnreadableCase):
+        yield from _all_skipped(case.id, case.reason)
+        return
     try:
         predictor = PredictedCase.of(case)
     except MirrorsdError as error:
-        yield from (Skipped(case=case, question=question, reason=str(error)) for question in ("ratio", "absolute"))
+        yield from _all_skipped(case.id, str(error))
         return
     for question in QUESTIONS:
-        try:
-            reason = _unanswerable(predictor, question)
-            if reason is None:
-                yield from _answers(predictor, question)
-            else:
-                yield Skipped(case=case, question=question, reason=reason)
-        except MirrorsdError as error:
-            yield Skipped(case=case, question=question, reason=str(error))
+        reason = _unanswerable(predictor, question)
+        if reason is not None:
+            yield Skipped(id=case.id, question=question, reason=reason)
+            continue
+        asked = predictor.case.measured if question != "plain" else _plain_speeds(case)
+        for one in asked:
+            try:
+                yield _answer(predictor, question, one)
+            except MirrorsdError as error:
+                yield Skipped(id=case.id, question=question, reason=str(error))
+
+
+def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
+    yield from (Skipped(id=name, question=question, reason=reason) for question in ("ratio", "absolute"))
 
 
 def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
@@ -180,34 +189,27 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
     return None
 
 
-def _answers(predictor: PredictedCase, question: Question) -> Iterator[Retrodicted | Skipped]:
+def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -> Retrodicted | Skipped:
+    case = predictor.case
     if question == "plain":
-        yield from _plain(predictor)
-        return
-    for one in predictor.case.measured:
-        if question == "absolute":
-            found, published = predictor.absolute(one), one.tokens_per_s
-            alone = predictor.naive_plain
-            others = alone, alone * predictor.naive_ratio(one, None)
-        elif one.plain is None:
-            yield Skipped(case=predictor.case, question=question, reason=f"no plain speed is given for {one.key}")
-            continue
-        else:
-            found, published = predictor.ratio(one), one.tokens_per_s / one.plain
-            others = 1.0, predictor.naive_ratio(one, one.share)
-        yield _retrodicted(predictor.case, question, one, published, found, others)
-
-
-def _plain(predictor: PredictedCase) -> Iterator[Retrodicted]:
-    plain = predictor.case.plain_tokens_per_s
-    by_context = plain.items() if not isinstance(plain, float | int | None) else [(None, plain)]
-    for context, speed in by_context:
-        if speed is None:
-            continue
-        tokens = predictor.case.context or USUAL_CONTEXT if context is None else int(context)
-        one = PublishedSpeed("0", 0, True, tokens, speed, speed, None)
         naive = predictor.naive_plain
-        yield _retrodicted(predictor.case, "plain", one, speed, predictor.plain(tokens), (naive, naive))
+        return _retrodicted(case, question, one, one.tokens_per_s, predictor.plain(one.context), (naive, naive))
+    if question == "absolute":
+        alone = predictor.naive_plain
+        others = alone, alone * predictor.naive_ratio(one, None)
+        return _retrodicted(case, question, one, one.tokens_per_s, predictor.absolute(one), others)
+    if one.plain is None:
+        return Skipped(id=case.id, question=question, reason=f"no plain speed is given for {one.key}")
+    others = 1.0, predictor.naive_ratio(one, one.share)
+    return _retrodicted(case, question, one, one.tokens_per_s / one.plain, predictor.ratio(one), others)
+
+
+def _plain_speeds(case: Case) -> Iterator[PublishedSpeed]:
+    plain = case.plain_tokens_per_s
+    by_setting = plain.items() if isinstance(plain, Mapping) else [(None, plain)]
+    for setting, speed in by_setting:
+        if speed is not None:
+            yield PublishedSpeed("0", 0, True, case.context_at(setting), speed, speed, None)
 
 
 def _retrodicted(

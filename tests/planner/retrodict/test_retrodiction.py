@@ -14,7 +14,7 @@ from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import rate_of_tokens, tokens_in_parallel, tokens_of_rate, usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.published_gains import ACCURACY, PROMISED, published_like
-from planner.retrodict.retrodiction import retrodict
+from planner.retrodict.retrodiction import QUESTIONS, retrodict
 from tests.benchmarks.scripts import RESULTS, load_script
 
 SCRIPT = load_script("retrodictions")
@@ -102,6 +102,53 @@ def test_what_cannot_be_predicted_is_listed_with_the_reason(changed, reason):
     summary = found.summary()["skipped"]
     assert summary["count"] == len(summary["cases"]) > 0
     assert any(reason in one["reason"] for one in summary["cases"])
+
+
+@pytest.mark.parametrize(
+    ("key", "drafted", "context"),
+    [("8k", 3, 8192), ("32K context", 3, 32768), ("K=2", 2, 512), ("code", 3, 512)],
+)
+def test_a_setting_may_be_named_as_people_do(key, drafted, context):
+    asked = case(plain_tokens_per_s={key: 36.0}, accepted_share=None, published_tokens_per_s={key: 56.0}, drafted=3)
+    assert [(one.drafted, one.context) for one in asked.measured] == [(drafted, context)]
+    found = {one.question: one for one in retrodict([asked]).found}
+    assert {question: one.context for question, one in found.items()} == dict.fromkeys(QUESTIONS, context)
+
+
+def test_what_a_source_leaves_empty_is_as_if_it_were_not_there():
+    untold = dict.fromkeys(("source", "note", "context", "drafted", "accepted_share"))
+    assert case(**untold, engine=None, drafter={"kind": "mtp", "weights": None}) == case(
+        **untold, engine="", drafter={"kind": "mtp"}
+    )
+    bare = {name: TOLD[name] for name in ("id", "device", "target", "plain_tokens_per_s")}
+    found = retrodict([Case.model_validate(bare | {"drafter": None})])
+    assert [one.question for one in found.found] == ["plain"]
+
+
+def test_none_drafted_is_plain_decoding():
+    parallel = case(
+        drafter={"kind": "mtp", "parallel": True}, accepted_share=None, published_tokens_per_s={0: 40, 2: 70}
+    )
+    assert [one.drafted for one in retrodict([parallel]).of("ratio")] == ["2"]
+
+
+def test_a_speed_that_cannot_be_predicted_costs_no_other_one():
+    """The shape has fewer positions than the longest of these contexts."""
+    speeds = {"64k": 50.0, "4096k": 10.0, "1k": 60.0}
+    found = retrodict([case(plain_tokens_per_s=speeds, accepted_share=0.7, published_tokens_per_s=speeds, drafted=2)])
+    assert [one.context for one in found.of("absolute")] == [65536, 1024]
+    assert [one.context for one in found.of("plain")] == [65536, 1024]
+    assert len(found.skipped) == len(QUESTIONS)
+
+
+def test_a_case_with_a_mistake_costs_no_other_one(tmp_path):
+    path = tmp_path / "cases.yaml"
+    path.write_text(json.dumps({"cases": [TOLD, TOLD | {"id": "percent", "accepted_share": 72}, "no case", TOLD]}))
+    found = retrodict(load_cases(path))
+    assert len(found.found) == 2 * len(retrodict([case()]).found)
+    reasons = {one.id: one.reason for one in found.skipped}
+    assert list(reasons) == ["percent", "case 3"]
+    assert reasons["percent"].startswith("line 1: cases.1.accepted_share")
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

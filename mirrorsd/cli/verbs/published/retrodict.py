@@ -31,7 +31,7 @@ def retrodict(
         if found.of(question):
             columns = ("drafted", "published", "predicted", "interval", "off by")
             show(plain_table(IN_WORDS[question], ("case",), columns, map(_row, found.of(question))))
-    skipped = [f"{one.case.id} ({one.question}): {one.reason.partition(';')[0]}" for one in found.skipped]
+    skipped = [f"{one.id} ({one.question}): {one.reason.partition(';')[0]}" for one in found.skipped]
     show_paragraphs(*filter(None, (worth(found), f"Not predicted: {'; '.join(skipped)}." if skipped else "")))
 
 
