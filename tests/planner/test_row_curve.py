@@ -57,6 +57,12 @@ def test_small_and_large_models_on_a_cpu_take_about_as_long_as_published(device,
     assert 1e3 * one.low < published_ms < 1e3 * one.high
 
 
+@pytest.mark.parametrize(("model", "tokens_per_s"), [("llama-3.1-8b", 8.0), ("qwen3-8b", 10.4)])
+def test_an_npu_decodes_as_its_efficiency_was_derived_in_a_runtime_of_few_graphs(model, tokens_per_s):
+    one = curve("strix-halo-npu", model, "int4", rows=(1,)).rows[0]
+    assert one.low < 1 / tokens_per_s < one.high
+
+
 def test_beyond_what_was_measured_each_doubling_of_rows_is_as_doubtful_as_the_last_rows():
     found = curve("rtx3090", "qwen3-8b", rows=(32, 64, 1024)).rows
     widths = [log(one.ratio_high / one.ratio_low) for one in found]
