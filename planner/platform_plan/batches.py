@@ -4,7 +4,7 @@ Plain decoding is compared with every window of each method and placement, with 
 Batches are simulated only, see `sim.batch_prediction`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from math import ceil
@@ -79,7 +79,20 @@ class BatchPlan:
             if off is None
             else f"from {off} sequences at once on, plain decoding is the fastest"
         )
-        return f"Best draft length by batch size: {listed}; {end}. Batches are simulated only, and have no interval."
+        moved = "".join(f" {one}." for one in self._in_turn)
+        basis = "Batches are simulated only, and have no interval."
+        return f"Best draft length by batch size: {listed}; {end}.{moved} {basis}"
+
+    @property
+    def _in_turn(self) -> Iterator[str]:
+        """Say which batches only a slower device holds, so that fewer sequences at a time are served sooner."""
+        fastest: tuple[int, BatchPrediction] | None = None
+        for size, choice in self.choices.items():
+            if fastest is None or choice.best.tokens_per_s >= fastest[1].tokens_per_s:
+                fastest = size, choice.best
+            elif (lane := choice.best.schedule.target_lane) != fastest[1].schedule.target_lane:
+                beside = f"{fastest[0]} at a time on {fastest[1].schedule.target_lane}"
+                yield f"{size} sequences at once fit on {lane} alone, where they are slower than {beside}"
 
 
 def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:

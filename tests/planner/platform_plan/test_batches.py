@@ -85,6 +85,15 @@ def test_what_does_not_fit_into_memory_is_left_out_by_size():
     assert "batches of 64: no plain decoding to compare with" in found.left_out
 
 
+def test_more_sequences_than_the_fast_device_holds_are_told_to_go_on_in_turn():
+    """Four of 4,096 tokens do not fit on the card, and 57.6 GB of a CPU hold them."""
+    plan = plan_platform(question("rtx4090+cpu", lengths=(4096, 24), changes={"gpu.memory_bytes": 10.5e9}))
+    found = plan_batches(plan, (1, 4))
+    lanes = [choice.plain.schedule.target_lane for choice in found.choices.values()]
+    assert lanes == ["gpu", "cpu"]
+    assert "4 sequences at once fit on cpu alone, where they are slower than 1 at a time on gpu." in found.in_words
+
+
 def test_plain_decoding_needs_no_room_for_a_draft():
     plan = planned()
     (target,) = {need.needed_bytes for need in needs_of(plan.question, LanePair.alone("gpu"), alone=True)}
