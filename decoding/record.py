@@ -60,6 +60,7 @@ class AcceptanceRecord:
             rule `match`, write the same texts.
         backend, host: what computed, by `Device.backend` and `hwprofiles.host.computing_host` (None if unknown): where
             two logits nearly tie, another one chooses another token.
+        exits: name of the trained exits that were recorded; None without, and in records from before it was kept.
     """
 
     target: str
@@ -78,6 +79,7 @@ class AcceptanceRecord:
     seed: int = 0
     backend: str = "torch"
     host: Mapping[str, str] | None = field(default=None, hash=False)
+    exits: str | None = None
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""

@@ -149,7 +149,7 @@ def record(
     models = load_models(
         NamedFolder(pair.target, pair.target_folder),
         pair.drafter,
-        folder_of(pair.exits),
+        pair.exits,
         heads=pair.heads,
         dtype=pair.dtype,
         device=device,

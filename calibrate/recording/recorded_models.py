@@ -142,6 +142,7 @@ class RecordedModels:
     target: Decoder
     draft: DraftModel | None
     exits: ExitHeads | None = None
+    exits_name: str | None = None
     heads: tuple[RecordedHead, ...] = ()
     finders: tuple[RecordedFinder, ...] = ()
     backend: Backend | None = None
@@ -168,7 +169,7 @@ class RecordedModels:
 def load_models(
     target: NamedFolder,
     drafter: NamedFolder | None,
-    exits_folder: Path | None,
+    exits: NamedFolder | None,
     *,
     heads: Sequence[NamedFolder] = (),
     dtype: Dtype,
@@ -201,9 +202,10 @@ def load_models(
     return RecordedModels(
         target_name=target.name,
         drafter_name=None if drafter is None else drafter.name,
+        exits_name=None if exits is None else exits.name,
         target=decoder,
         draft=None if drafter is None else _load_draft(drafter.folder, context, new_backend),
-        exits=None if exits_folder is None else load_exits(exits_folder, decoder, dtype=arithmetic(dtype)),
+        exits=None if exits is None else load_exits(exits.folder, decoder, dtype=arithmetic(dtype)),
         heads=tuple(
             RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder))
             for head in heads
@@ -242,7 +244,9 @@ def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach:
     known = asdict(reach) | {"enough": None}
     digest = hashlib.sha256(json.dumps([FORMAT, known, [prompt._asdict() for prompt in prompts]]).encode())
     draft = None if models.draft is None else models.draft.config
-    digest.update(f"{models.target_name} {models.drafter_name} {models.target.config} {draft}".encode())
+    digest.update(
+        f"{models.target_name} {models.drafter_name} {models.exits_name} {models.target.config} {draft}".encode()
+    )
     digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
     for drafters in (models.heads, models.finders):
         digest.update(json.dumps([(one.name, one.digest) for one in drafters]).encode())

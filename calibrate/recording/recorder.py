@@ -198,6 +198,7 @@ class Recorder:
         return AcceptanceRecord(
             target=self.models.target_name,
             drafter=self.models.drafter_name,
+            exits=self.models.exits_name,
             dtype=self.models.dtype,
             max_window=self.reach.max_window,
             max_new_tokens=self.reach.max_new_tokens,

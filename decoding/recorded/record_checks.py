@@ -27,6 +27,7 @@ GROWN_FIELDS: Final[Mapping[str, Any]] = {
     "seed": 0,
     "backend": "torch",
     "host": None,
+    "exits": None,
 }
 """Fields that were added to the first format, with their values in records that do not use them."""
 MAX_BYTES: Final = 1 << 29
@@ -68,6 +69,7 @@ class RecordHeader(StrictModel):
     seed: int = 0
     backend: Annotated[str, Field(min_length=1, max_length=100)] = "torch"
     host: Annotated[dict[Fact, Fact], Field(max_length=20)] | None = None
+    exits: str | None = None
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:

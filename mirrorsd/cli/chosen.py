@@ -58,8 +58,14 @@ def _words(given: dict[str, object], defaults: dict[str, object]) -> tuple[str, 
 
 
 def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
-    """Return the recorded models as `mirrorsd run` names them; drafters are named by schedules."""
-    return ModelNames(record.target, exits=exits, dtype=Dtype(record.dtype))
+    """Return the recorded models as `mirrorsd run` names them; drafters are named by schedules.
+
+    `exits` are those that the user named, None for the recorded ones.
+    """
+    from runtime.drafters.registry import shipped_names
+
+    is_default = record.target == DEFAULT_TARGET and record.exits in shipped_names()
+    return ModelNames(record.target, exits=exits or (None if is_default else record.exits), dtype=Dtype(record.dtype))
 
 
 def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:

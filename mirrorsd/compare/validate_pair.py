@@ -117,7 +117,10 @@ def validate(
         require_same_models(profile, record, schedule=schedule, sides=sides)
     require_reach(profile, record, lanes, sides=sides)
     pair = find_pair(
-        record.target, drafter=record.drafter or NO_DRAFTER, exits=exits, dtype=cast("Dtype", record.dtype)
+        record.target,
+        drafter=record.drafter or NO_DRAFTER,
+        exits=exits or record.exits,
+        dtype=cast("Dtype", record.dtype),
     )
     paths = {one if one.drafter else pair.with_drafter(one): path for path, one in schedules.items()}
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)

@@ -87,7 +87,7 @@ def test_what_the_search_prints_ends_with_the_text(best, user, name):
 def test_schedules_of_every_method_are_validated_and_the_page_names_a_command_that_works(best, user):
     given = [word for name in SPACES for word in ("--schedule", best(name)[0])]
     files = ("--profile", "profile.yaml", "--record", "record.npz", "--prompts", "my prompts.jsonl")
-    done = user("mirrorsd", "validate", *given, *files, "--exits", "my models/exits")
+    done = user("mirrorsd", "validate", *given, *files)
     said = [one for one in done.printed if one.words[1] == "run"]
     assert len({shlex.join(one.words) for one in said}) == 1
     assert len({one.where for one in said}) == 2

@@ -99,7 +99,7 @@ def records(folders, form):
 
 def record(folders, form, drafter, **settings):
     target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
-    models = load_models(target, draft, folders.exits, device=form[0], dtype=form[1])
+    models = load_models(target, draft, NamedFolder("exits", folders.exits), device=form[0], dtype=form[1])
     reach = {"exit_layers": (2,), "max_new_tokens": MAX_NEW_TOKENS, "max_window": 4}
     recorder = Recorder(models, Reach(**reach | settings))
     return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])

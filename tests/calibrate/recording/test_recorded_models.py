@@ -22,13 +22,14 @@ def folders(tmp_path_factory):
     target = tiny_target()
     named = NamedFolder("a target", save_target(target, root / "t")), NamedFolder("a draft", root / "d")
     save_draft_of(target, root / "d", exit_features=(1, 2))
-    return (*named, save_exits_of(target, root / "exits"))
+    return (*named, NamedFolder("its exits", save_exits_of(target, root / "exits")))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype):
     models = load_models(*folders, dtype=dtype)
-    assert (models.target_name, models.drafter_name, models.dtype) == ("a target", "a draft", dtype)
+    assert (models.target_name, models.drafter_name, models.exits_name) == ("a target", "a draft", "its exits")
+    assert models.dtype == dtype
     loaded = [models.target, models.draft, *models.exits.adapters.values()]
     assert {weight.dtype for model in loaded for weight in model.parameters()} == {getattr(torch, dtype)}
     assert models.draft.config.exit_features == (1, 2)

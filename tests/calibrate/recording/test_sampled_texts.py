@@ -77,7 +77,7 @@ def engine(folders):
 
 def recorded(folders, drafter, prompts=PROMPTS, **settings) -> AcceptanceRecord:
     target, draft = NamedFolder("tiny", folders.target), NamedFolder("draft", drafter)
-    models = load_models(target, draft, folders.exits, dtype="float32")
+    models = load_models(target, draft, NamedFolder("exits", folders.exits), dtype="float32")
     wanted = {"exit_layers": (2,), "max_new_tokens": 16, "max_window": 4, "temperature": TEMPERATURE, "trees": ()}
     recorder = Recorder(models, Reach(**wanted | settings))
     numbers = range(recorder.reach.num_texts)

@@ -1,9 +1,12 @@
 import shlex
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from decoding.record import AcceptanceRecord
+from mirrorsd.cli.chosen import models_of
+from mirrorsd.cli.options import DEFAULT_TARGET
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
@@ -44,6 +47,16 @@ def test_a_record_leads_to_the_search_or_to_the_calibration_that_it_needs(words,
     profile.touch()
     said = call(*words, "--prompts", prompts, "--out", out).stderr
     assert said.endswith(f"Next: mirrorsd search --profile {profile} --record '{out}' --out {tmp_path / 'best.yaml'}\n")
+
+
+def test_the_exits_recorded_are_named_where_the_schedule_runs(words, prompt_file, tiny_folders, tmp_path):
+    out = tmp_path / "record.npz"
+    assert call(*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out).exit_code == 0
+    record = AcceptanceRecord.load(out)
+    assert models_of(record).exits == str(tiny_folders.exits)
+    assert models_of(record, "others").exits == "others"
+    shipped = replace(record, target=DEFAULT_TARGET, exits="smollm2-135m-exits")
+    assert models_of(shipped).words == ("--dtype", "float32")
 
 
 def test_exits_can_be_chosen_and_recorded_for_wider_budgets(words, prompt_file, tmp_path):
