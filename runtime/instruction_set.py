@@ -7,7 +7,7 @@ says how exact a lane is (`runtime.backends.self_test`).
 """
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
@@ -48,17 +48,20 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
     return has_any or "avx2" not in flags  # other makes of CPU are left to OpenVINO
 
 
-def chosen_by(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> list[str]:
-    """Return what kernels are chosen by: all that the system says of this process's cores, and what oneDNN was told.
+def chosen_by(
+    environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None, *, cores: Collection[int] = ()
+) -> list[str]:
+    """Return what kernels are chosen by: all that the system says of some cores, and what oneDNN was told.
 
-    Cores may differ on one machine. Empty where the system says nothing of them.
+    Cores may differ on one machine; those of this process unless others are given. Empty where the system says nothing
+    of them.
     """
     try:
-        cores = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
+        listed = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
     except OSError:
         return []
-    allowed = {str(number) for number in os.sched_getaffinity(0)}  # wherever there is such a file
-    own = [core.splitlines() for core in cores if core.partition("\n")[0].partition(":")[2].strip() in allowed]
+    allowed = {str(number) for number in cores or os.sched_getaffinity(0)}  # wherever there is such a file
+    own = [core.splitlines() for core in listed if core.partition("\n")[0].partition(":")[2].strip() in allowed]
     found = [line for core in own for line in core if line.partition(":")[0].strip().lower() not in _CHANGING]
     told = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
     return [*dict.fromkeys(found), *told] if found else []

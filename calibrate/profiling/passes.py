@@ -25,7 +25,6 @@ from hwprofiles.profile import Profile
 from runtime.engine import Engine
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
-from runtime.wire.operations import RowInvariance
 
 _PASSES_BY: Final = 0.95
 """Share of the time by which passes end."""
@@ -62,8 +61,11 @@ class Measuring:
         progress("loading the models", 0.0)
         # at once: most of it is reading weights and compiling, which lanes do in processes of their own
         with ThreadPoolExecutor() as pool:
-            self.rows = dict(zip(self._names, pool.map(self._first_load, self._names), strict=True))
-        lanes = {name: engine.load_target(name) for name in self._names}
+            lanes = dict(zip(self._names, pool.map(self._first_load, self._names), strict=True))
+            kernels = {name: lane.spec.kernels for name, lane in lanes.items()}
+            tested = {kind: name for name, kind in kernels.items()}  # one lane of each kind
+            rows = dict(zip(tested, pool.map(engine.row_invariance, tested.values()), strict=True))
+        self.rows = {name: rows[kind] for name, kind in kernels.items()}
         self._anchors = Anchors(lanes, context=task.anchor_context, clock=clock)
         self.samples.anchors = self._anchors.samples
         self.samples.shared_anchors = self._anchors.shared
@@ -116,12 +118,12 @@ class Measuring:
                 self._decode(run.schedule, is_check=run.is_check)
         return profile_of(self.samples)
 
-    def _first_load(self, lane: str) -> RowInvariance:
-        """Load the target on a lane, cut as all that follows needs it, and test its rows."""
+    def _first_load(self, lane: str) -> Lane:
+        """Load the target on a lane, cut as all that follows needs it."""
         engine, task = self._engine, self._task
         readers = [name for name, method in task.heads.items() if METHODS[method].reads_states]
         engine.cut_target(lane, task.exit_layers, [None, *readers] if task.sizes.feature_width else readers)
-        return engine.row_invariance(lane)
+        return engine.load_target(lane)
 
     def _load(self, drafter: str | None) -> dict[str, Lane]:
         """Load a drafter on all lanes; the target before its draft model, which then shares its embedding."""

@@ -16,6 +16,7 @@ from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
 from runtime.backends.devices import require_device
 from runtime.backends.lane_device import Device, Dtype
+from runtime.instruction_set import chosen_by
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Answer, answer_to, call
@@ -61,6 +62,15 @@ class LaneSpec:
         """Processes that its target is split over."""
         found = _RANKS.search(self.name)
         return int(found[1]) if found else 1
+
+    @property
+    def kernels(self) -> tuple[object, ...]:
+        """What its kernels are chosen by: a model has the same bits on lanes where it is equal.
+
+        Its name where the system says nothing of its cores: they are equal to no others then.
+        """
+        of_cores = chosen_by(cores=self.cores)
+        return (self.device, self.num_ranks, self.num_threads, self.dtype, *of_cores) if of_cores else (self.name,)
 
     def __post_init__(self) -> None:
         for rank in range(self.num_ranks):

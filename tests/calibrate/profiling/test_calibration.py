@@ -319,6 +319,14 @@ def test_the_profile_says_first_how_exact_lanes_are_and_what_that_took(rows, not
         assert profile.notes[0] == f"Text on cpu0, cpu1, cpu0+1 is {note}."
 
 
+@pytest.mark.parametrize("cpu1", ["1 cores", "cores of another kind"])
+def test_one_lane_of_each_kind_tests_its_rows(cpu1):
+    engine = machine()
+    engine.kernels["cpu1"] = cpu1
+    calibrate(engine, task())
+    assert sorted(engine.kernels[lane] for lane in engine.rows_tested) == sorted({*engine.kernels.values()})
+
+
 def calibrated_in(time_s: float | None, *, quick: bool = True, slowness: float = 1.0) -> tuple[FakeEngine, Profile]:
     """A calibration by the machine's own clock, on a machine that much slower than usual."""
     engine = machine()

@@ -152,6 +152,19 @@ def test_impossible_lanes_are_refused(options, message):
         LaneSpec(name="odd", **options)
 
 
+def test_lanes_choose_the_same_kernels_by_device_threads_ranks_and_kind_of_core(monkeypatch):
+    monkeypatch.setattr("runtime.lanes.lane.chosen_by", lambda cores: ["a CPU"])
+    one = LaneSpec(name="one")
+    assert one.kernels == LaneSpec(name="other").kernels
+    for other in (LaneSpec(name="one", num_threads=2), LaneSpec(name="one-2ranks"), LaneSpec(name="one", dtype="int8")):
+        assert one.kernels != other.kernels
+    first = (min(os.sched_getaffinity(0)),)
+    monkeypatch.setattr("runtime.lanes.lane.chosen_by", lambda cores: ["another CPU" if cores else "a CPU"])
+    assert one.kernels != LaneSpec(name="one", cores=first).kernels
+    monkeypatch.setattr("runtime.lanes.lane.chosen_by", lambda cores: [])
+    assert one.kernels != LaneSpec(name="other").kernels
+
+
 def test_lanes_have_names_of_their_own(tiny_folders):
     specs = [LaneSpec(name="same"), LaneSpec(name="same")]
     with pytest.raises(ConfigError, match="share a name"):

@@ -41,6 +41,9 @@ class FakeEngine:
     times_before: Counter[tuple[str, Measurement]] = field(default_factory=Counter)
     now_s: float = 0.0
     rows: RowInvariance = field(default_factory=lambda: RowInvariance(is_invariant=True, least_rows=1, instructions=""))
+    kernels: dict[str, str] = field(default_factory=lambda: {one.name: f"{one.num_threads} cores" for one in LANES})
+    """What the kernels of lanes are chosen by; `rows_tested` are those that tested their rows."""
+    rows_tested: list[str] = field(default_factory=list)
     timed_s: float = 0.0
     """What all that was timed has taken; the rest was decoded."""
     base_s: dict[str, float] = field(default_factory=lambda: {"eagle": 2e-3, "medusa": 1e-3})
@@ -66,6 +69,7 @@ class FakeEngine:
 
     def row_invariance(self, lane: str) -> RowInvariance:
         assert (lane, "target") in self.loaded
+        self.rows_tested.append(lane)
         return self.rows
 
     def load_target(self, lane: str) -> FakeLane:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from runtime.wire.measurement import Measurement
@@ -44,6 +45,10 @@ class FakeLane:
     name: str
     laws: Laws
     machine: FakeEngine
+
+    @property
+    def spec(self) -> SimpleNamespace:
+        return SimpleNamespace(kernels=self.machine.kernels[self.name])
 
     def request(self, method, work) -> Done | FakeRequest:
         if method is LaneServer.ping:
