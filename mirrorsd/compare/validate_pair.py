@@ -3,20 +3,21 @@
 Texts of lengths for which the profile was not calibrated are refused.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 from calibrate.profiling.anchors import lanes_of
 from calibrate.prompts import EncodedPrompt, Prompt
-from decoding.errors import ConfigError, OutOfRangeError, RecordError
+from decoding.errors import ConfigError, RecordError
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse, busy
 from hwprofiles.profile import Profile, load_profile
+from mirrorsd.compare.calibrated_lengths import reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
@@ -29,50 +30,6 @@ from mirrorsd.text_engine import new_engine
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
-from sim.acceptance.replay import Replay
-
-
-def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:
-    """Return the fewest and most cached tokens timed on all of these lanes; None where a single context serves all."""
-    layers = [lane.layer for lane in profile.lanes if lane.name in lanes and lane.layer is not None]
-    ranges = [layer.contexts for layer in layers if len(layer.contexts) > 1]
-    return (max(one[0] for one in ranges), min(one[-1] for one in ranges)) if ranges else None
-
-
-def require_reach(
-    profile: Profile,
-    record: AcceptanceRecord,
-    lanes: Collection[str],
-    *,
-    sides: tuple[object, object] = ("the profile", "the record"),
-) -> None:
-    """Refuse texts of other lengths than were calibrated on some lanes by `OutOfRangeError`, which names `sides`."""
-    reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)
-    if reach is not None and not reach[0] <= first <= last <= reach[1]:
-        msg = (
-            f"{sides[1]}: its texts have {first:,} to {last:,} cached tokens, and {sides[0]} was calibrated for "
-            f"{reach[0]:,} to {reach[1]:,}: nothing is predicted beyond. Calibrate for these lengths, by `mirrorsd "
-            f"calibrate` with the prompts that were recorded (--prompts) and --max-new-tokens {record.max_new_tokens}"
-        )
-        raise OutOfRangeError(msg)
-
-
-def reach_in_words(profile: Profile, record: AcceptanceRecord, lanes: Collection[str]) -> str | None:
-    """Say that a calibration has seen only the lengths of a record's texts; None if nothing was measured."""
-    if not any(lane.anchor is not None for lane in profile.lanes):
-        return None
-    reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)
-    lengths = "" if reach is None else f" with {reach[0]:,} to {reach[1]:,} cached tokens"
-    return (
-        f"The profile was calibrated on made-up text{lengths}: it has seen none of these prompts and answers, which "
-        f"have {first:,} to {last:,}."
-    )
-
-
-def _contexts(record: AcceptanceRecord) -> tuple[int, int]:
-    """Return the fewest and the most cached tokens at which a round of a recorded text may begin."""
-    found = Replay(record).contexts(None)
-    return found.start, found.stop - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

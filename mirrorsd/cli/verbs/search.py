@@ -36,21 +36,29 @@ def search(
     json: options.JsonOption = None,
 ) -> None:
     """Rank every schedule that profile and record cover, and explain why the best wins."""
+    from decoding.errors import PlanError
     from decoding.schedule import save_schedule
     from decoding.yaml_file import load_yaml
     from hwprofiles.profile import load_profile
     from mirrorsd.cli.tables import ranking
+    from mirrorsd.compare.calibrated_lengths import require_reach
     from mirrorsd.compare.numbers import run_command
     from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.search_page import write_search_page
     from planner.search.space import SearchSpace
+    from sim.acceptance.replay import record_of
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
     machine = load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
-    found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
+    try:
+        found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
+    except PlanError:
+        if record is not None:
+            require_reach(machine, record_of(accepted), [lane.name for lane in machine.lanes], sides=(profile, record))
+        raise
     if out is not None:
         save_schedule(found.recommended.schedule, out)
         say(f"Wrote {escaped(out)}")

@@ -32,18 +32,31 @@ def simulate(
 ) -> None:
     """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
     from calibrate.prompts import bundled_prompts
+    from decoding.errors import OutOfRangeError
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
+    from mirrorsd.compare.calibrated_lengths import require_reach
     from mirrorsd.compare.numbers import predicted_numbers, run_command, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
+    from sim.acceptance.replay import record_of
 
     wanted, machine = load_schedule(schedule), load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     say_whose(machine, accepted)
     asked, most, replayed = (wanted, machine, accepted), max_new_tokens, replayed_acceptance
-    prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
+    try:
+        prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
+    except OutOfRangeError:
+        if record is not None and most is None:
+            require_reach(
+                machine,
+                record_of(accepted),
+                {wanted.target_lane, wanted.draft_lane or wanted.target_lane},
+                sides=(profile, record),
+            )
+        raise
     traces = play(*asked, max_new_tokens=most, replayed=replayed, trace=trace is not None)
     if trace is not None:
         from planner.chrome_trace import save_chrome_trace

@@ -7,9 +7,10 @@ from decoding.errors import OutOfRangeError, RecordError
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.profile import Anchor
+from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import compare_all, put_together
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.validate_pair import calibrated_contexts, matching_prompts, reach_in_words, require_reach
+from mirrorsd.compare.validate_pair import matching_prompts
 from planner.search.search import rank
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine

@@ -122,6 +122,15 @@ def test_what_was_not_measured_or_recorded_is_refused(words, schedule_path, chan
     assert message in error_of(*words, "--json")
 
 
+@pytest.mark.parametrize("verb", ["simulate", "search"])
+def test_texts_longer_than_was_calibrated_are_told_with_what_to_run(verb, words, profile_path, record_path):
+    record = AcceptanceRecord.load(record_path)
+    replace(record, prompts=tuple(replace(one, prompt_length=100_000) for one in record.prompts)).save(record_path)
+    said = error_of(*(words if verb == "simulate" else ("search", *words[3:])))
+    assert f"{record_path}: its texts have " in said
+    assert "by `mirrorsd calibrate` with the prompts that were recorded (--prompts)" in said
+
+
 def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_path):
     path = tmp_path / "acceptance.yaml"
     path.write_text("rates: 0.7\nexit_coverage: {15: [0.3, 0.4, 0.5, 0.6]}\ntexts: {num_texts: 2, num_tokens: 30}\n")
