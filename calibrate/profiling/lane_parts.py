@@ -178,7 +178,7 @@ class LaneParts:
 
     def _streams(self, count: int) -> Measurement:
         """Guesses that are timed together: those of one row, and all that streams have for the rows of branches."""
-        repeats, context = 2 * self._effort.repeats, self._effort.contexts[0]
+        repeats, context = 2 * self._effort.repeats, self._task.contexts[0]
         in_branches = self._num_streams if count > self._num_streams else 0
         return Measurement(
             part="draft_streams", rows=count, context=context, repeats=repeats, warm_up=1, num_guesses=in_branches
@@ -263,7 +263,7 @@ class HeadParts:
 
     def _steps(self) -> dict[Size, Measurement]:
         """Return steps by their size; a lookup is one row whatever it finds."""
-        finds_text, context = self._traits.finds_text, self._task.effort.contexts[0]
+        finds_text, context = self._traits.finds_text, self._task.contexts[0]
         repeats = _FIND_REPEATS if finds_text else _HEAD_REPEATS
         return {
             (rows, 0): Measurement(part="head_step", rows=rows, context=context, repeats=repeats, warm_up=1)
@@ -275,5 +275,5 @@ class HeadParts:
 
     def _stream(self, part: Part) -> Measurement:
         """Return one verification without streams or with them, which follow each other at once."""
-        context = self._task.effort.contexts[0]
+        context = self._task.contexts[0]
         return Measurement(part=part, rows=_STREAM_ROWS, context=context, repeats=1, warm_up=0)

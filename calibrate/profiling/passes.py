@@ -151,7 +151,7 @@ class Measuring:
         if self._clock() < self._end_s:  # what cannot be is timed once more: nothing else is refined by it before
             self._visit(second_looks(cells, self.samples))
         if drafter is None:
-            context, max_rows = task.effort.contexts[0], task.effort.target_rows[-1]
+            context, max_rows = task.contexts[0], task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, task.pairs, self._anchors, context=context, max_rows=max_rows)
         runs = [(one, is_check) for is_check in (False, True) for one in schedules_of(task, drafter, is_check=is_check)]
         turns = 1 if drafter is None else task.effort.head_turns

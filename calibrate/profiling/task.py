@@ -41,8 +41,8 @@ class Effort:
         target_rows, draft_rows: rows of a verification, and of a draft step.
         part_rows: those of a verification for which heads and exits are timed alone too.
         tree_rows: rows of verifications of trees, wider than those of chains.
-        contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only, and
-            the others follow from how its neighbours grow.
+        contexts: cached tokens, ascending from none; a row count outside `wide_rows` is measured at the first only,
+            and the others follow from how its neighbours grow.
         prefill_rows: rows of prompts.
         run_tokens: length of the texts decoded.
         head_turns: passes in which each of those of a head is decoded once: they take turns.
@@ -81,7 +81,7 @@ def effort_for(
         raise ConfigError(f"contexts are {first}..{last}: the first must be at least 0 and below the last")
     chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
     gaps = 1 if quick else 2
-    spread = tuple(sorted({first + (last - first) * step // gaps for step in range(gaps + 1)}))
+    spread = tuple(sorted({last * step // gaps for step in range(gaps + 1)}))
     target_rows = up_to(chain, (1, 2, 3, 5) if quick else range(1, chain))
     trees = ((17,) if quick else (11, 13, 17, 25)) if max_tree else ()
     return Effort(
@@ -94,7 +94,7 @@ def effort_for(
         tree_rows=tuple(rows for rows in up_to(max_tree + 1, trees) if rows > chain),
         head_rows=((1, 4, 8, 16) if quick else (1, 2, 3, 4, 6, 8, 12, 16)) if max_tree else (),
         contexts=spread,
-        prefill_rows=tuple(rows for rows in spread if rows > 0),  # a prompt that leaves no row is not read at all
+        prefill_rows=tuple(sorted({1, first, *spread} - {0})),  # a prompt that leaves no row is not read at all
         run_tokens=16 if quick else 24,
         head_turns=3 if quick else 1,
     )

@@ -67,15 +67,15 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(quick, max_window, ex
 
 def test_verifications_are_timed_at_every_row_count_and_at_longer_contexts_at_some():
     sizes = {(one.rows, one.context) for one in measurements(PARTS, "verify") if not one.pause_s}
-    assert sizes == {(rows, CONTEXTS[0]) for rows in (1, 2, 3, 5)} | {(rows, CONTEXTS[1]) for rows in (1, 5)}
+    assert sizes == {(rows, 0) for rows in (1, 2, 3, 5)} | {(rows, CONTEXTS[1]) for rows in (1, 5)}
 
 
 def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context():
     parts = parts_of(heads={"m": "medusa"})
-    assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 20), (33, 20)}
+    assert {(one.rows, one.context) for one in measurements(parts, "verify_tree")} == {(17, 0), (33, 0)}
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
     lane = found(parts, estimates_of(parts, Laws()))
-    for context in CONTEXTS:
+    for context in (0, *CONTEXTS):
         verify_s = lane.verify_s(NUM_LAYERS, 33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
@@ -121,7 +121,9 @@ def test_steps_are_timed_as_they_occur():
 
 def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one():
     timed = [one for one in PARTS.measurements() if "prefill" in one.part]
-    assert [(one.part, one.rows) for one in timed] == [(p, n) for p in ("prefill", "draft_prefill") for n in (20, 220)]
+    assert [(one.part, one.rows) for one in timed] == [
+        (p, n) for p in ("prefill", "draft_prefill") for n in (1, 20, 220)
+    ]
     assert {(one.repeats, one.warm_up) for one in timed} == {(1, 0)}
     plain = parts_of(drafter=None)
     assert found(plain, estimates_of(plain, Laws())).draft_prefill is None
@@ -189,7 +191,7 @@ def test_steps_and_prompts_of_heads_are_timed_and_their_tables_hold_at_any_conte
         assert tables["heads"].at(rows, 12345) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
     assert tables["heads"].relative_error > 0.05
     prompts = [one.rows for one in timed if one.part == "draft_prefill"]
-    assert prompts == ([20, 220] if quick else [20, 120, 220])
+    assert prompts == ([1, 20, 220] if quick else [1, 20, 110, 220])
     for rows in prompts:
         assert tables["head_prefill"].at(rows, 0) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
 

@@ -60,7 +60,7 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path):
         for table in (lane.layer, lane.draft_step, lane.draft_step_features):
             assert table is not None
             assert table.rows[0] == 1
-            assert (table.contexts[0], table.contexts[-1]) == (4, 40)
+            assert (table.contexts[0], table.contexts[-1]) == (0, 40)
         assert all(seconds > 0 for line in lane.draft_step.seconds for seconds in line)
         assert (lane.layer.rows[-1], lane.draft_step.rows[-1]) == (13, 32 + 3)
         assert lane.heads[eagle].at(4, 40) > 0

@@ -16,13 +16,14 @@ CONTEXTS = st.tuples(st.integers(0, 500), st.integers(1, 4000)).map(lambda pair:
 
 
 @given(max_window=WINDOWS, contexts=CONTEXTS, quick=st.booleans())
-def test_grids_reach_the_longest_window_and_both_contexts(max_window, contexts, quick):
+def test_grids_reach_the_longest_window_and_every_shorter_context(max_window, contexts, quick):
     effort = effort_for(max_window, contexts, quick=quick)
     for grid in (effort.target_rows, effort.part_rows, effort.draft_rows, effort.contexts):
         assert list(grid) == sorted(set(grid))
     assert (effort.target_rows[0], effort.target_rows[-1]) == (1, max_window + 1)
     assert (effort.draft_rows[0], effort.draft_rows[-1]) == (1, USUAL_BRANCHES)
-    assert (effort.contexts[0], effort.contexts[-1]) == contexts
+    assert (effort.contexts[0], effort.contexts[-1]) == (0, contexts[1])
+    assert {1, max(1, contexts[0]), contexts[1]} <= {*effort.prefill_rows}
     # what is taken apart was timed whole, a line needs two points, and growth is seen at both ends of both grids
     assert set(effort.part_rows) <= set(effort.target_rows)
     assert len(effort.part_rows) >= 2
