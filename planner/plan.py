@@ -108,7 +108,7 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
             for name, time_s in parts
             if time_s >= _SMALLEST_SHARE * one.tpot_s
         ]
-        yield f'of {milliseconds(one.tpot_s)} per token with "{_name(one)}", {", ".join(shares)}'
+        yield f'"{_name(one)}" takes its time for {", ".join(shares)}'
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
