@@ -19,7 +19,7 @@ from tests.tiny_eagle import KEPT, tiny_eagle3
 from tests.tiny_models import tiny_streams, tiny_target
 
 
-def test_two_real_lanes_give_a_profile_of_every_part(tmp_path):
+def test_two_real_lanes_give_a_profile_of_every_part(tmp_path, forked_lanes):
     """Heads that ship with others are named by their folders."""
     decoder = tiny_target()
     target = save_target(decoder, tmp_path / "target")

@@ -142,7 +142,7 @@ def test_tracks_have_different_weights_and_the_same_ones_again():
     assert not torch.equal(one.layers[0].qkv.weight, one.layers[1].qkv.weight)
 
 
-def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders):
+def test_a_lane_drafts_with_tracks(draft_folder, tiny_folders, forked_lanes):
     small = "small-2ranks"
     lanes = [LaneSpec(name="big"), LaneSpec(name=small)]
     split = {"target_lane": "big", "draft_lane": small, "num_speculative_tokens": 3, "drafter": str(draft_folder)}

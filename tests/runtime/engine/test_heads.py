@@ -109,7 +109,7 @@ def test_every_round_of_streaming_is_one_span(engine, folders):
 
 
 @pytest.mark.parametrize("method", ["eagle3", "speculative_streaming"])
-def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method):
+def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method, forked_lanes):
     expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20)
     with new_engine(tiny_folders) as engine:
         found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, eos_token_ids=())

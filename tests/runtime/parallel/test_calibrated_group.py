@@ -17,7 +17,7 @@ from tests.calibrate.tiny_calibration import calibrate_tiny
 GROUP = "one-2ranks"
 
 
-def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path):
+def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path, forked_lanes):
     sizes = ModelSizes.of(
         ModelConfig.from_folder(tiny_folders.target), tiny_folders.drafter, tiny_folders.exits, "float32"
     )
