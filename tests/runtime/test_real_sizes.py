@@ -4,6 +4,7 @@ The reference is torch in float32, in one pass over a whole text: no cache, no b
 matter, the first layers of the model serve.
 """
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +41,11 @@ def decoder_of(folder, form):
     return first_layers(load_decoder(folder, dtype=torch.float32 if form == "float32" else torch.bfloat16))
 
 
+@cache
+def backend_of(folder, form):
+    return compiled(decoder_of(folder, form), form)
+
+
 @inference
 def read(backend, text, ids):
     """Logits [T, V] of the next rows of a text."""
@@ -66,7 +72,7 @@ def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pa
         x = torch_backend.run_layers(x, 0, torch_backend.config.num_layers, positions=positions, cache=whole)
         wanted = sorted({place for length in EDGES for place in range(length, length + WINDOW)})
         expected = dict(zip(wanted, torch_backend.logits(x[:, wanted])[0], strict=True))
-    backend = compiled(decoder_of(embedded_model_folder, "float32"), "float32")
+    backend = backend_of(embedded_model_folder, "float32")
     prepare(backend, num_slots=len(text), num_prompt=EDGES[-1], rows=(1, 5))
     reused = backend.new_text()
     for length in np.random.default_rng(0).permutation(EDGES):
@@ -79,7 +85,7 @@ def test_rows_after_prompts_of_any_length_and_order_are_those_of_torch_in_one_pa
 
 @pytest.mark.parametrize("form", ["bfloat16", "float32", "int8", "int4"])
 def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded_model_folder, text, form):
-    backend = compiled(decoder_of(embedded_model_folder, form), form)
+    backend = backend_of(embedded_model_folder, form)
     prepare(backend, num_slots=1030, num_prompt=990, rows=(1, 5))
     last = Device.of_lane("openvino:CPU").spare_slots + WINDOW // 2
     for size in (256, 512) if form in ("int8", "int4") else (256, 768, 1024):
@@ -97,7 +103,7 @@ def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded
 @pytest.mark.parametrize("path", [[1], [1, 3], [1, 3, 4]])
 def test_a_path_of_a_tree_over_the_edge_of_a_buffer_is_what_the_path_alone_is(embedded_model_folder, text, path):
     """The path's keys move where those of other nodes were, and the next rows may run in the buffer before the edge."""
-    backend = compiled(decoder_of(embedded_model_folder, "float32"), "float32")
+    backend = backend_of(embedded_model_folder, "float32")
     tree = tree_rows((-1, -1, 0, 1, 3))
     for size in (256, 1024):
         # the deepest node alone is beyond the edge

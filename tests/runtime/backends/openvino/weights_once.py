@@ -1,12 +1,14 @@
 """Prints what a target with an exit takes of memory, in bytes: its weights, once they are read, and after all sizes.
 
-    python -m tests.runtime.backends.openvino.weights_once int8
+    python -m tests.runtime.backends.openvino.weights_once int8 int4
 
-The target has 69 million weights, and no copies of its graphs; rounded ones are mapped.
+The target has 69 million weights, and no copies of its graphs; rounded ones are mapped. Every form has a process of its
+own, forked once all is imported.
 """
 
 import gc
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from tests.tiny_models import tiny_config
 MIDDLING = {"hidden_size": 768, "intermediate_size": 3072, "num_heads": 12, "num_kv_heads": 4, "head_dim": 64}
 
 
-def main(form):
+def taken(form):
     buckets.COPIES_BYTES = 0
     config = tiny_config(num_layers=8, vocab_size=1000, max_position=400, **MIDDLING)
     arrays = random_arrays(decoder_shapes(config), 0, BFLOAT16)
@@ -41,7 +43,7 @@ def main(form):
     for cuts, rows in (((3,), 5), ((), 9), ((5,), 8)):
         backend.prepare(plan(*cuts, num_layers=8, rows=(rows,), num_slots=200))
         read(backend, [16, rows], ids=np.arange(16 + rows), cuts=cuts)
-    sys.stdout.write(json.dumps([weights, once, private_bytes() - start]))
+    return weights, once, private_bytes() - start
 
 
 def private_bytes():
@@ -51,4 +53,5 @@ def private_bytes():
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        json.dump(dict(zip(sys.argv[1:], pool.map(taken, sys.argv[1:], chunksize=1), strict=True)), sys.stdout)
