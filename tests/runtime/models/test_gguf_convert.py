@@ -5,8 +5,8 @@ import json
 import gguf
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from runtime.models.gguf_convert import convert_gguf
 
@@ -21,7 +21,7 @@ def convert(content, tmp_path):
 def test_converted_model_computes_what_the_original_computes(tiny_gguf, tmp_path):
     original = _random_llama(tiny_gguf)
     _put_into(tiny_gguf, original)
-    converted = AutoModelForCausalLM.from_pretrained(convert(tiny_gguf, tmp_path), dtype=torch.float32)
+    converted = transformers.AutoModelForCausalLM.from_pretrained(convert(tiny_gguf, tmp_path), dtype=torch.float32)
     ids = torch.arange(20)[None]
     assert torch.equal(converted(ids).logits, original(ids).logits)
 
@@ -45,7 +45,7 @@ def test_an_output_head_of_its_own_is_kept(tiny_gguf, tmp_path):
 
 
 def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf, tmp_path):
-    tokenizer = AutoTokenizer.from_pretrained(convert(tiny_gguf, tmp_path))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(convert(tiny_gguf, tmp_path))
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>hello w42")["input_ids"])
     assert tokens == ["<|im_start|>", "hello", "Ġw", "4", "2"]
     assert tokenizer.eos_token == "<|im_end|>"
@@ -54,7 +54,7 @@ def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf, tmp_
 def _random_llama(content):
     """A float32 model whose weights are numbers that bfloat16 can hold."""
     fields = content.fields
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         hidden_size=fields["llama.embedding_length"],
         intermediate_size=fields["llama.feed_forward_length"],
         num_hidden_layers=fields["llama.block_count"],
@@ -66,7 +66,7 @@ def _random_llama(content):
         tie_word_embeddings=True,
     )
     torch.manual_seed(3)
-    model = LlamaForCausalLM(config).eval()
+    model = transformers.LlamaForCausalLM(config).eval()
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16().float()
     return model

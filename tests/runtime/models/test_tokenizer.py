@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
-from transformers import AutoTokenizer
 
 from decoding.errors import ModelFormatError
 from runtime.models.gguf_convert import convert_gguf
@@ -57,7 +57,7 @@ def ours(embedded_model_folder):
 
 @pytest.fixture(scope="module")
 def theirs(embedded_model_folder):
-    return AutoTokenizer.from_pretrained(embedded_model_folder)
+    return transformers.AutoTokenizer.from_pretrained(embedded_model_folder)
 
 
 def set_template(folder, template):
@@ -98,7 +98,7 @@ class TestChatTemplates:
         template = "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
         set_template(tiny_folder, template)
         chat = [{"role": "user", "content": "<é>"}]
-        theirs = AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(chat, tokenize=False)
+        theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(chat, tokenize=False)
         rendered = Tokenizer.from_folder(tiny_folder).render_chat(chat)
         assert rendered == theirs == '{"role": "user", "content": "<é>"}\n'
 
@@ -111,7 +111,7 @@ class TestChatTemplates:
     )
     def test_what_templates_take_for_granted_is_there(self, tiny_folder, template):
         set_template(tiny_folder, template)
-        theirs = AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
+        theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0], add_generation_prompt=False) == theirs
 
     def test_a_model_without_one_says_so(self, tiny_folder):
