@@ -28,6 +28,7 @@ from tests.calibrate.profiling.fake_machine.asked import (
     pairs_of,
     target_config,
     task,
+    usual_profile,
 )
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
 from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, STEP_LEVEL
@@ -90,7 +91,7 @@ def test_as_many_branches_can_be_priced_as_were_asked_for(roots, exit_features):
     assert predict(schedule, wide, wide_record(exit_features)).tpot_s > 0
     if not exit_features:
         with pytest.raises(OutOfRangeError, match="more than 32 rows were not measured"):
-            predict(schedule, calibrate(machine(), task()), wide_record())
+            predict(schedule, usual_profile(), wide_record())
 
 
 def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_steps_in_runs():
@@ -100,7 +101,7 @@ def test_streams_of_the_draft_are_timed_where_it_has_some_at_the_level_of_its_st
         assert lane.draft_streams.rows == (1, 2, 16, 64)
         assert lane.draft_streams.at(1, 100) == pytest.approx(1.2 * 2 * alone_s, rel=0.02)
         assert lane.draft_streams.at(2, 100) == pytest.approx(1.2 * 3 * alone_s, rel=0.02)
-    assert all(lane.draft_streams is None for lane in calibrate(machine(), task()).lanes)
+    assert all(lane.draft_streams is None for lane in usual_profile().lanes)
 
 
 @pytest.mark.parametrize("exit_features", [(), (1, 3)])
@@ -251,7 +252,7 @@ def test_the_error_is_that_of_runs_which_were_not_fitted():
 
 
 def test_the_driver_has_what_lies_between_verifications_beyond_the_dispatch():
-    profile = calibrate(machine(), task())
+    profile = usual_profile()
     assert all(0 <= lane.dispatch_s < GAP_S / 2 for lane in profile.lanes)
     assert GAP_S / 2 < profile.round_overhead_s <= GAP_S
 

@@ -1,6 +1,7 @@
 """What calibration is asked for in its tests: a small task, on a machine whose laws are known."""
 
 from dataclasses import replace
+from functools import cache
 
 from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.model_sizes import ModelSizes
@@ -54,6 +55,12 @@ def machine(surprise: float = 1.0, weather: Weather | None = None, **laws: float
     """The second core is slower, both together are faster; in runs all lanes behave alike."""
     by_lane = {name: Laws(speed=speed, **laws) for name, speed in SPEEDS.items()}
     return FakeEngine(by_lane, surprise=surprise, weather=weather or Weather())
+
+
+@cache
+def usual_profile() -> Profile:
+    """What comes of the usual task on the usual machine."""
+    return calibrate(machine(), task())
 
 
 def pairs_of(profile: Profile) -> dict[tuple[str, str], tuple[float, float]]:
