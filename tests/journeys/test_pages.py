@@ -15,8 +15,8 @@ PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md
 COMMANDS = {page.name: walkable(of_a_page(page)) for page in PAGES}
 EXAMPLES = walkable([one for one in of_the_help() if one.words[1] != "train"])
 
-LONG = (300, 1500)
-"""Tokens of prompts, more or less."""
+LONG = (300, 1100)
+"""Tokens of prompts, more or less: beyond the smallest buffer, and beyond all sizes up to 1,024."""
 RUN = ("mirrorsd", "run", "--max-new-tokens", 24, "--quiet", "--json", "--prompts", "prompts.jsonl")
 
 
