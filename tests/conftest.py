@@ -53,6 +53,14 @@ def embedded_model_folder() -> Path:
 
 
 @pytest.fixture(scope="module")
+def own_cache(tmp_path_factory):
+    """Graphs that are compiled meanwhile are kept apart from a user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
 def forked_lanes():
     """Lanes of torch that are started meanwhile are forked, for what they are started for is not their start."""
     from runtime.lanes.lane import Lane

@@ -86,12 +86,10 @@ COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(own_cache):
     """Of a target and of its draft, which have nothing but a shape."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        draft = SHAPE | {"num_hidden_layers": 1, "hidden_size": 8}
-        yield [save_shape(raw, name, source=name) for name, raw in (("target", SHAPE), ("draft", draft))]
+    draft = SHAPE | {"num_hidden_layers": 1, "hidden_size": 8}
+    return [save_shape(raw, name, source=name) for name, raw in (("target", SHAPE), ("draft", draft))]
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,9 @@ PLAIN = on_lanes(schedules.AUTOREGRESSIVE, TARGET)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def npu_on_cpu(tmp_path_factory):
+def npu_on_cpu(own_cache):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NPU_ON_CPU, "1")
-        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
         forget()
         yield
     forget()

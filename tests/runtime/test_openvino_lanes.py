@@ -19,6 +19,7 @@ from tests.runtime.tiny_folders import save_all
 from tests.tiny_heads import tiny_medusa
 from tests.tiny_models import tiny_target
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 TARGET, DRAFT = "openvino:CPU@0", "openvino:CPU@1"
 PLAIN = on_lanes(AUTOREGRESSIVE, TARGET)
 
@@ -31,13 +32,6 @@ MODELS = {
     "grouped queries": {},
     "norms of queries and keys": {"architecture": "Qwen3ForCausalLM", "qk_norm": True, "num_kv_heads": 4},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(

@@ -120,16 +120,11 @@ def written(default):
     return str(default)
 
 
-def test_every_field_of_a_training_recipe_is_on_the_page():
-    models = TrainingRecipe.__args__
+@pytest.mark.parametrize(("table", "recipe"), [*zip(TABLES, (TrainingRecipe, TextRecipe), strict=True)])
+def test_every_field_of_a_recipe_is_on_the_page(table, recipe):
+    models = recipe.__args__
     kinds = [model.model_fields["kind"].default for model in models]
-    assert documented(TABLES[0], kinds) == declared(models)
-
-
-def test_every_field_of_a_recipe_for_text_is_on_the_page():
-    models = TextRecipe.__args__
-    kinds = [model.model_fields["kind"].default for model in models]
-    assert documented(TABLES[1], kinds) == declared(models)
+    assert documented(table, kinds) == declared(models)
 
 
 def test_recipes_shown_on_the_page_are_valid():

@@ -24,6 +24,7 @@ from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_all, save_draft_of
 from tests.tiny_models import tiny_target
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 MAX_NEW_TOKENS = 24
 PROMPTS = tuple(
     EncodedPrompt(f"of {length}", "", tuple(default_rng(length).integers(3, 61, length).tolist()))
@@ -63,14 +64,6 @@ def folders(tmp_path_factory):
     """Of three layers, as many as exits, features and streams are apart in."""
     target, root = tiny_target(num_layers=3), tmp_path_factory.mktemp("tiny")
     return save_all(target, root, save_draft=save_streaming_draft_of, exit_layers=(2,))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    """Compiled graphs of tests are kept apart from a user's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module", params=FORMS, ids="-".join)
