@@ -42,7 +42,6 @@ def sentences(then, *now):
     record = acceptance_record(num_prompts=max(1, len(now)), num_tokens=20)
     entry = Contention(lanes=("target", "draft"), slowdown=(1.0, 1.0), anchor_slowdown=then, source="a test")
     profile = machine().model_copy(update={"contention": (entry,)})
-    plan = make_plan(SPACE, profile, record)
     candidates = rank([PLAIN, DRAFT_MIRROR], profile, record).candidates
     plain, mirror = made_up_runs([PLAIN, DRAFT_MIRROR], profile, record).runs
     taken = [RunAnchors({"target": (2.0,), "draft": (3.0,)}, ((2.0 * one, 3.0 * other),)) for one, other in now]
@@ -50,7 +49,7 @@ def sentences(then, *now):
         mirror = tuple(replace(run, anchors=own) for run, own in zip(mirror, taken, strict=True))
     rows = {PLAIN: plain, DRAFT_MIRROR: mirror}
     measured = Measured(runs=tuple(rows[candidate.schedule] for candidate in candidates))
-    return list(changed_slowdowns(judge_runs(candidates, measured, plan.profile, plan.record), profile))
+    return list(changed_slowdowns(judge_runs(candidates, measured, profile, record), profile))
 
 
 def test_a_change_is_said_with_both_numbers():
@@ -70,10 +69,9 @@ def test_nothing_is_said_where_calibration_did_not_look():
 def speed_sentences(*paces):
     """Of runs that took so many times what was predicted, and their anchors as many times those of the calibration."""
     record = acceptance_record(num_prompts=len(paces), num_tokens=20)
-    plan = make_plan(SPACE, machine(), record)
     candidates = rank([PLAIN, DRAFT_MIRROR], machine(), record).candidates
     measured = made_up_runs([one.schedule for one in candidates], machine(), record, paces=list(paces))
-    return list(changed_speed(judge_runs(candidates, measured, plan.profile, plan.record)))
+    return list(changed_speed(judge_runs(candidates, measured, machine(), record)))
 
 
 def test_another_speed_of_the_machine_is_said_where_intervals_miss_for_it():
