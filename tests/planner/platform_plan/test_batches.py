@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.errors import ConfigError
 from planner.platform_plan.batches import BatchPlan, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
@@ -108,12 +107,6 @@ def test_plain_decoding_needs_no_room_for_a_draft():
 def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
     (of_64,) = (one for one in batches.left_out if "batches of 64" in one and "npu" in one)
     assert "compiled for at most 128 rows" in of_64
-
-
-@pytest.mark.parametrize("size", [0, 257])
-def test_batches_are_of_1_to_256(plan, size):
-    with pytest.raises(ConfigError, match=rf"batch_size is {size}"):
-        plan_batches(plan, (size,))
 
 
 def test_the_page_has_a_row_for_every_size(plan, batches):

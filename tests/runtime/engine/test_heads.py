@@ -33,6 +33,7 @@ METHODS = (*HEADS, "speculative_streaming")
 def folders(tiny_folders, tmp_path_factory):
     """By method: the folder of its drafter."""
     root, target = tmp_path_factory.mktemp("heads"), tiny_folders.decoder
+    (root / "chain").symlink_to(tiny_folders.drafter)
     common = {"target_name": "tiny", "metadata": {}}
     save_medusa(tiny_medusa(target), PATHS, root / "medusa", target=target, **common)
     save_hydra(tiny_hydra(target), PATHS, root / "hydra", target=target, **common)
@@ -120,6 +121,7 @@ def test_lanes_that_are_processes_run_heads_too(tiny_folders, folders, method, f
     ("method", "folder", "message"),
     [
         ("medusa", "hydra", "method is medusa, but the drafter hydra is one for hydra"),
+        ("medusa", "chain", "method is medusa, but the drafter chain is one for speculative or mirror"),
         ("eagle2", "eagle3", "method is eagle2, but the drafter eagle3 is one for eagle3"),
         ("eagle3", "speculative_streaming", "by the method speculative_streaming"),
         ("speculative_streaming", "medusa", "needs streams of the target .mirrorsd_streams., found 'mirrorsd_medusa'"),

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.drafters import registry as drafter_kinds
@@ -81,12 +80,3 @@ def test_the_trace_tells_trees_as_it_tells_chains(run):
     assert [span.round for span in verified] == list(range(len(trace.rounds)))
     assert max(entry.num_accepted for entry in trace.rounds) >= 3
     assert max(entry.num_drafted for entry in trace.rounds) == 10
-
-
-def test_a_drafter_refuses_methods_that_it_is_not_for(engine, folders, tiny_folders):
-    hydra = schedule_of(folders).model_copy(update={"method": "hydra"})
-    with pytest.raises(ConfigError, match="method is hydra, but the drafter trees is one for medusa or eagle2"):
-        engine.generate(hydra, PROMPT, max_new_tokens=4)
-    chain = schedule_of(folders).model_copy(update={"drafter": str(tiny_folders.drafter)})
-    with pytest.raises(ConfigError, match="method is medusa, but the drafter drafter is one for speculative or mirror"):
-        engine.generate(chain, PROMPT, max_new_tokens=4)
