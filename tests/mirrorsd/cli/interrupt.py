@@ -4,20 +4,24 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+_ROOT = Path(__file__).parents[3]
+_QUICK = "from tests.journeys import quick; quick.few_sizes(); "
 _CALL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from mirrorsd.cli import main; main()"
 
 
-def interrupted(words, *, said="", when=lambda: True):
+def interrupted(words, *, said="", when=lambda: True, quick=False):
     """(exit status, stdout, stderr) of the command called with `words` and interrupted after it has said something.
 
     Args:
         words: of the command line.
         said: what a line on stderr must hold before.
         when: what must hold before as well.
+        quick: whether a calibration is of few sizes.
     """
-    command = [sys.executable, "-c", _CALL, *map(str, words)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", _QUICK * quick + _CALL, *map(str, words)]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard = ""
     while said not in heard:
         line = process.stderr.readline()

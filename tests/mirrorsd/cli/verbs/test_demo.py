@@ -265,7 +265,7 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):
     sizes = ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3)
     words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 0.5, "--out", tmp_path)
-    status, stdout, stderr = interrupted(words, said="] Recording")
+    status, stdout, stderr = interrupted(words, said="] Recording", quick=True)
     assert (status, stdout) == (130, "")
     assert "\nStopping.\n" in stderr
     assert f"Interrupted. The profile is in {tmp_path / 'profile.yaml'}." in stderr
