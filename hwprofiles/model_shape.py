@@ -208,9 +208,17 @@ class ModelShape(Heads):
         """Return cached bytes of a sequence: keys and values of so many bits, and states of linear attention."""
         return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits) for kind in self.layer_kinds))
 
-    def layer_kv_bytes(self, rows: float, context: Number, cache_bits: int = 16) -> Number:
-        """Return the bytes that a layer reads of a cache, and writes for `rows` new tokens."""
-        total: Any = sum(kind.num_layers * kind.moved_bytes(rows, context, cache_bits) for kind in self.layer_kinds)
+    def layer_kv_bytes(self, rows: float, context: Number, cache_bits: int = 16, *, is_prompt: bool = False) -> Number:
+        """Return the bytes that a layer reads of a cache, and writes for `rows` new tokens.
+
+        A state is read once. It is written for every row, so that engines can go back to the last accepted one
+        (vllm-project/vllm#49887, TheTom/llama-cpp-turboquant#331); of a prompt only the last is.
+        """
+        num_states = 1 if is_prompt else rows
+        total: Any = sum(
+            kind.num_layers * kind.moved_bytes(rows, context, cache_bits, num_states=num_states)
+            for kind in self.layer_kinds
+        )
         moved: Number = total / self.num_layers
         return moved
 

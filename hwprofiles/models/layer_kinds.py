@@ -55,10 +55,10 @@ class Mixer(StrictModel):
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
         return num_elements * cache_bits / 8 + self.state_bytes
 
-    def moved_bytes(self, rows: float, context: Number, cache_bits: int) -> Number:
-        """Return the bytes that one layer reads of a cache and writes for `rows` tokens; a state once each."""
+    def moved_bytes(self, rows: float, context: Number, cache_bits: int, *, num_states: float) -> Number:
+        """Return the bytes that one layer reads of a cache and writes for `rows` tokens, with so many states."""
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
-        return num_elements * cache_bits / 8 + 2 * self.state_bytes
+        return num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
 
     def flops(self, rows: float, context: Number) -> Number:
         """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""

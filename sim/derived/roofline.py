@@ -88,9 +88,9 @@ class StoredModel:
         """Return the cached bytes of a sequence."""
         return self.shape.kv_bytes(num_tokens, self.cache_bits)
 
-    def layer_bytes(self, rows: float, context: Number) -> Number:
+    def layer_bytes(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return the traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
-        kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits)
+        kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits, is_prompt=is_prompt)
         return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
 
     @property
@@ -109,7 +109,8 @@ class StoredModel:
         few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
         num_layers = few.get(kind, depth)
         num_heads = int(kind in _WITH_HEAD)
-        num_bytes = num_layers * self.layer_bytes(rows, contexts) + num_heads * self.head_bytes
+        layer_bytes = self.layer_bytes(rows, contexts, is_prompt=kind in _PROMPTS)
+        num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
         flops = num_layers * self.shape.layer_flops(rows, contexts) + num_heads * self.shape.head_flops(rows)
         if kind == "draft_streams" or self.head == LOOKUP:
             # rows of a pass that reads weights and starts kernels anyway; or no pass at all

@@ -261,6 +261,18 @@ def test_a_state_of_linear_attention_is_as_large_as_an_engine_prints():
     assert shape.kv_bytes(1) - shape.kv_bytes(0) == 16 * 2 * 4 * 256 * 2
 
 
+def test_every_row_of_a_window_writes_a_state_and_a_prompt_writes_one():
+    shape = model_shape("qwen3.8-27b")
+    cached = 16 * 2 * 4 * 256 * 2
+    one, four, prompt = (
+        shape.num_layers * shape.layer_kv_bytes(rows, 0, is_prompt=is_prompt)
+        for rows, is_prompt in ((1, False), (4, False), (4, True))
+    )
+    assert one == 2 * 153_944_064 + cached
+    assert four == 5 * 153_944_064 + 4 * cached
+    assert prompt == 2 * 153_944_064 + 4 * cached
+
+
 def test_a_sliding_layer_keeps_and_reads_its_window_only():
     shape = model_shape("gemma-4-31b")
     sliding, full = 50 * 2 * 16 * 256 * 2, 10 * 4 * 512 * 2
