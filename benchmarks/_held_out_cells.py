@@ -11,7 +11,7 @@ from _held_out_rows import speedup
 from calibrate.prompts import Prompt, bundled_prompts, draw_prompts
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
-from mirrorsd.compare.measured_answer import compare_all, put_together
+from mirrorsd.compare.measured_answer import put_together
 from mirrorsd.compare.numbers import picked, schedule_entry
 from mirrorsd.compare.runs import Measured
 from planner.paired_ratio import ratio_of
@@ -119,8 +119,8 @@ def measured_rows(
     rows: Sequence[Json], candidates: Sequence[Candidate], measured: Measured, basis: Basis, accepted: AcceptanceRecord
 ) -> list[Json]:
     """Return the rows with what was measured; what was predicted stays as it was written."""
-    results = put_together(candidates, measured, basis.profile, accepted)
-    comparisons = compare_all(results, [row["name"] for row in rows], measured, basis.profile, accepted)
+    names = [row["name"] for row in rows]
+    _, comparisons = put_together(candidates, names, measured, basis.profile, accepted)
     plain_s = comparisons[0].measured_tpot_s
     return [
         row

@@ -11,7 +11,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
-from mirrorsd.compare.runs import Measured, Run, pace
+from mirrorsd.compare.runs import Measured, pace
 from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured, known_pairs
 from planner.paired_ratio import Ratio
 from planner.report.report_data import ScheduleResult
@@ -31,8 +31,6 @@ class JudgedRuns:
 
     Attributes:
         results, comparisons: predicted and measured, rounds and times, one per schedule.
-        ratios: how many times as fast each schedule was as the plain one predicted fastest, on the prompts that both
-            ran; None if no plain one was run.
         num_recorded: prompts whose rounds are known, for the schedule with the most.
         repeating: those of them whose texts repeat themselves.
         speedup_without: the ratio of the verdict on all others; None if there is no such ratio.
@@ -41,7 +39,6 @@ class JudgedRuns:
     measured: Measured = field(repr=False)
     results: tuple[ScheduleResult, ...] = field(repr=False)
     comparisons: tuple[Comparison, ...] = field(repr=False)
-    ratios: tuple[Ratio | None, ...]
     verdict: SpeculationVerdict
     num_recorded: int
     repeating: tuple[str, ...] = ()
@@ -91,9 +88,8 @@ def judge_runs(
     """
     records = [record, *([] if more is None else [more])]
     known = KnownRounds(profile, records)
-    results = put_together(candidates, measured, profile, record)
-    names = schedule_names([(one.candidate.schedule, one.candidate.placement) for one in results])
-    comparisons = compare_all(results, names, measured, profile, record)
+    names = schedule_names([(one.schedule, one.placement) for one in candidates])
+    results, comparisons = put_together(candidates, names, measured, profile, record)
     as_run, at_anchors = (
         [
             measured_schedule(name, recorded, result.candidate, times_s, result.measured, known)
@@ -105,21 +101,14 @@ def judge_runs(
         )
     )
     runs = Runs.of(as_run)
-    ratios = runs.over_plain(as_run)
     verdict = judge_measured(as_run, at_anchors=at_anchors)
     repeating = tuple(prompt.name for one in records for prompt in one.prompts if prompt.repeats_itself)
     return JudgedRuns(
         measured=measured,
         results=tuple(
-            replace(
-                result,
-                measured_at_anchor_s=comparison.measured_tpot_s_at_anchor,
-                speedup=None if ratio is None else (ratio.value, ratio.low, ratio.high),
-            )
-            for result, comparison, ratio in zip(results, comparisons, ratios, strict=True)
+            replace(result, ratio=ratio) for result, ratio in zip(results, runs.over_plain(as_run), strict=True)
         ),
         comparisons=tuple(comparisons),
-        ratios=ratios,
         verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
         num_recorded=max(len(one.recorded) for one in as_run),
         repeating=repeating,
@@ -128,19 +117,41 @@ def judge_runs(
 
 
 def put_together(
-    candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
-) -> tuple[ScheduleResult, ...]:
-    """Join measured times, on the first prompts of the record, with predictions of the same texts."""
-    predicted = as_run(candidates, measured, profile, record)
-    texts = measured.texts(record)
-    return tuple(
-        ScheduleResult(
-            candidate=candidate,
-            simulated=tuple(simulate(candidate.schedule, profile, _first(texts, len(traces)))),
-            measured=tuple(traces),
+    candidates: Sequence[Candidate],
+    names: Sequence[str],
+    measured: Measured,
+    profile: Profile,
+    record: AcceptanceRecord,
+) -> tuple[list[ScheduleResult], list[Comparison]]:
+    """Compare runs, on the first prompts of the record, with predictions and simulations of the same texts.
+
+    Margins are from the record, and the pace of the machine from the runs.
+    """
+    margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
+    results, comparisons = [], []
+    for candidate, name, runs in zip(as_run(candidates, measured, profile, record), names, measured.runs, strict=True):
+        schedule = candidate.schedule
+        simulated = tuple(simulate(schedule, profile, _first(texts, len(runs))))
+        pairs = [
+            TracePair(
+                prompt=prompt.name,
+                simulated=trace,
+                measured=run.trace,
+                pace=pace(run, schedule, candidate.prediction, profile),
+                texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
+            )
+            for prompt, trace, run in zip(texts.prompts, simulated, runs, strict=False)
+        ]
+        comparisons.append(compare(name, pairs, margins, is_tree=schedule.is_tree))
+        results.append(
+            ScheduleResult(
+                candidate=candidate,
+                simulated=simulated,
+                measured=tuple(run.trace for run in runs),
+                measured_at_anchor_s=comparisons[-1].measured_tpot_s_at_anchor,
+            )
         )
-        for candidate, traces in zip(predicted, measured.traces, strict=True)
-    )
+    return results, comparisons
 
 
 def as_run(
@@ -202,34 +213,5 @@ def by_length(
     return found
 
 
-def compare_all(
-    results: Sequence[ScheduleResult],
-    names: Sequence[str],
-    measured: Measured,
-    profile: Profile,
-    record: AcceptanceRecord,
-) -> list[Comparison]:
-    """Compare rounds and times of every schedule, with margins from the record and the pace of the machine."""
-    margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
-    return [
-        compare(name, _pairs(result, runs, profile, texts), margins, is_tree=result.candidate.schedule.is_tree)
-        for result, runs, name in zip(results, measured.runs, names, strict=True)
-    ]
-
-
 def _first(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
     return replace(record, prompts=record.prompts[:count])
-
-
-def _pairs(result: ScheduleResult, runs: Sequence[Run], profile: Profile, record: AcceptanceRecord) -> list[TracePair]:
-    candidate = result.candidate
-    return [
-        TracePair(
-            prompt=prompt.name,
-            simulated=simulated,
-            measured=run.trace,
-            pace=pace(run, candidate.schedule, candidate.prediction, profile),
-            texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
-        )
-        for prompt, simulated, run in zip(record.prompts, result.simulated, runs, strict=False)
-    ]

@@ -5,7 +5,7 @@ from statistics import fmean, median
 from typing import Any, Final
 
 from calibrate.validate import Comparison, Divergence
-from decoding.metrics import tpot_s, ttft_s
+from decoding.metrics import ttft_s
 from decoding.trace import NOT_COMMITTED, Round
 from hwprofiles.other_use import Use
 from hwprofiles.profile import Profile
@@ -79,7 +79,6 @@ _CHANGED: Final = 0.1
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
     """Return one object per schedule, in order, with times of the texts that it ran, as `plain_tpot_s` is."""
-    all_of_each = zip(judged.results, judged.comparisons, judged.measured.runs, judged.ratios, strict=True)
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
@@ -87,8 +86,8 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
             "ttft": ttft_entry(result),
             "tpot_error": comparison.tpot_error,
             "tpot_error_at_anchor": comparison.tpot_error_at_anchor,
-            "speedup_measured": ratio_entry(ratio),
-            "plain_tpot_s": None if ratio is None else ratio.value * tpot_s(result.measured),
+            "speedup_measured": ratio_entry(result.ratio),
+            "plain_tpot_s": result.plain_s,
             "num_prompts": len(result.measured),
             "same_rounds": comparison.same_rounds,
             "rounds_equal": {"equal": comparison.num_equal, "of": comparison.num_prompts},
@@ -99,7 +98,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
             ],
             "events": [f"{event.lane}: {event.text}" for run in runs for event in run.events],
         }
-        for result, comparison, runs, ratio in all_of_each
+        for result, comparison, runs in zip(judged.results, judged.comparisons, judged.measured.runs, strict=True)
     ]
 
 

@@ -36,16 +36,12 @@ COLOUR: Final[dict[Drafting, str]] = {
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
-    """Return for every way of drafting the result with the most drafted tokens; measured ones go first."""
-
-    def preference(result: ScheduleResult) -> tuple[bool, int]:
-        return bool(result.measured), result.candidate.schedule.num_rows
-
+    """Return for every way of drafting the result with the most drafted tokens."""
     longest: dict[Drafting, ScheduleResult] = {}
     for result in results:
         if result.candidate.schedule.num_speculative_tokens:
             way = _drafting(result)
-            longest[way] = max(longest.get(way, result), result, key=preference)
+            longest[way] = max(longest.get(way, result), result, key=lambda one: one.candidate.schedule.num_rows)
     return [longest[way] for way in COLOUR if way in longest]
 
 
@@ -83,8 +79,7 @@ def _worlds(result: ScheduleResult) -> Iterator[dict[str, Any]]:
     ring = {"symbol": "circle-open", "size": 13, "line": {"width": 2}}
     line = {"color": colour, "width": 2}
     yield _points("lines+markers", "simulated", _rates(result, result.simulated), line=line, marker=ring)
-    if result.measured:
-        yield _points("markers", "measured", _rates(result, result.measured), marker={"size": 6, "color": colour})
+    yield _points("markers", "measured", _rates(result, result.measured), marker={"size": 6, "color": colour})
 
 
 def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:

@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
+from planner.paired_ratio import Ratio
 from planner.report.curves import acceptance, acceptance_keys, break_even_figure, longest_windows
 from planner.report.figure import Figure, Key
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
@@ -62,9 +63,7 @@ def render_report(data: ReportData) -> str:
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         notes=list(notes(data)),
         facts=facts(data),
-        has_measured=bool(data.errors),
-        has_anchors=bool(data.errors_at_anchor),
-        has_speedups=any(result.speedup for result in data.results),
+        has_ratios=any(result.ratio for result in data.results),
         are_prompts_alike=data.are_prompts_alike,
         num_candidates=f"{len(data.plan.search.candidates):,}",
         profile_error=percent(data.plan.profile.common_error),
@@ -82,18 +81,14 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
     elif verdict.speedup is not None:
         yield factor(verdict.speedup.value), f"the speed of plain decoding, {verdict.world}"
     found = next((one for one in data.results if one.candidate.schedule == verdict.schedule), None)
-    speed_s = None if found is None else found.measured_s if verdict.world == "measured" else found.predicted_s
-    if speed_s is not None:
+    if found is not None:
+        speed_s = found.measured_s if verdict.world == "measured" else found.predicted_s
         yield tokens_per_second(speed_s), f"{verdict.world}, with what is recommended"
-    if not data.errors:
-        expected = percent(data.plan.profile.common_error)
-        yield f"±{expected}", "expected common error of predicted times; nothing was run yet"
-        return
-    medians = [error_percent(median(map(abs, one))) for one in (data.errors, data.errors_at_anchor) if one]
-    label = f"median error of the prediction over {counted(len(data.errors), 'schedule')}"
-    if len(medians) > 1:
-        label += f", as calibrated; {medians[1]} corrected"
-    yield medians[0], label
+    error, corrected = (
+        error_percent(median(abs(getattr(one, name)) for one in data.results)) for name in ("error", "error_at_anchor")
+    )
+    label = f"median error of the prediction over {counted(len(data.results), 'schedule')}"
+    yield error, f"{label}, as calibrated; {corrected} corrected"
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
@@ -121,15 +116,12 @@ def _answer(data: ReportData) -> dict[str, Any]:
 
 def _tables(data: ReportData) -> dict[str, Any]:
     stacked = time_rows(data)
-    time_keys = used_parts(stacked)
-    if data.errors:
-        time_keys.append(Key("var(--ink)", "measured total", "tick"))
     return {
         "results_heading": results_heading(data),
         "result_rows": result_rows(data),
         "scale_end": milliseconds(scale_end_s(data)),
         "time_rows": stacked,
-        "time_keys": time_keys,
+        "time_keys": [*used_parts(stacked), Key("var(--ink)", "measured total", "tick")],
         "calibration_rows": calibration_rows(data.plan.profile),
     }
 
@@ -174,9 +166,9 @@ def signed_percent(error: float) -> str:
     return f"{error * 100:+.1f} %".replace("-", "\u2212")
 
 
-def interval(speedup: tuple[float, float, float]) -> str:
+def interval(ratio: Ratio) -> str:
     """Return the ends of a ratio's interval; nothing where it has none."""
-    _, low, high = speedup
+    low, high = ratio.low, ratio.high
     return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from decoding.metrics import tpot_s
 from decoding.trace import Trace
+from planner.paired_ratio import Ratio
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.verdict import SpeculationVerdict
@@ -12,17 +13,17 @@ from planner.wording import Kind, kind_of, schedule_name, schedule_names
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleResult:
-    """One schedule in both worlds: its prediction, and a trace per prompt in each, measured ones if it was run.
+    """One schedule in both worlds: its prediction, and a trace per prompt in each.
 
-    `measured_at_anchor_s` is the measured time per token, had the machine kept the speed of calibration; `speedup` the
-    measured speed over that of plain decoding, and the ends of its interval. Either is None if unknown.
+    `measured_at_anchor_s` is the measured time per token, had the machine kept the speed of calibration; `ratio` the
+    measured speed over that of the plain schedule predicted fastest, on the prompts that both ran; None if none was.
     """
 
     candidate: Candidate
     simulated: tuple[Trace, ...]
-    measured: tuple[Trace, ...] = ()
-    measured_at_anchor_s: float | None = None
-    speedup: tuple[float, float, float] | None = None
+    measured: tuple[Trace, ...]
+    measured_at_anchor_s: float
+    ratio: Ratio | None = None
 
     @property
     def name(self) -> str:
@@ -35,30 +36,29 @@ class ScheduleResult:
         return self.candidate.prediction.tpot_s
 
     @property
-    def measured_s(self) -> float | None:
-        """Measured time per token; None if the schedule was not run."""
-        return tpot_s(self.measured) if self.measured else None
+    def measured_s(self) -> float:
+        """Measured time per token."""
+        return tpot_s(self.measured)
 
     @property
-    def error(self) -> float | None:
-        """Return predicted over measured time, minus one; None if the schedule was not run."""
-        return self.predicted_s / self.measured_s - 1 if self.measured_s else None
+    def error(self) -> float:
+        """Return predicted over measured time, minus one."""
+        return self.predicted_s / self.measured_s - 1
 
     @property
     def is_held(self) -> bool:
-        """Return whether the predicted interval holds the measured time; false if the schedule was not run."""
-        found, prediction = self.measured_s, self.candidate.prediction
-        return found is not None and prediction.tpot_s_low <= found <= prediction.tpot_s_high
+        """Return whether the predicted interval holds the measured time."""
+        return self.candidate.prediction.tpot_s_low <= self.measured_s <= self.candidate.prediction.tpot_s_high
 
     @property
     def plain_s(self) -> float | None:
         """Measured time per token of plain decoding on the texts that this schedule has run; None if unknown."""
-        return self.speedup[0] * self.measured_s if self.speedup and self.measured_s else None
+        return None if self.ratio is None else self.ratio.value * self.measured_s
 
     @property
-    def error_at_anchor(self) -> float | None:
-        """Return the error at the speed that the lanes had during calibration, by their anchors; None if not known."""
-        return self.predicted_s / self.measured_at_anchor_s - 1 if self.measured_at_anchor_s else None
+    def error_at_anchor(self) -> float:
+        """Return the error at the speed that the lanes had during calibration, by their anchors."""
+        return self.predicted_s / self.measured_at_anchor_s - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ class ReportData:
         warning: to be read before the answer, such as that other programs used the machine.
         sample: a prompt and the target's answer.
         command: runs the recommended schedule.
-        measured: the verdict after real runs; without it the answer is what was predicted.
+        measured: the verdict on plain decoding and speculation, if both were run; without it the prediction decides.
     """
 
     title: str
@@ -96,17 +96,7 @@ class ReportData:
     @property
     def are_prompts_alike(self) -> bool:
         """Return whether all schedules ran the same prompts."""
-        return len({len(result.measured) for result in self.results if result.measured}) <= 1
-
-    @property
-    def errors(self) -> tuple[float, ...]:
-        """Signed errors of all schedules that were run."""
-        return tuple(result.error for result in self.results if result.error is not None)
-
-    @property
-    def errors_at_anchor(self) -> tuple[float, ...]:
-        """Return the errors at the speed of calibration, of all schedules of which they are known."""
-        return tuple(result.error_at_anchor for result in self.results if result.error_at_anchor is not None)
+        return len({len(result.measured) for result in self.results}) == 1
 
     def fastest(self, kind: Kind) -> ScheduleResult | None:
         """Return the result of a kind with the shortest predicted time; None if there is none."""

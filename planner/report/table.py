@@ -41,14 +41,14 @@ class ResultRow(NamedTuple):
     is_recommended: bool
     result: ScheduleResult
     predicted_mark: tuple[float, float, float]
-    measured_mark: tuple[float, float, float] | None
+    measured_mark: tuple[float, float, float]
 
 
 def result_rows(data: ReportData) -> list[ResultRow]:
     """Return one row per schedule, in the given order."""
     end_s, rows = scale_end_s(data), []
     for name, result in zip(data.names, data.results, strict=True):
-        prediction, measured_s = result.candidate.prediction, result.measured_s
+        prediction = result.candidate.prediction
         is_recommended = result.candidate.schedule == data.verdict.schedule
         times_s = prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high
         value, low, high = (100 * time_s / end_s for time_s in times_s)
@@ -62,7 +62,7 @@ def result_rows(data: ReportData) -> list[ResultRow]:
                 is_recommended=is_recommended,
                 result=result,
                 predicted_mark=(value, low, high),
-                measured_mark=None if measured_s is None else (100 * measured_s / end_s,) * 3,
+                measured_mark=(100 * result.measured_s / end_s,) * 3,
             )
         )
     return rows
@@ -77,17 +77,17 @@ class TimeRow(NamedTuple):
     name: str
     total: str
     segments: list[tuple[str, str, float, str]]
-    measured: float | None
+    measured: float
 
 
 def scale_end_s(data: ReportData) -> float:
     """Return where the scale of the rows' marks ends; it starts at zero."""
-    return 1.04 * max(max(row.candidate.prediction.tpot_s_high, row.measured_s or 0.0) for row in data.results)
+    return 1.04 * max(max(row.candidate.prediction.tpot_s_high, row.measured_s) for row in data.results)
 
 
 def time_rows(data: ReportData) -> list[TimeRow]:
     """Return the stacked bars of all schedules on one scale, which ends with the slowest of either world."""
-    end_s = max(max(result.predicted_s, result.measured_s or 0.0) for result in data.results)
+    end_s = max(max(result.predicted_s, result.measured_s) for result in data.results)
     rows = []
     for name, result in zip(data.names, data.results, strict=True):
         parts = result.candidate.seconds_per_token
@@ -96,7 +96,7 @@ def time_rows(data: ReportData) -> list[TimeRow]:
             for part, label in PART.items()
             if parts.get(part, 0.0) > 0
         ]
-        measured = 100 * result.measured_s / end_s if result.measured_s else None
+        measured = 100 * result.measured_s / end_s
         rows.append(TimeRow(capital(name), milliseconds(result.predicted_s), segments, measured))
     return rows
 
@@ -149,9 +149,7 @@ _ROW_INVARIANT: Final = {
 
 def results_heading(data: ReportData) -> str:
     """Return a sentence on the table's result."""
-    if not data.errors:
-        return "What is predicted"
-    sizes = [abs(error) for error in data.errors]
+    sizes = [abs(result.error) for result in data.results]
     return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
 
 
@@ -182,9 +180,6 @@ def notes(data: ReportData) -> Iterator[str]:
         f"{counted(record.max_new_tokens, 'new token')} each; acceptance was recorded by {record.backend} in "
         f"{record.dtype}."
     )
-    not_run = sum(not result.measured for result in data.results)
-    if not_run:
-        yield f"{counted(not_run, 'schedule')} of the table {'was' if not_run == 1 else 'were'} not run."
     yield from dict.fromkeys(
         one for one in (*data.footnotes, *data.plan.profile.notes) if one not in (data.warning or "")
     )

@@ -52,7 +52,7 @@ def common_end_s(results: Sequence[ScheduleResult]) -> float:
 def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
     """Return the first prompt of `result`, from the start of decoding to `end_s`."""
     schedule = result.candidate.schedule
-    worlds = [("Simulated", result.simulated[0]), *(("Measured", trace) for trace in result.measured[:1])]
+    worlds = [("Simulated", result.simulated[0]), ("Measured", result.measured[0])]
     lanes = lanes_of(schedule)
     block = ABOVE_LANES + len(lanes) + BELOW_LANES
     height = block * len(worlds)
@@ -67,7 +67,7 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
         tick_names += [f"{_role(schedule, lane)}<br>on {escape(lane, quote=False)}" for lane in lanes]
     return Figure(
         name=name,
-        alt=f"Lanes over time, simulated{' and measured' if result.measured else ''}: {result.name}",
+        alt=f"Lanes over time, simulated and measured: {result.name}",
         data=data,
         layout=layout(
             height_px=64 + round(38 * height),

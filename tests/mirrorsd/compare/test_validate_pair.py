@@ -8,7 +8,7 @@ from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.profile import Anchor
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, require_reach
-from mirrorsd.compare.measured_answer import compare_all, put_together
+from mirrorsd.compare.measured_answer import put_together
 from mirrorsd.compare.runs import Measured
 from mirrorsd.compare.validate_pair import matching_prompts
 from planner.search.search import rank
@@ -32,8 +32,7 @@ def evidence():
 
 def compared(evidence, measured):
     profile, record, candidates = evidence
-    results = put_together(candidates, measured, profile, record)
-    return results, compare_all(results, NAMES, measured, profile, record)
+    return put_together(candidates, NAMES, measured, profile, record)
 
 
 def test_predictions_cover_exactly_the_prompts_that_were_run(evidence):

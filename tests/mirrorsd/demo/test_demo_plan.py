@@ -230,7 +230,7 @@ def test_runs_of_fewer_prompts_are_judged_on_those_that_both_ran(plan):
     plain = judged.results[0].measured[:WANTED_PROMPTS]
     own = judged.results[2].measured
     expected = sum(trace.decode_s for trace in plain) / sum(trace.decode_s for trace in own)
-    assert judged.ratios[2].value == pytest.approx(expected)
+    assert judged.results[2].ratio.value == pytest.approx(expected)
     assert judged.results[2].plain_s == pytest.approx(sum(trace.decode_s for trace in plain) / (8 * WANTED_PROMPTS))
     lengths = judged.verdict.by_length
     assert list(lengths) == [24]

@@ -40,6 +40,7 @@ def report_data(
             candidate=candidate,
             simulated=tuple(simulate(candidate.schedule, profile, record)),
             measured=measure(candidate.schedule, profile, record),
+            measured_at_anchor_s=candidate.tpot_s / 1.25,
         )
         for candidate in pick_demo_schedules(plan.search)
     )
