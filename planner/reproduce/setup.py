@@ -76,13 +76,12 @@ class Machine:
     draft_lane: str
 
     @classmethod
-    def of(cls, platform: Platform, target_lane: str | None = None, draft_lane: str | None = None) -> "Machine":
-        """Without names the target is on the first group, or else device, of GPUs, and the draft on that of NPUs."""
-        machine = cls(platform, target_lane or _first(platform, "gpu"), draft_lane or _first(platform, "npu"))
-        if shared := set(machine.target_members) & set(machine.draft_members):
-            msg = f"target on {machine.target_lane} and draft on {machine.draft_lane} share {', '.join(sorted(shared))}"
-            raise ConfigError(msg)
-        return machine
+    def of(cls, platform: Platform) -> "Machine":
+        """Return it with the target on the first group, or else device, of GPUs, and the draft on that of NPUs.
+
+        Raises `ConfigError` where the platform has none of these.
+        """
+        return cls(platform, _first(platform, "gpu"), _first(platform, "npu"))
 
     @property
     def target_members(self) -> tuple[str, ...]:
@@ -141,8 +140,7 @@ def _first(platform: Platform, kind: str) -> str:
     for lane in (*platform.groups, *platform.devices):
         if all(platform.device(member).kind == kind for member in platform.members(lane)):
             return lane
-    msg = f"platform {platform.name!r} has no {kind}; name a lane: {', '.join((*platform.groups, *platform.devices))}"
-    raise ConfigError(msg)
+    raise ConfigError(f"platform {platform.name!r} has no {kind}; its devices are {', '.join(platform.devices)}")
 
 
 WINDOW: Final = 7

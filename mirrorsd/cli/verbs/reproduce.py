@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.console import say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
@@ -28,18 +27,13 @@ def reproduce(
     draft: options.DraftShapeOption = "mirror-track-0.6b",
     weights: options.WeightsOption = None,
     fit: Annotated[
-        bool, option("Fit the machine constants that nobody published to this table.", "--fit/--no-fit")
-    ] = True,
-    constants: Annotated[
-        str | None,
+        bool,
         option(
-            "With [bold]--no-fit[/]: [bold]datasheet[/], a shipped name or a YAML of constants. Default: those fitted "
-            "to this platform before, if any."
+            "Fit the machine constants that nobody published to this table; else take those fitted to this platform "
+            "before, or data sheets.",
+            "--fit/--no-fit",
         ),
-    ] = None,
-    save_constants: Annotated[Path | None, output("Keep the fitted constants in this YAML.")] = None,
-    target_lane: Annotated[str | None, option("Lane of the target. Default: the GPUs.")] = None,
-    draft_lane: Annotated[str | None, option("Lane of the draft model. Default: the NPUs.")] = None,
+    ] = True,
     out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
     json: options.JsonOption = None,
 ) -> None:
@@ -47,34 +41,27 @@ def reproduce(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named
-    from planner.reproduce.fitted_table import Baselines, default_constants, load_constants
+    from planner.reproduce.fitted_table import Baselines, known_constants
     from planner.reproduce.fitted_table import fit as fit_to
-    from planner.reproduce.fitted_table import save_constants as keep
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Machine, Setup
     from planner.reproduce.table_page import sentences, write_page
     from sim.derived.roofline import StoredModel
 
-    if fit and constants is not None:
-        raise ConfigError("--constants are taken as they are: give --no-fit with them")
     table, shape = load_table(published), model_shape(target)
     stored = weights_named(weights or shape.published_in)
     setup = Setup.of(
-        Machine.of(load_platform(platform), target_lane, draft_lane),
+        Machine.of(load_platform(platform)),
         StoredModel(shape=shape, weights=stored),
         StoredModel(shape=model_shape(draft), weights=stored),
     )
     if fit:
         found, origin = fit_to(table, setup), f"fitted to {table.source}"
     else:
-        name = constants or default_constants(platform)
-        values, origin = load_constants(name, setup.machine)
+        values, origin = known_constants(platform, setup.machine)
         found = predict_table(table, setup, values)
     baselines = Baselines.of(found)
-    if save_constants is not None:
-        keep(found, save_constants)
-        say(f"Wrote {save_constants}")
     if out is not None:
         write_page(found, baselines, origin, out)
         say(f"Wrote {out}")

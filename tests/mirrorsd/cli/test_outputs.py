@@ -13,7 +13,7 @@ from mirrorsd.compare.numbers import json_text, path_from
 from tests.mirrorsd.cli.calls import call
 from tests.mirrorsd.cli.test_app import leaves
 
-WRITTEN = {"--out", "--json", "--trace", "--states", "--save-constants"}
+WRITTEN = {"--out", "--json", "--trace", "--states"}
 
 
 def outputs():

@@ -14,7 +14,7 @@ ASKED = ("reproduce", "--target", "qwen3-14b", "--platform", "m2-ultra-x8", "--p
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
-    paths = {name: folder / f"{name}.txt" for name in ("json", "out", "save-constants")}
+    paths = {name: folder / f"{name}.txt" for name in ("json", "out")}
     options = [word for name, path in paths.items() for word in (f"--{name}", path)]
     result = call(*ASKED, TABLE, *options, exit_code=0)
     return result.stdout, json.loads(paths["json"].read_text()), paths
@@ -46,22 +46,13 @@ def test_every_cell_and_constant_is_shown_and_the_page_written(fitted):
     assert paths["out"].read_text().startswith("<!doctype html>")
 
 
-def test_kept_constants_predict_other_models_without_a_fit(fitted):
-    _, found, paths = fitted
-    words = (*ASKED, TABLE, "--no-fit", "--constants", paths["save-constants"])
-    same, other = json_of(*words), json_of(*words, "--target", "qwen3-32b")
-    assert same["fitted"] == {}
-    assert same["mean_abs_error"] == pytest.approx(found["mean_abs_error"], abs=1e-3) != other["mean_abs_error"]
+def test_without_a_fit_the_shipped_constants_predict_any_model():
+    words = (*ASKED, "mirror-sd-qwen3-14b", "--no-fit")
+    found, other = json_of(*words), json_of(*words, "--target", "qwen3-32b")
+    assert "fitted to mirror-sd-qwen3-14b.csv" in found["constants"]["origin"]
+    assert found["fitted"] == {}
+    assert found["mean_abs_error"] <= 0.045 < other["mean_abs_error"]
     assert len(other["cells"]) == 12
-
-
-def test_without_a_fit_the_shipped_constants_are_taken_and_data_sheets_if_asked_for():
-    shipped = json_of(*ASKED, "mirror-sd-qwen3-14b", "--no-fit")
-    assert "fitted to mirror-sd-qwen3-14b.csv" in shipped["constants"]["origin"]
-    assert shipped["mean_abs_error"] <= 0.045
-    sheets = json_of(*ASKED, TABLE, "--no-fit", "--constants", "datasheet")
-    assert all(one["value"] == one["datasheet"] for one in sheets["constants"]["values"].values())
-    assert sheets["mean_abs_error"] > shipped["mean_abs_error"]
 
 
 def test_errors_of_a_table_that_the_constants_were_fitted_to_are_not_passed_off_as_predicted(tmp_path):
@@ -71,12 +62,10 @@ def test_errors_of_a_table_that_the_constants_were_fitted_to_are_not_passed_off_
     own = (*ASKED, "mirror-sd-qwen3-14b", "--no-fit")
     assert said in call(*own, "--out", page).shown
     assert said in page.read_text()
-    for words in ((*ASKED, other, "--no-fit"), (*own, "--constants", "datasheet")):
-        assert said not in call(*words, exit_code=0).shown
+    assert said not in call(*ASKED, other, "--no-fit", exit_code=0).shown
 
 
 def test_what_is_wrong_is_one_message(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("temperature,task,Vanilla SD,Mirror-SD\n0,qa,much,3\n")
     assert f"{path}:2: column 'Vanilla SD': a speed-up is a number above 0" in error_of(*ASKED, path)
-    assert "--no-fit" in error_of(*ASKED, TABLE, "--constants", "datasheet")
