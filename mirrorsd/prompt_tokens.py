@@ -30,7 +30,7 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
     if has_random_weights(Path(target_folder)):
         raise ModelError(
             f"{Path(target_folder).name} has random weights and reads no prompts: `mirrorsd calibrate` measures it, "
-            "`search` and `simulate` assume what it accepts (--acceptance), and `run` replays that (--rates, --replay)"
+            "`search` and `simulate` assume what it accepts (--acceptance), and `run` replays that (--replay)"
         )
     return encode_with(Tokenizer.from_folder(Path(target_folder)), prompts)
 

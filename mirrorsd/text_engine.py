@@ -26,11 +26,9 @@ from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 from runtime.verification.replayed_text import ReplayedText
-from sim.acceptance.assumed import covered
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
 from sim.acceptance.joined_record import NO_TOKEN
-from sim.acceptance.rates import Texts
-from sim.acceptance.replay import Acceptance, Outcomes, Replay, record_of, replay_of
+from sim.acceptance.replay import Acceptance, Outcomes, record_of, replay_of
 
 OnText = Callable[[str], None]
 
@@ -152,7 +150,7 @@ def _own_seed(seed: int, prompt_id: str) -> int:
 
 _STRIDE: Final = 7919
 """Prime, so that the ids of an arbitrary text visit the whole vocabulary."""
-_PROMPT_LENGTH: Final = 128
+DRAWN_PROMPT_LENGTH: Final = 128
 """Length of drawn prompts, in tokens."""
 
 
@@ -214,18 +212,6 @@ class ReplayEngine(Engine):
         if schedule not in self._texts:
             self._texts[schedule] = replayed_texts(self._acceptance, schedule, vocab_size=self._vocab_size)
         return self._texts[schedule]
-
-
-def drawn(rates: str, schedule: Schedule, *, num_tokens: int) -> Replay:
-    """Parse `ACCEPTED,HITS`, two rates from 0 to 1: of a drafted token, and of an outcome that was prepared for."""
-    try:
-        accepted, hits = map(float, rates.split(","))
-    except ValueError as error:
-        raise ConfigError(f"rates are {rates!r}: expected two numbers, such as 0.8,0.6") from error
-    if wrong := [rate for rate in (accepted, hits) if not 0 <= rate <= 1]:
-        raise ConfigError(f"acceptance and hit rates lie in 0..1, found {wrong[0]:g}")
-    texts = Texts(num_texts=1, num_tokens=num_tokens, prompt_length=_PROMPT_LENGTH)
-    return covered(accepted, hits, texts=texts, exit_layers=[schedule.exit_layer] if schedule.exit_layer else [])
 
 
 def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: int) -> list[ReplayedText]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import ModelPair
+    from sim.acceptance.assumed import AssumedAcceptance
+    from sim.acceptance.rates import Texts
 
 
 class ModelNames(NamedTuple):
@@ -66,6 +68,14 @@ def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
 
     is_default = record.target == DEFAULT_TARGET and record.exits in shipped_names()
     return ModelNames(record.target, exits=exits or (None if is_default else record.exits), dtype=Dtype(record.dtype))
+
+
+def recorded_or_assumed(text: str, texts: Texts | None = None) -> AcceptanceRecord | AssumedAcceptance:
+    """Return the record of a file (.npz), or the acceptance that a text means, drawn as `texts`."""
+    from decoding.record import AcceptanceRecord
+    from sim.acceptance.assumed import parse_acceptance
+
+    return AcceptanceRecord.load(text) if text.endswith(".npz") else parse_acceptance(text, texts=texts)
 
 
 def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:

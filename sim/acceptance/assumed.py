@@ -14,19 +14,16 @@ to level), a draft with features or streams `feature_rates` or `stream_rates`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError, model_validator
 
 from decoding.errors import ConfigError, shown
 from decoding.files import named_path
-from decoding.schedule import MAX_TREE
 from decoding.validation import described
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.profile import Profile
-from sim.acceptance.drawn_texts import RIGHT, draw_record
+from sim.acceptance.drawn_texts import draw_record
 from sim.acceptance.rates import TaskRates, Texts
 from sim.acceptance.replay import Replay
 
@@ -84,26 +81,6 @@ class ByTask(AssumedAcceptance):
     ) -> None:
         """Take rates by task; `assumptions` hold for tasks given as rates alone; errors are those of `Bernoulli`."""
         super().__init__({task: _rates(one, assumptions) for task, one in rates.items()}, texts)
-
-
-def covered(
-    rates: float | Sequence[float],
-    hit_rate: float,
-    *,
-    texts: Texts,
-    exit_layers: Sequence[int] = (),
-    **assumptions: Any,
-) -> Replay:
-    """Draw texts with these rates of acceptance, in which so many outcomes have a branch of any source."""
-    shares = (hit_rate,) * MAX_TREE
-    known = {"feature_rates": rates, "exit_coverage": dict.fromkeys(exit_layers or (1,), shares)} | assumptions
-    record = ByTask({"": rates}, texts=texts, **known).record
-    prompts = []
-    for one in record.prompts:
-        [exit_, *_] = one.exits.values()
-        others = np.where(exit_ == RIGHT, RIGHT, exit_ + MAX_TREE + 1)
-        prompts.append(replace(one, alternatives=others))
-    return Replay(replace(record, prompts=tuple(prompts)))
 
 
 class AcceptanceFile(StrictModel):

@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Decoding, ReplayEngine, arbitrary_prompt, drawn, generate, replayed_texts
+from mirrorsd.text_engine import Decoding, ReplayEngine, arbitrary_prompt, generate, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
@@ -21,6 +21,7 @@ from sim.world import simulate
 from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
+from tests.sim.worlds.records import drawn
 from tests.tiny_models import TINY_SHAPE
 
 
@@ -46,7 +47,7 @@ def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(tmp_path, monke
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     pair = find_pair("shape:smollm2-135m", drafter="none", heads=())
     assert num_tokens(PROMPTS, pair.target_folder) == (2, 1, 1)
-    with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and reads no prompts: .*--rates"):
+    with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and reads no prompts: .*--replay"):
         encode(PROMPTS, pair.target_folder)
 
 
@@ -137,7 +138,7 @@ def test_rounds_are_those_of_the_record(engine, name, window) -> None:
 def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, name) -> None:
     """Which tokens they are nobody knows: they are left out."""
     asked = Schedule(**SCHEDULES[name], num_speculative_tokens=window, target_lane="target", draft_lane="draft")
-    rates = drawn(f"{rate},{hit_rate}", asked, num_tokens=20)
+    rates = drawn(rate, hit_rate, num_tokens=20, exit_layers=(1, 2))
     simulated = simulate(asked, machine(), rates, costs=COSTS)
 
     def known(trace):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import counts, listed, num_tokens, say_added
+from mirrorsd.cli.chosen import counts, listed, num_tokens, recorded_or_assumed, say_added
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -23,13 +23,11 @@ from mirrorsd.cli.console import (
 from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
-    from decoding.record import AcceptanceRecord
     from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.question import Question
-    from sim.acceptance.assumed import AssumedAcceptance
 
 _MOST_BARS: Final = 3
 _NEAR_IN_SWEEPS: Final = 2.0
@@ -143,10 +141,11 @@ def plan(
 
     swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else counts("--batch", batch, MAX_BATCH)
+    known = None if acceptance is None else recorded_or_assumed(acceptance)
     ask = partial(
         question_of,
         target,
-        acceptance=Accepted(_acceptance(acceptance), replayed_acceptance, trained_exits),
+        acceptance=Accepted(known, replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
@@ -278,13 +277,3 @@ def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[
         return what_if(found, plan_platform(asked()), settings)
     except MirrorsdError as error:
         return f"Without --set there is no answer to compare with: {error}"
-
-
-def _acceptance(text: str | None) -> AssumedAcceptance | AcceptanceRecord | None:
-    """Return rates, or a record; None for public measurements."""
-    from decoding.record import AcceptanceRecord
-    from sim.acceptance.assumed import parse_acceptance
-
-    if text is None:
-        return None
-    return AcceptanceRecord.load(text) if text.endswith(".npz") else parse_acceptance(text)

@@ -11,7 +11,7 @@ import typer
 
 from decoding.errors import ConfigError, shown
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_prompts
+from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
 from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
@@ -34,17 +34,11 @@ def run(
     prompt: Annotated[str | None, option("One prompt, as text.")] = None,
     prompts: Annotated[Path | None, option('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')] = None,
     replay: Annotated[
-        Path | None,
-        option(
-            "An acceptance record, of any pair, in place of prompts: the models compute as usual, but acceptance is "
-            "replayed. Meant for models with random weights (shape:PATH); results are labelled."
-        ),
-    ] = None,
-    rates: Annotated[
         str | None,
         option(
-            "Like --replay, with two rates: how often a drafted token is accepted, and how often a branch is a hit, "
-            "such as 0.8,0.6."
+            "An acceptance record (.npz) of any pair, or rates as `simulate` takes them, in place of prompts: the "
+            "models compute as usual, but acceptance is replayed. Meant for models with random weights (shape:PATH); "
+            "results are labelled."
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,
@@ -69,7 +63,7 @@ def run(
     from mirrorsd.text_engine import Decoding
     from runtime.storage.sampled_digest import sampled_sha256
 
-    source = _Source(prompt, prompts, replay, rates)
+    source = _Source(prompt, prompts, replay)
     source.check(temperature)
     given = load_schedule(schedule)
     machine = None if profile is None else load_profile(profile)
@@ -92,7 +86,7 @@ def run(
     saved: list[str] = []
     with (
         telling_what_was_saved(saved),
-        source.engine(pair, lanes, wanted, decoding) as engine,
+        source.engine(pair, lanes, decoding) as engine,
         watching_others() as others,
     ):
         stream = _printed if not quiet and json != STDOUT else lambda _: None
@@ -120,39 +114,33 @@ class _Source(NamedTuple):
 
     prompt: str | None
     prompts: Path | None
-    replay: Path | None
-    rates: str | None
+    replay: str | None
 
     @property
     def settings(self) -> dict[str, str]:
         """Return what the settings of every row in the file say of it."""
-        return {name: str(value) for name, value in (("replay", self.replay), ("rates", self.rates)) if value}
+        return {} if self.replay is None else {"replay": self.replay}
 
     def check(self, temperature: float) -> None:
         """Refuse none or several of them, and a replay of draws."""
         if sum(value is not None for value in self) != 1:
-            raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS")
+            raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD")
         if self.prompt is not None and not self.prompt.strip():
             raise ConfigError("--prompt is empty")
         if self.settings and temperature > 0:
             raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 alone")
 
-    def engine(
-        self, pair: ModelPair, lanes: Sequence[LaneSpec], schedule: Schedule, decoding: Decoding
-    ) -> TextEngine | ReplayEngine:
+    def engine(self, pair: ModelPair, lanes: Sequence[LaneSpec], decoding: Decoding) -> TextEngine | ReplayEngine:
         """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
-        from decoding.record import AcceptanceRecord
-        from mirrorsd.text_engine import ReplayEngine, TextEngine, drawn
+        from mirrorsd.text_engine import DRAWN_PROMPT_LENGTH, ReplayEngine, TextEngine
         from runtime.models.model_folder import has_random_weights
+        from sim.acceptance.rates import Texts
 
-        if self.rates is not None:
-            return ReplayEngine(pair, lanes, drawn(self.rates, schedule, num_tokens=decoding.max_new_tokens))
         if self.replay is not None:
-            return ReplayEngine(pair, lanes, AcceptanceRecord.load(self.replay))
+            drawn = Texts(num_texts=1, num_tokens=decoding.max_new_tokens, prompt_length=DRAWN_PROMPT_LENGTH)
+            return ReplayEngine(pair, lanes, recorded_or_assumed(self.replay, drawn))
         if has_random_weights(pair.target_folder):
-            raise ConfigError(
-                f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay or --rates"
-            )
+            raise ConfigError(f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay")
         return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:

@@ -1,12 +1,15 @@
 """Acceptance records for tests of the simulator, by hand: what every part knows of a text."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
+from decoding.schedule import MAX_TREE
 from decoding.tree_shape import cut
-from sim.acceptance.assumed import covered
+from sim.acceptance.assumed import ByTask
+from sim.acceptance.drawn_texts import RIGHT
 from sim.acceptance.rates import AssumedTree, Texts
 from sim.acceptance.replay import Replay
 from tests.sim.worlds.machines import EXIT_LAYERS
@@ -73,9 +76,26 @@ def record(*prompts: PromptRecord, **fields: Any) -> AcceptanceRecord:
 
 
 def drawn(
-    rates: float | tuple[float, ...], hit_rate: float, *, num_tokens: int, num_prompts: int = 1, seed: int = 0
+    rates: float | tuple[float, ...],
+    hit_rate: float,
+    *,
+    num_tokens: int,
+    num_prompts: int = 1,
+    seed: int = 0,
+    exit_layers: tuple[int, ...] = EXIT_LAYERS,
 ) -> Replay:
-    """Texts drawn with given rates, in which every outcome is prepared for with another one."""
+    """Texts drawn with given rates, in which so many outcomes have a branch of any source."""
     texts = Texts(num_texts=num_prompts, num_tokens=num_tokens, prompt_length=1, seed=seed)
-    trees = tuple(AssumedTree(**one.model_dump()) for one in TREES)
-    return covered(rates, hit_rate, texts=texts, exit_layers=EXIT_LAYERS, trees=trees, alternative_rates=(0.0, 0.0))
+    known = {
+        "feature_rates": rates,
+        "exit_coverage": dict.fromkeys(exit_layers, (hit_rate,) * MAX_TREE),
+        "trees": tuple(AssumedTree(**one.model_dump()) for one in TREES),
+        "alternative_rates": (0.0, 0.0),
+    }
+    made = ByTask({"": rates}, texts=texts, **known).record
+    prompts = []
+    for one in made.prompts:
+        [exit_, *_] = one.exits.values()
+        others = np.where(exit_ == RIGHT, RIGHT, exit_ + MAX_TREE + 1)
+        prompts.append(replace(one, alternatives=others))
+    return Replay(replace(made, prompts=tuple(prompts)))

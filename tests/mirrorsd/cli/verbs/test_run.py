@@ -258,11 +258,11 @@ def test_shapes_replay_a_record_of_another_pair_and_say_so_everywhere(
     ("words", "complaint"),
     [
         (("--prompt", "w5"), "has random weights and reads no prompts"),
-        ((), "give either --prompt TEXT or --prompts FILE, or --replay RECORD or --rates NUMBERS"),
-        (("--prompt", "w5", "--rates", "1,1"), "give either --prompt TEXT"),
-        (("--rates", "high"), "rates are 'high': expected two numbers"),
-        (("--rates", "2,1"), "rates lie in 0..1, found 2"),
-        (("--rates", "1,1", "--temperature", "1"), "temperature is 1.0: acceptance is replayed at temperature 0"),
+        ((), "give either --prompt TEXT or --prompts FILE, or --replay RECORD"),
+        (("--prompt", "w5", "--replay", "1"), "give either --prompt TEXT"),
+        (("--replay", "high"), "high"),
+        (("--replay", "2"), "rates are from 0 to 1"),
+        (("--replay", "1", "--temperature", "1"), "temperature is 1.0: acceptance is replayed at temperature 0"),
     ],
 )
 def test_what_shapes_cannot_do_is_said(shapes, schedule_file, words, complaint):
@@ -277,7 +277,7 @@ def test_what_needs_no_model_to_be_refused_is_refused_before_a_prompt_is_named(
     """A line with the prompt's number says that it is being answered."""
     prompt = ("run", "--target", tiny_folders.target, *SETTINGS, "--prompt", PROMPTS[0], "--schedule")
     refused = {
-        "positions; the target has": shapes("--schedule", schedule_file(), "--rates", "1,1", "--max-new-tokens", 500),
+        "positions; the target has": shapes("--schedule", schedule_file(), "--replay", "1", "--max-new-tokens", 500),
         "is simulated only": call(*prompt, schedule_file(method="block", draft_lane=lane_names[0], drafter=None)),
     }
     monkeypatch.setattr("runtime.memory.needs.available_bytes", lambda: 0)
