@@ -6,7 +6,7 @@ best settings today. A schedule whose lanes and links are unchanged keeps its ti
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from math import inf
 from typing import Final, Literal, NamedTuple
 
@@ -86,7 +86,6 @@ class MovedQuestion:
         self._record_with = cache(self.question.record_with)
         self._replays: dict[int, Replay] = {}  # by the record's identity, which they keep
         self._known = cache(self._asked)
-        self._there = lru_cache(1)(self._times_there)
         self.settings = cache(self._settings_of)
         self.basis_today = cache(partial(basis_of, plan.machine))
 
@@ -97,17 +96,6 @@ class MovedQuestion:
             MirrorsdError: with such numbers nothing can be predicted.
         """
         return self._known(_key(changes or {}))
-
-    def is_overtaken(self, changes: Mapping[str, float], rival: Way) -> bool:
-        """Return whether a rival is faster than today's leader with some numbers changed; others are not asked about.
-
-        Errors are those of `standing`.
-        """
-        places, times = self._there(_key(changes))
-        leader_s, rival_s = (
-            times.best_s(self._schedules(way)) if self._has(places, way) else inf for way in (self.leader, rival)
-        )
-        return rival_s < leader_s
 
     def lead_lost(self, there: Standing) -> float:
         """Return how many times as long today's leader takes as the leader there; 1 where it still leads."""
@@ -150,29 +138,19 @@ class MovedQuestion:
             self._replays[id(record)] = Replay(record)
         return self._replays[id(record)]
 
-    def _times_there(self, changes: "_Changes") -> "tuple[Places, _Times]":
-        """Return where models fit with some numbers changed, and the times there."""
+    def _asked(self, changes: "_Changes") -> Standing:
         question = self.moved(dict(changes))
         places = self._places_today
         if _capacities(question.platform) != _capacities(self.question.platform):
             places = self._without_twins(places_of(question))
-        lanes = list(dict.fromkeys([*places.alone, *(lane for pair in places.pairs for lane in pair[:2])]))
-        demand = replace(demand_of(question, lanes), pairs=frozenset(frozenset(pair[:2]) for pair in places.pairs))
-        return places, _Times(self, question, derived_profile(question.platform, demand))
-
-    def _has(self, places: Places, way: Way) -> bool:
-        return way.pair.target in places.alone if way.kind == "plain" else way.pair in places.pairs
-
-    def _schedules(self, way: Way) -> list[Schedule]:
-        """Return the schedules that are tried for a way, today's fastest first."""
-        if way.kind == "plain":
-            return [Schedule(method="autoregressive", target_lane=way.pair.target)]
-        return self.settings(way.pair)[way]
-
-    def _asked(self, changes: "_Changes") -> Standing:
-        places, times = self._there(changes)
-        plain = [Way(LanePair.alone(lane), "plain") for lane in places.alone]
-        found = {way: times.of(self._schedules(way)[0]) for way in plain}
+        demand = replace(
+            demand_of(question, places.lanes), pairs=frozenset(frozenset(pair[:2]) for pair in places.pairs)
+        )
+        times = _Times(self, question, derived_profile(question.platform, demand))
+        found = {
+            Way(LanePair.alone(lane), "plain"): times.of(Schedule(method="autoregressive", target_lane=lane))
+            for lane in places.alone
+        }
         slowest_s = min(found.values()) * times.most_tokens_a_round()
         targets = {way.pair.target for way, time_s in found.items() if time_s <= slowest_s}
         ways = {

@@ -1,11 +1,11 @@
 """Which numbers could change a plan's answer: moves every uncertain number to its ends, and plans again.
 
 The answer is which way to decode is fastest, and its speed-up over plain decoding. Where another way is fastest at an
-end, bisection finds the value from which on it is faster than today's, comparing these two only.
+end, bisection finds the value from which on today's is the fastest no more.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import log, sqrt
@@ -138,20 +138,9 @@ def _turn(asked: MovedQuestion, number: Assumption, end: float, there: Standing)
     """Return where the lead changes between today's value and an end; None where it does not, or hardly."""
     if asked.lead_lost(there) < _WORTH or asked.is_like_today(there.leader):
         return None
-
-    def is_lost(value: float) -> bool:
-        return asked.lead_lost(asked.standing({number.field: value})) > 1
-
-    before, after = _halved(number.value, end, lambda value: asked.is_overtaken({number.field: value}, there.leader))
-    if (before != number.value and is_lost(before)) or (after != end and not is_lost(after)):
-        before, after = _halved(number.value, end, is_lost)  # other ways lead in between
-    leader = asked.standing({number.field: after}).leader
-    return Turn(after, "below" if end < number.value else "above", leader)
-
-
-def _halved(before: float, after: float, is_lost: Callable[[float], bool]) -> tuple[float, float]:
-    """Return two near values between two others, at the first of which today's leader leads and at the second not."""
+    before, after = number.value, end
     for _ in range(_HALVINGS):
         half = sqrt(before * after)
-        before, after = (before, half) if is_lost(half) else (half, after)
-    return before, after
+        before, after = (before, half) if asked.lead_lost(asked.standing({number.field: half})) > 1 else (half, after)
+    leader = asked.standing({number.field: after}).leader
+    return Turn(after, "below" if end < number.value else "above", leader)

@@ -90,10 +90,3 @@ def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(h100x2):
     assert (bar.turn.side, bar.turn.leader.pair.target) == ("above", "gpu0")
     whole = [plan_platform(asked.moved({EXCHANGING: by * bar.turn.at})).best.pair.target for by in (0.8, 1.01)]
     assert whole == ["gpus", "gpu0"]
-
-
-@pytest.mark.parametrize("is_overtaken", [True, False])
-def test_an_answer_turns_where_it_does_whatever_two_ways_alone_say(h100x2, monkeypatch, is_overtaken):
-    bar = bar_of_exchanging(MovedQuestion(h100x2))
-    monkeypatch.setattr(MovedQuestion, "is_overtaken", lambda *_: is_overtaken)
-    assert bar_of_exchanging(MovedQuestion(h100x2)) == bar
