@@ -54,26 +54,16 @@ class Evaluator:
 
     def predict(self, schedule: Schedule) -> Prediction:
         """Predict one schedule; errors are those of `evaluate`."""
-        return self.predict_alike([schedule])[0]
-
-    def predict_alike(self, schedules: Sequence[Schedule]) -> list[Prediction]:
-        """Predict schedules that take equally long, since they differ in the names of equal lanes; they are timed once.
-
-        Errors are those of `evaluate`, for the first of them.
-        """
-        walk, times = self._timed(schedules[0])
-        return [
-            summarise(
-                walk,
-                times,
-                self._tables.facts(one, self._acceptance.shape(one)),
-                profile=self._tables.profile,
-                schedule=one,
-                prefill_s=self._tables.prefill.known(one, walk.prompt_lengths),
-                acceptance_source=self._acceptance.source,
-            )
-            for one in schedules
-        ]
+        walk, times = self._timed(schedule)
+        return summarise(
+            walk,
+            times,
+            self._tables.facts(schedule, self._acceptance.shape(schedule)),
+            profile=self._tables.profile,
+            schedule=schedule,
+            prefill_s=self._tables.prefill.known(schedule, walk.prompt_lengths),
+            acceptance_source=self._acceptance.source,
+        )
 
     def tpot_s(self, schedule: Schedule) -> float:
         """Return the `tpot_s` of `predict`, without all else that it works out."""

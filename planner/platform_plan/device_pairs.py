@@ -1,11 +1,10 @@
 """The lanes of a platform on which target and draft could run; of equal devices one stands for all."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
-from decoding.schedule import Schedule
 from hwprofiles.platform import SECOND_STREAM, Platform
 from sim.derived.derived_profile import DerivedProfile, speed_on
 from sim.derived.roofline import RooflineCost
@@ -127,19 +126,3 @@ def basis_of(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
             cost = replace(cost, device=replace(cost.device, name="", assumptions=()))
         found += [cost, profile.lane(name).model_copy(update={"name": "", "devices": ()})]
     return found
-
-
-def alike(machine: DerivedProfile, schedules: Iterable[Schedule]) -> list[list[Schedule]]:
-    """Return schedules in groups that differ in nothing but the names of their lanes, and so take equally long."""
-    bases: list[list[object]] = []
-    places: dict[tuple[str, str], int] = {}
-    groups: dict[object, list[Schedule]] = {}
-    for one in schedules:
-        lanes = one.target_lane, one.draft_lane or one.target_lane
-        if lanes not in places:
-            if (basis := basis_of(machine, lanes)) not in bases:
-                bases.append(basis)
-            places[lanes] = bases.index(basis)
-        settings = one.model_copy(update={"target_lane": "", "draft_lane": one.draft_lane and ""})
-        groups.setdefault((places[lanes], settings), []).append(one)
-    return list(groups.values())

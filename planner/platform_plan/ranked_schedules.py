@@ -9,7 +9,7 @@ from typing import NamedTuple
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
-from planner.platform_plan.device_pairs import LanePair, alike
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
@@ -121,14 +121,8 @@ def ranked(
     bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
     least_round_s = fastest_reading(question.platform, machine, shortest)
 
-    predictions = {
-        one: prediction
-        for group in alike(machine, (schedule for schedule, _ in found))
-        for one, prediction in zip(group, evaluator.predict_alike(group), strict=True)
-    }
-
     def planned(schedule: Schedule, pair: LanePair) -> PlannedSchedule:
-        platform, prediction = question.platform, predictions[schedule]
+        platform, prediction = question.platform, evaluator.predict(schedule)
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,

@@ -1,33 +1,7 @@
-from decoding.schedule import Schedule
 from hwprofiles.platform import Platform, load_platform
-from planner.platform_plan.device_pairs import LanePair, alike, lane_pairs, usable_lanes
-from planner.platform_plan.platform_plan import demand_of
+from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
 from planner.platform_plan.schedules import schedules_on
-from sim.derived.derived_profile import derived_profile
-from sim.evaluator import Evaluator
 from tests.planner.platform_plan.conftest import question
-
-TWINS = ("gpu0", "npu0"), ("gpu1", "npu1")
-
-
-def test_schedules_on_equal_lanes_are_timed_once_and_predicted_as_each_alone():
-    asked = question("m2-ultra-x8")
-    machine = derived_profile(asked.platform, demand_of(asked, ["gpu0", "npu0", "gpu1", "npu1"]))
-    mirror = Schedule(
-        method="mirror",
-        target_lane="gpu0",
-        draft_lane="npu1",
-        num_speculative_tokens=2,
-        root_source="draft",
-        draft_top_k=2,
-        drafter=machine.profile.drafter,
-    )
-    twins = [mirror.model_copy(update={"target_lane": target, "draft_lane": draft}) for target, draft in TWINS]
-    longer = mirror.model_copy(update={"num_speculative_tokens": 3})
-    assert alike(machine, [twins[0], mirror, longer, twins[1]]) == [twins, [mirror], [longer]]
-    evaluator = Evaluator(machine.profile, asked.record, costs=machine.costs)
-    assert evaluator.predict_alike(twins) == [evaluator.predict(one) for one in twins]
-    assert evaluator.tpot_s(mirror) != evaluator.tpot_s(twins[0])
 
 
 def pairs_of(name):
