@@ -29,7 +29,6 @@ Capacities = Annotated[Quantity, within(1.0, 1e15)]
 Powers = Annotated[Quantity, within(1e-6, 1e6)]
 Shares = Annotated[Quantity, within(1e-6, 1.0)]
 Prices = Annotated[Quantity, within(1e-6, 1e9)]
-Counts = Annotated[Quantity, within(1.0, 1e9)]
 GrowthsPerRow = Annotated[Quantity, within(1e-6, 4.0)]  # old kernels read the weights again for each row
 WriteOffs = Annotated[Quantity, within(LONGEST_S, 1e10)]
 
@@ -106,12 +105,10 @@ class DeviceSheet(Priced):
         power_of: whether that is the power of this device, or of a package that it shares with others.
         dispatch_s: fixed cost of starting one kernel or one compiled graph.
         dispatch_of: what `dispatch_s` starts: a `kernel` (several a layer) or a `graph` (one a model part).
-        dispatches_per_token: how many of them a plain decoding step was counted to take, of the model in the source.
         two_streams_slowdown: time of work on one of two streams of this device over its time alone.
         static_shapes: whether every shape must be compiled before: rows and contexts are padded to a bucket then.
         row_buckets: numbers of rows it is compiled for, ascending; empty if not known.
         max_prompt_tokens: longest prompt that it is compiled for; None if there is no limit or it is not known.
-        recompile_s: time to compile one more shape.
         weight_formats: types of weights it runs; empty if not known.
         facts_source: where `static_shapes`, `row_buckets`, `max_prompt_tokens` and `weight_formats` are from.
     """
@@ -141,12 +138,10 @@ class DeviceSheet(Priced):
     power_of: Literal["device", "package"] = "device"
     dispatch_s: Times | None = None
     dispatch_of: Literal["kernel", "graph"] | None = None
-    dispatches_per_token: Counts | None = None
     two_streams_slowdown: Annotated[Quantity, within(1.0, MOST_SLOWDOWN)] | None = None
     static_shapes: bool = False
     row_buckets: Many[Annotated[int, Field(ge=1, le=100_000)]] = ()
     max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    recompile_s: Times | None = None
     weight_formats: Many[WeightFormat] = ()
     facts_source: Annotated[str, Field(min_length=1)] | None = None
 

@@ -27,7 +27,6 @@ BINARY: Final = {"2^30 used as giga": 2**30 / 1e9, "2^40 used as tera": 2**40 / 
 PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "dispatch_s": (1e-7, 5e-3, "milli- and microseconds mixed?"),
     "latency_s": (1e-8, 5e-3, "milli- and microseconds mixed?"),
-    "recompile_s": (1e-3, 600.0, "seconds and milliseconds mixed?"),
     "memory_bytes_per_s": (1e9, 1.2e13, "other units than bytes per second?"),
     "memory_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
     "int8_cap_bytes_per_s": (1e8, 1.2e13, "other units than bytes per second?"),
@@ -100,7 +99,6 @@ def of_platform(platform: Platform) -> Iterator[Suspicion]:
 
 
 def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
-    """Yield what is wrong with numbers of anything."""
     for field, one in quantities.items():
         low, high, suggestion = PLAUSIBLE.get(field, (0.0, inf, ""))
         is_measured, value = one.status == "measured", one.value

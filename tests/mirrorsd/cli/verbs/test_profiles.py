@@ -70,12 +70,10 @@ def test_show_takes_a_file_and_names_what_there_is(tmp_path):
         ("memory_bytes", 3.2e10, "32 GB"),
         ("latency_s", 6e-5, "60 us"),
         ("dispatch_s", 1.4e-3, "1.4 ms"),
-        ("recompile_s", 4.2, "4.2 s"),
         ("write_off_s", 94_608_000.0, "1,095 days"),
         ("memory_efficiency", 0.896, "89.6%"),
         ("price_usd_per_hour", 2.95, "2.95 USD/h"),
         ("price_usd", 1599.0, "1,599 USD"),
-        ("dispatches_per_token", 179.0, "179"),
     ],
 )
 def test_numbers_are_shown_in_the_units_that_people_use(field, value, text):
