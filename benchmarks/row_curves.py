@@ -213,12 +213,18 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
 
 def write_table(curves: Iterable[PublicCurve]) -> None:
     """Write the table that ships."""
-    lines = sorted((one.as_row() for one in curves), key=lambda row: tuple(row.values()))
+    lines = sorted(map(_line, curves), key=lambda row: tuple(row.values()))
     with FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
     read_curves.cache_clear()
+
+
+def _line(curve: PublicCurve) -> dict[str, str]:
+    told = curve.model_dump()
+    lists = {name: " ".join(f"{value:g}" for value in told[name]) for name in ("rows", "ratios")}
+    return {name: "" if value in (None, 0) else str(value) for name, value in (told | lists).items()}
 
 
 def write_errors(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:

@@ -98,12 +98,6 @@ class PublicCurve(StrictModel):
                 return at_low + (at_high - at_low) * (rows - low) / (high - low)
         return self.ratios[-1]
 
-    def as_row(self) -> dict[str, str]:
-        """Return it as a line of the table."""
-        told = self.model_dump()
-        lists = {name: " ".join(f"{value:g}" for value in told[name]) for name in ("rows", "ratios")}
-        return {name: "" if value in (None, 0) else str(value) for name, value in (told | lists).items()}
-
 
 def expert_factor(rows: float, share: float, experts: int, per_token: int) -> float:
     """Return bytes that rows read over those of one row, of which routed experts have a share; 1 for a dense model."""
@@ -127,7 +121,6 @@ def read_curves() -> tuple[PublicCurve, ...]:
 
 
 def _numbers(line: Mapping[str, str]) -> dict[str, object]:
-    """Return a line with its numbers as such."""
     found: dict[str, object] = {name: value for name, value in line.items() if value}
     found |= {
         "rows": [int(one) for one in line["rows"].split()],

@@ -17,15 +17,13 @@ from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from pydantic import Field
 
 from costs.cost_model import Floats
 from decoding.errors import ConfigError
-from decoding.yaml_file import StrictModel, load_yaml
-from hwprofiles.bounds import RelativeError
+from decoding.yaml_file import load_yaml
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table
 from planner.reproduce.setup import ConstantName, Constants, Machine, Setup, Unknown
@@ -185,17 +183,6 @@ def left_out_error(found: Reproduction) -> float | None:
 
 
 _FOLDER: Final = Path(__file__).parent
-Positive = Annotated[float, Field(gt=0)]
-
-
-class StoredConstants(StrictModel):
-    """Constants of a platform by name, the published table that they were fitted to, and the error over its cells."""
-
-    platform: str
-    fitted_to: str
-    mean_abs_error: RelativeError
-    num_cells: Annotated[int, Field(ge=1, le=10**6)]
-    constants: dict[ConstantName, Positive]
 
 
 def known_constants(platform: str, machine: Machine) -> tuple[Constants, str]:
@@ -205,6 +192,6 @@ def known_constants(platform: str, machine: Machine) -> tuple[Constants, str]:
     """
     if platform not in {path.stem for path in _FOLDER.glob("*.yaml")}:
         return machine.datasheet(), "data sheets and nearest measurements"
-    found = load_yaml(_FOLDER / f"{platform}.yaml", StoredConstants)
-    values = {name: found.constants.get(name, value) for name, value in machine.datasheet().items()}
-    return values, f"fitted to {found.fitted_to}, {found.num_cells} cells, on {found.platform}"
+    found = load_yaml(_FOLDER / f"{platform}.yaml", dict[str, Any])
+    values = {name: found["constants"].get(name, value) for name, value in machine.datasheet().items()}
+    return values, f"fitted to {found['fitted_to']}, {found['num_cells']} cells, on {found['platform']}"
