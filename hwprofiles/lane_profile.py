@@ -171,7 +171,6 @@ class LaneProfile(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _without_older_fields(cls, fields: object) -> object:
-        """Drop what only older profiles have."""
         if not isinstance(fields, dict):
             return fields
         return {key: one for key, one in fields.items() if key not in _OLDER_FIELDS}

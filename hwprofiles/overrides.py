@@ -103,7 +103,6 @@ def _is_of(name: str, sheet: str | None) -> bool:
 
 
 def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:
-    """Return the data of a quantity that replaces another one."""
     text = str(value).strip()
     if text == "none":
         return None

@@ -219,7 +219,6 @@ def load_platform(name_or_path: str | Path) -> Platform:
 
 
 def _with_own_device(path: Path) -> Platform:
-    """Return a machine with the device of a file."""
     sheet = load_yaml(path, DeviceSheet)
     try:
         return Platform.model_validate(machine_of_sheet(sheet))

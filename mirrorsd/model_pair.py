@@ -209,7 +209,6 @@ def folder_of(model: NamedFolder | None) -> Path | None:
 
 
 def _kinds(role: _Role) -> list[str]:
-    """Return the kinds of folder that can be it."""
     if role == "exit adapters":
         return ["mirrorsd_exits"]
     return [name for name, kind in KINDS.items() if (kind.method is not None) == (role == "a head")]

@@ -98,7 +98,6 @@ class RunFile:
         self.rows[row[PROMPT_ID]] = dict(row)
 
     def _lock(self) -> None:
-        """Keep other runs away until the file is closed."""
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             raise ConfigError(f"{self.path}: is no regular file, which rows are read from too; name another --out")
         try:

@@ -173,7 +173,6 @@ def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:
 
 
 def _row_s(table: LatencyTable) -> float:
-    """Return a row among as many as were measured at once."""
     return table.seconds[-1][0] / table.rows[-1]
 
 

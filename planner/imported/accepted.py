@@ -150,7 +150,6 @@ def _sglang(parts: list[PageRow], window: int | None) -> EngineAcceptance:
 def _of_counts(
     engine: str, parts: list[PageRow], window: int | None, counted: tuple[str, str, str], least: str
 ) -> EngineAcceptance:
-    """Return the mean of answers that count rounds, accepted and drafted tokens."""
     rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in counted)
     if not rounds:
         raise parts[0].wrong(counted[0], least)

@@ -85,7 +85,6 @@ def _older(page: Page) -> Times:
 
 
 def _tables(page: Page, context: int) -> tuple[Times, int]:
-    """Return all kernels, and the cached tokens that attention was timed with."""
     found = defaultdict[str, dict[int, float]](dict)
     heads, attention = (page.path.with_name(name) for name in ("per_sequence.csv", "attention.csv"))
     pages = {"tokens": page} | ({"sequences": Page.read(heads)} if heads.is_file() else {})

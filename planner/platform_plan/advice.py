@@ -153,7 +153,6 @@ def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
-    """Return the fastest speculation of every other placement, the fastest first."""
     found: dict[LanePair, PlannedSchedule] = {}
     for one in best_of_each(plan.speculation):
         if one.pair != best.pair:
@@ -213,7 +212,6 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:
-    """Return the devices of a lane in words."""
     if lane.endswith(SECOND_STREAM):
         return "a second stream of the same device"
     members = plan.question.platform.members(lane)

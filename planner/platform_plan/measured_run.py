@@ -89,7 +89,6 @@ def load_runs(path: Path) -> list[MeasuredRun]:
 
 
 def _entries(data: Any) -> list[Any]:
-    """Return one object for each schedule that was run."""
     if not isinstance(data, dict) or "schedules" not in data:
         return [data]
     return [{**data["platform"], **one["measured"], "schedule": one["schedule"]} for one in data["schedules"]]

@@ -103,7 +103,6 @@ def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
 
 
 def _streams(plan: PlatformPlan) -> str:
-    """Return in words how often the streams of the arms are right."""
     question = plan.question
     if question.record.num_streams:
         return "as often right as " + ("assumed below" if question.record.assumed else "recorded")

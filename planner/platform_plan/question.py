@@ -209,7 +209,6 @@ def recorded_question(
 
 
 def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
-    """Return the rates as those of a drafter that is no separate model."""
     name = draft.shape.name
     kinds: dict[str, dict[str, Any]] = {"dflash": {"blocks": (name,)}, LOOKUP: {"lookups": (name,)}}
     if draft.head == "medusa":

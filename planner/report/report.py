@@ -92,7 +92,6 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
-    """Return what stands first, all of it from the one verdict."""
     verdict = data.verdict
     settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
     claim, colon, detail = verdict.headline.partition(": ")

@@ -120,7 +120,6 @@ def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _keys(where: str, names: Sequence[str]) -> list[str]:
-    """Return what each column is known by."""
     found: list[str] = []
     for index, name in enumerate(names):
         plain = "".join(character for character in name.casefold() if character.isalnum())

@@ -64,7 +64,6 @@ def _machine(plan: Plan) -> Markup | None:
 
 
 def _over_acceptance(plan: Plan) -> Iterator[Markup]:
-    """Yield the plot of the best of every kind over acceptance; nothing where nothing drafts."""
     for sweep in plan.sensitivity.sweeps:
         if sweep.quantity == "acceptance":
             series = [

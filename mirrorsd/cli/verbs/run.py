@@ -206,7 +206,6 @@ def _printed(piece: str) -> None:
 
 
 def _hash(prompt: Prompt) -> str:
-    """Return the SHA-256 of a prompt's text, in hexadecimal."""
     return hashlib.sha256(prompt.text.encode("utf-8")).hexdigest()
 
 

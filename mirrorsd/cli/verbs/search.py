@@ -124,7 +124,6 @@ def _break_evens(found: "Plan") -> list[dict[str, Any]]:
 
 
 def _left_out(found: "SearchResult") -> tuple[str, ...]:
-    """Say what could not be predicted, a line per reason, the most frequent first."""
     reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
     lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
     if rest := [count for _, count in reasons[_MOST_REASONS:]]:
