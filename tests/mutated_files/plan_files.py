@@ -23,8 +23,7 @@ from mirrorsd.compare.outcome_folder import Outcome, read_report_data, write_out
 from mirrorsd.run_file import RunFile
 from planner.plan import make_plan
 from planner.report.report import render_report
-from planner.reproduce import fitted_table
-from planner.reproduce.fitted_table import StoredConstants
+from planner.reproduce import published_table
 from planner.reproduce.published_table import load_table
 from planner.search.search import search
 from planner.search.space import SearchSpace
@@ -36,7 +35,7 @@ from tests.planner.synthetic import acceptance_record, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 MODELS: Final = Path(shapes.__file__).parent / "models"
-CONSTANTS: Final = Path(fitted_table.__file__).parent
+TABLES: Final = Path(published_table.__file__).parent
 MIRROR: Final = Schedule(
     method="mirror",
     target_lane="target",
@@ -185,12 +184,8 @@ PLAN_FILES: Final[dict[str, Kind]] = {
     ),
     "acceptance": Kind(make=_make_acceptance, read=_read_acceptance),
     "shape": Kind(make=_made_of(MODELS / "qwen3-14b.yaml", "shape.yaml"), read=_read_shape),
-    "constants": Kind(
-        make=_made_of(CONSTANTS / "m2-ultra-x8.yaml", "constants.yaml"),
-        read=lambda at: numbers(load_yaml(at / "constants.yaml", StoredConstants).model_dump()),
-    ),
     "table": Kind(
-        make=_made_of(CONSTANTS / "mirror-sd-qwen3-14b.csv", "table.csv"),
+        make=_made_of(TABLES / "mirror-sd-qwen3-14b.csv", "table.csv"),
         read=lambda at: [cell.mirror or cell.vanilla for cell in load_table(at / "table.csv").cells],
     ),
     "space": Kind(make=_make_space, read=_read_space, is_slow=True),
