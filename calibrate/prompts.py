@@ -1,11 +1,8 @@
-"""Prompt sets: those shipped here, a user's own, and Spec-Bench's `question.jsonl`; and samples of them.
-
-Every file holds one JSON object a line. Three kinds of row are known, and may be mixed:
+"""Prompt sets, one JSON object a line: those shipped here, a user's own, and Spec-Bench's; and samples of them.
 
 - ours: `{"prompt_id": "qa-salt", "category": "qa", "prompt": "..."}`
 - bare: `{"prompt": "..."}`; it is named after its file and line
-- Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; its eight MT-bench
-  categories become `mt_bench`, as in Spec-Bench's own tables
+- Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; MT-bench is one category
 """
 
 import random

@@ -1,15 +1,8 @@
 """Works out, once for both simulators, which messages the lanes of a schedule exchange and over which links.
 
-The driver runs next to the target's lane. So these messages cross between it and the draft's lane::
-
-    to the draft    verdict   the number of accepted tokens and the target's own token; for a tree the accepted path;
-                              for a drafter that reads hidden states those of every committed row
-                    exit      ids and log-probs of every row's candidates; with features the rows' hidden states
-    to the target   window    ids and log-probs of the drafted tokens
-
-Nothing crosses where target and draft share a lane. A request without payload costs its dispatch alone: a measured
-`dispatch_s` is the round trip of a message without payload, and a measured link is what payload adds to it
-(`calibrate.profiling.lane_pairs`), so nothing is counted twice.
+The driver runs next to the target's lane. To the draft cross verdicts and exits, with the states that a drafter reads;
+to the target cross windows. Nothing crosses where both share a lane. A measured `dispatch_s` is the round trip of a
+message without payload, a link what payload adds, so nothing is counted twice.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """How long reading a prompt takes before decoding starts: one rule for both simulators.
 
-The target reads all tokens of the prompt but the last, and so does a draft model or a head. Both read at the same time,
-slowing each other as they do while decoding; one that reads the target's states reads after the target, and on one lane
-they take turns. A target that drafts itself reads nothing more, and neither does prompt lookup. The real world's
-rule is that of `runtime.lanes.sequence_lanes`. The target's states cross to the other lane in one message.
+The target reads all tokens of the prompt but the last, and so does a draft model or a head: at the same time, slowing
+each other as they do while decoding; after it, if it reads the target's states; in turn on one lane. The real world's
+rule is that of `runtime.lanes.sequence_lanes`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,10 @@
 """What the rounds of a schedule compute: parts, lanes and rows. Worked out here and nowhere else.
 
-Schedule and models together decide how wide operations are: the round's shape.
-
-The target's operations are ::
+Over all drafted tokens and one row more, the target computes ::
 
     verify = num_layers * layer + lm_head         prefix = exit_layer * layer + exit
     suffix = (num_layers - exit_layer) * layer + lm_head
     stream = verify + streams
-
-over all drafted tokens and one row more; a step of a drafter is one call of its own part. Where a draft has streams,
-branches after their first step have guesses to verify: one call over them all, and one of the streams.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,10 +1,8 @@
 """The lane calls a method may use, and what they return. Each world implements these protocols.
 
-A lane call *starts* work and returns a handle; `yield handle` inside a method waits for the reply.
-A lane is first in, first out.
-
-A lost draft lane (dead, hung, too late) never raises here: its handles reply `NO_WINDOW` and the target goes on
-alone. A lost target lane raises `LaneError` out of the driver.
+A lane call *starts* work and returns a handle; `yield handle` inside a method waits for the reply. A lane is first in,
+first out. A lost draft lane (dead, hung, too late) never raises here: its handles reply `NO_WINDOW` and the target goes
+on alone. A lost target lane raises `LaneError` out of the driver.
 """
 
 from collections.abc import Callable, Generator

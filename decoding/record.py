@@ -1,10 +1,8 @@
 """Acceptance records: what a model pair would do at every position of its own text, for any schedule.
 
-Greedy decoding is lossless, so all schedules of a pair produce the same text; above temperature zero their texts have
-the same distribution, of which a record holds samples. What the draft would propose, each exit would send and the draft
-holds for second best, at every position, lets any schedule be replayed without a model.
-
-Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places.
+Greedy decoding is lossless, so all schedules of a pair produce the same text; above temperature zero a record holds
+samples of its distribution. So any schedule can be replayed without a model. Position i means: i new tokens are
+committed. Arrays are numpy, ids are target ids, -1 fills unused places.
 """
 
 import io

@@ -1,9 +1,8 @@
 """Limits the CPU's instructions to those by which a row has the same bits in any call.
 
-Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4
-unfold their weights to bfloat16 for them. Without tiles rows are alike at multiples of 1 to 16, by shape. So tiles are
-not used, in this process and in those that it starts, unless a user has said what oneDNN may use; the self-test then
-says how exact a lane is (`runtime.backends.self_test`).
+Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4 use
+them too. So tiles are not used, in this process and in those that it starts, unless a user has said what oneDNN may
+use; the self-test then says how exact a lane is (`runtime.backends.self_test`).
 """
 
 import os

@@ -1,15 +1,8 @@
-"""The error of a predicted time: a sum of shares with independent errors.
+"""The error of a predicted time: seconds * (1 + sum over causes of share * error), with independent errors.
 
-A decoding time is::
-
-    seconds * (1 + sum over causes of share * error)
-
-where a cause makes times wrong together (all times of the profile, all of a lane, a table, the slowdowns of a pair),
-*share* is how much of the time it acts on, and the errors of causes are independent. So a cause that two schedules
-share cancels in the ratio of their times.
-
-Shares are what rounds wait for: drafting hidden behind the target has none, though a draft that is much slower than
-measured would no longer be hidden.
+A cause makes times wrong together (all times of the profile, all of a lane, a table, the slowdowns of a pair); its
+share is how much of the time it acts on, so a cause that two schedules share cancels in the ratio of their times.
+Shares are what rounds wait for: drafting hidden behind the target has none.
 """
 
 from collections.abc import Mapping

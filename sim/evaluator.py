@@ -1,12 +1,8 @@
 """The fast simulator: whole prompts as array operations, for searching over many schedules.
 
-It answers exactly as the event world of `sim.world` does. What a window holds decides which rounds a sequence goes
-through; a schedule decides how long each takes. Both are found for all rounds of all prompts at once.
-
-That covers one sequence at a time on any profile: lanes of one device or several, that slow each other or share a
-memory, over links of any speed and routes of several links. Every round of a sequence begins with idle lanes and links,
-and where messages of one round meet on a link their queue is solved (`costs.crossings.second_arrival_s`). What
-several sequences at once would make each other wait for is a matter of events.
+It answers exactly as the event world of `sim.world` does, for one sequence at a time on any profile. What a window
+holds decides which rounds a sequence goes through; a schedule decides how long each takes. Both are found for all
+rounds of all prompts at once. What several sequences make each other wait for is a matter of events.
 """
 
 from collections.abc import Mapping, Sequence

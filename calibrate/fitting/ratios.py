@@ -1,11 +1,8 @@
 """Times relative to the anchors around them, since a machine changes its speed within seconds.
 
 Where the anchors around a ratio differ, the speed changed in between, at an unknown time. So a ratio's doubt (relative
-standard deviation) is the standard error of the anchors' mean (of two anchors, half of the change), and ratios are
-averaged with weights of one over doubt squared.
-
-A lane's times rest on the mean of its anchors, while the machine changes its speed. Cut into stretches of time, anchors
-show how much of that change all lanes share (`anchor_errors`).
+standard deviation) is the standard error of the anchors' mean, and ratios are averaged with weights of one over doubt
+squared. What all lanes share of the change, anchors in stretches of time show (`anchor_errors`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,12 +1,8 @@
 """Anchors: the same short work, timed on a lane again and again, to compare everything else with.
 
-A shared machine changes its speed within seconds, unpredictably. So times are compared with anchors of their lane
-before and after. A decoded sequence has anchors before it, between its rounds, and after it; lanes that work at the
-same time have anchors at the same time too.
-
-The speed may change for some work only: a draft model's weights may lie in a processor's cache, which other programs
-use, while a target's are read from memory. So a draft model has anchors of its own, steps of one row, in and after the
-runs that it drafts in.
+A decoded sequence has anchors before it, between its rounds, and after it; lanes that work at the same time have
+anchors at the same time. The speed may change for some work only (a draft's weights may lie in a cache that other
+programs use), so a draft model has anchors of its own, steps of one row, in and after the runs that it drafts in.
 """
 
 import time

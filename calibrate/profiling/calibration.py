@@ -1,12 +1,8 @@
 """Calibration: measures every lane of this machine with these models, and writes it down as a `Profile`.
 
-::
-
-    passes: parts, pairs of lanes and short decodings, in turn,
-            each between anchors of its lane                       (passes, visits, lane_pairs)
-         -> samples, kept with the profile                         (samples)
-         -> ratios to anchors -> tables, levels, errors            (fitted_profile, calibrate.fitting)
-    what its own checks find far off is decoded again              (passes)
+Passes time parts, pairs of lanes and short decodings in turn, each between anchors of its lane (`passes`); their
+samples are kept with the profile; ratios to anchors become tables, levels and errors (`fitted_profile`). What its own
+checks find far off is decoded again.
 """
 
 import time

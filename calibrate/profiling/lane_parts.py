@@ -1,9 +1,8 @@
 """The parts that are timed on a lane, and the tables made of their times.
 
-Heads and streams of the target, and prompt lookup, are timed apart from target and draft: a lane holds one drafter at a
-time, so drafters take turns within every pass. What a longer context adds to a single layer is less than the noise, so
-heads are timed at one context. In a loop a head stays in the processor's cache, which the target empties in every
-round: short decodings measure what a step takes in a run.
+A lane holds one drafter at a time, so drafters take turns within every pass. What a longer context adds to a single
+layer is less than the noise, so heads are timed at one context. In a loop a head stays in the processor's cache, which
+the target empties in every round: short decodings measure what a step takes in a run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

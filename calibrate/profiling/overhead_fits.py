@@ -1,11 +1,8 @@
 """Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: what they take beyond the tables.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. The first step is not among
-them, since levels include it: it is fitted before (`fitted_profile`). Lanes with equal numbers of threads share an
-overhead that no run distinguishes.
-
-A negative overhead is noise. One far beyond its prior is unexplained: it counts up to a bound, and the profile's notes
-say so.
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Lanes with equal numbers of
+threads share an overhead that no run distinguishes. A negative overhead is noise. One far beyond its prior is
+unexplained: it counts up to a bound, and the profile's notes say so.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,11 +1,8 @@
 """The target's own texts of prompts, greedy or sampled, with the hidden states it had on the way.
 
 A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
-prompts are written side by side, since a step over some rows takes hardly longer than over one: prompts are read one
-after the other, then every text is a branch of its own (`runtime.backends.sequences.Branches`), with its own place,
-which the next text of the group takes when one has ended. A row has the same bits whatever rows are computed with it;
-where a back end's rows are not alike, which the first step of every group shows, each text is written alone.
-
+prompts are written side by side, each a branch of its own (`runtime.backends.sequences.Branches`); where a back end's
+rows are not alike, which the first step of every group shows, each is written alone.
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 

@@ -1,12 +1,8 @@
 """Records what a model pair would do at every position of its own texts: the input of every replay.
 
-A record is made in this process, prompt by prompt; finished prompts are kept in a file beside it, and a rerun with the
-same models, prompts and settings goes on after them. Texts are greedy, or sampled with the draws of their seeds.
-
-A replay of the record's chains equals the real rounds exactly, in any dtype, because a row has the same bits whatever
-rows are computed with it (`runtime.models.row_invariance`). Trees are the exception
-(`runtime.backends.backend.TreeRows`): where the target's two best logits nearly tie, a real run may take the other
-token.
+Finished prompts are kept in a file beside the record, and a rerun with the same models, prompts and settings goes on
+after them. A replay of chains equals the real rounds exactly, in any dtype (`runtime.models.row_invariance`). Trees are
+the exception: where the target's two best logits nearly tie, a real run may take the other token.
 """
 
 import glob

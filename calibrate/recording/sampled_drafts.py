@@ -1,10 +1,8 @@
 """What a draft that samples its tokens would get accepted along a sampled text: the ratio rule's probabilities.
 
-The rule (Leviathan 2211.17192, Chen 2302.01318) accepts a token drawn from the draft's q with min(1, p / q). So the
-token x of a text was drafted and accepted with q(x) min(1, p(x) / q(x)), while the text has it with p(x): given the
-text, it was accepted with min(1, q(x) / p(x)), each token on its own. What was drafted where it was not is drawn from
-max(q - p, 0), whatever the text has there.
-
+The rule (Leviathan 2211.17192, Chen 2302.01318) accepts a token drawn from q with min(1, p / q). So a text's token x,
+which it has with p(x), was drafted and accepted with min(1, q(x) / p(x)); what was drafted where it was not is drawn
+from max(q - p, 0).
 Shapes: N tokens of the text, W drafted places, V vocabulary; others by the legend of `runtime.models.decoder`.
 """
 

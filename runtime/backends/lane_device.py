@@ -1,18 +1,10 @@
 """A device that a lane computes on, and everything that follows from its name.
 
-A lane's name carries its device:
-
-    cpu0, cpu0+1, any name without a colon   the CPU's cores by torch
-    openvino:CPU                             all cores by compiled models
-    openvino:CPU@0                           the cores of the lane cpu0 by compiled models
-    openvino:GPU, openvino:NPU               other devices of OpenVINO
-    cuda:0, cuda:0#2                         a GPU by captured graphs; a second lane of it
-    cuda:0-2ranks                            cuda:0 and cuda:1, which share one target
-
-Every lane is a process, so a second one of a GPU has a stream and memory of its own. The GPU gives processes turns, and
-runs kernels of two at once only where NVIDIA's Multi-Process Service (MPS) runs.
-
-Nothing is imported or looked for here: `runtime.backends.devices` lists the devices that there are.
+- cpu0, cpu0+1, any name without a colon   the CPU's cores by torch
+- openvino:CPU, openvino:CPU@0             all cores, or those of the lane cpu0, by compiled models
+- openvino:GPU, openvino:NPU               other devices of OpenVINO
+- cuda:0, cuda:0#2                         a GPU by captured graphs; a second lane (process) of it
+- cuda:0-2ranks                            cuda:0 and cuda:1, which share one target
 """
 
 import os

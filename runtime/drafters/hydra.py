@@ -1,14 +1,9 @@
 """Hydra++ heads (arXiv 2402.05109): Medusa's, but each head also sees the tokens drafted before it.
 
-A decoder layer over the target's last hidden states (prefix attention) makes h'_t of h_t; head i proposes the token i +
-1 places after t from h'_t and the embeddings of the i tokens between. Unlike in the paper, the prefix layer's MLP
-is narrower than the target's; a head is a linear map of its inputs and three residual blocks, of which only the first
-is its own; the map of an embedding depends on its distance instead of on the head; and all heads read out through the
-target's rows of the kept vocabulary.
-
-A rollout's first step reads the committed rows and drafts the root's children; every further one drafts the children of
-all nodes of a level that have any. Shapes: legend of `runtime.models.decoder`, plus M rows, K heads, R nodes of a
-level.
+A decoder layer over the target's last hidden states makes h'_t of h_t; head i proposes the token i + 1 places after t
+from h'_t and the embeddings of the i tokens between. Unlike in the paper, the layer's MLP is narrower, only a head's
+first residual block is its own, and all heads read out through the target's rows of the kept vocabulary.
+Shapes: legend of `runtime.models.decoder`, plus M rows, K heads, R nodes of a level.
 """
 
 from collections.abc import Callable, Iterator, Sequence

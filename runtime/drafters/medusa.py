@@ -1,12 +1,9 @@
 """Medusa-1 heads (arXiv 2401.10774): what follows the next token, from the target's last hidden state alone.
 
-Unlike in the paper, each head has a trained square projection (it starts as the identity) in place of a head of its
-own, and reads out through the target's rows of the kept vocabulary. One step over one state drafts the whole tree.
+Here each head is a trained square projection that reads out through the target's rows of the kept vocabulary. Published
+heads (github.com/FasterDecoding/Medusa) have residual blocks `{k}.{layer}.linear.weight` and `.bias`, and an output
+matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints leave out; names may begin with `medusa_head.`.
 Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
-
-Published heads (github.com/FasterDecoding/Medusa) are read from safetensors alone: head k has residual blocks
-`{k}.{layer}.linear.weight` and `.bias`, and an output matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints
-leave out: their heads read out through the target's. All names may begin with `medusa_head.`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,11 +1,9 @@
 """A draft of parallel tracks: narrow decoders next to each other that meet twice a step, wherever they run.
 
-The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, T tracks, one synchronisation
-where the segments meet and one at the end, where a tensor-parallel step of N layers has 2N. No trained draft of the
-kind is published, nor does the paper say what is exchanged; here it is the mean of the tracks' hidden states, and a
-track has embeddings of its own. This is a layout to time and to run. T tracks in one process say the same as T tracks
-on T ranks, to the last bit; one track is the `Decoder` that it is made of. Shapes: legend of `runtime.models.decoder`,
-with D the width of one track, P tracks here.
+The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, with one synchronisation after
+each. What is exchanged the paper does not say; here it is the mean of the tracks' hidden states. T tracks in one
+process say the same as T tracks on T ranks, to the last bit; one track is the `Decoder` that it is made of.
+Shapes: legend of `runtime.models.decoder`, with D the width of one track, P tracks here.
 """
 
 import math

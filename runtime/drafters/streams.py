@@ -1,16 +1,10 @@
-"""Speculative streams: extra rows in a decoder's top layers that guess the tokens after the next one.
+"""Speculative streams (arXiv 2402.11131): extra rows in a decoder's top layers that guess the tokens after the next.
 
 Stream j of row t starts as that row's state after layer `start_layer` plus a trained embedding of j, sees the keys that
-row t sees and streams 1..j of its own row, and guesses the token j places after the one that row t predicts (arXiv
-2402.11131, section 3). Low-rank changes of the matrices (LoRA) apply to stream rows alone, so the decoder's own output
-cannot change (the paper's lossless mode). Where the paper leaves it open: stream j has the rotary position j places
-after its row. Every stream's best ids are the candidates of one level of a tree, whatever tokens come before them.
-
-A target with streams drafts for itself: the paper gives every row of the verifying pass its streams and drops those of
-refused rows. Here the streams of the last accepted row alone follow its verdict, through the top layers: same tree,
-same text, and a few rows instead of a few per node. On one core, with six layers of thirty and three streams, they add
-12 ms to any tree's verification; streams of all rows add 28 ms after 16 nodes and 84 ms after 63.
-
+row t sees and streams 1..j of its own row, and has the rotary position j places after it. Low-rank changes of the
+matrices (LoRA) apply to stream rows alone, so the decoder's own output cannot change.
+A target with streams drafts for itself. The paper gives every row of the verifying pass its streams; here those of the
+last accepted row alone follow its verdict: same tree, same text, and a few rows instead of a few per node.
 Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each, N places of a text, C
 candidates, V kept ids.
 """

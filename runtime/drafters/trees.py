@@ -1,10 +1,8 @@
 """Drafted trees: static ones, and EAGLE-2's dynamic one (arXiv 2406.16858), grown where the draft is sure.
 
-Of a static tree: from the best ids of every level to a window, and from a text to the nodes it follows; its paths are
-in `decoding.tree_shape`. Of the dynamic one every node is worth the draft's log-probability of the whole path to it. On
-each level the `top_k` best nodes are expanded, each by its `top_k` best children; in the end all nodes are ranked again
-and the best stay. A child is never worth more than its parent, so the best of any number are a tree.
-Shapes: N places of a text, K levels, C candidates, D hidden size, R nodes of a level, F nodes fed, H, K and S as in
+Every node of a dynamic tree is worth the draft's log-probability of the whole path to it; on each level the `top_k`
+best are expanded, and in the end the best of all stay: a child is never worth more than its parent, so they are a tree.
+Shapes: N places of a text, K levels, C candidates, D hidden size, R nodes of a level, F nodes fed; others as in
 `runtime.models.decoder`.
 """
 

@@ -1,9 +1,8 @@
 """Chat templates: programs by a model's makers, each in a process of its own: this module run as a program.
 
 Jinja's sandbox keeps a template from the machine, but not from its time: `{{ 10 ** 10000000 }}` is a sound one. The
-process reads a template, then variables, a line of JSON each, and answers each of the latter with a line: a text or an
-error. Templates do not get today's date, so that a prompt encodes the same every day. Nothing else of this package is
-imported.
+process reads a template, then variables, a line of JSON each, and answers each with a line: a text or an error.
+Templates do not get today's date, so that a prompt encodes the same every day.
 """
 
 import json

@@ -1,10 +1,8 @@
 """One readable transformer for the Llama, Mistral, Qwen and OPT families, run in slices of layers.
 
-Families differ in positions (rotary, or learned and added before the first layer), norms (root mean square, or
-LayerNorm with a bias next to every weight), and the MLP's activation (gated, or ReLU without a gate).
-
-Shape legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads, K key/value heads,
-G query heads per key/value head, H head dimension, V vocabulary.
+Families differ in positions (rotary or learned), norms (root mean square, or LayerNorm) and the MLP's activation. Shape
+legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads, K key/value heads, G
+query heads per key/value head, H head dimension, V vocabulary.
 """
 
 import math

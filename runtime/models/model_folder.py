@@ -1,9 +1,8 @@
 """From what a user calls a model to the Hugging Face folder that holds it.
 
-Only JSON, template and safetensors files are taken from the hub: no code of a repository is downloaded or run.
-A folder of which only the shape is there has a `config.json` that says so (`MARK`, with a seed; a folder that merely
-lost its weights is an error), and random weights made by who loads it: what it writes means nothing, how long it takes
-does. `shape:PATH` marks a copy.
+Only JSON, template and safetensors files are taken from the hub: no code of a repository is downloaded or run. A folder
+of which only the shape is there has a `config.json` that says so (`MARK`, with a seed; a folder that merely lost its
+weights is an error), and random weights. `shape:PATH` marks a copy.
 """
 
 import hashlib

@@ -1,14 +1,10 @@
 """Linear layers and attention whose rows come out the same to the last bit, however many are computed at once.
 
-Where a verification of several rows differs from plain decoding, the kernel that a number of rows selects is the
-reason: on CPUs 1 to 3 rows take others than many do, by dtype, layer and number of threads. So a layer's rows are
-padded to a multiple that a probe finds once for every shape. Training, and other devices, take the layers as they
-are.
-
-`scaled_dot_product_attention` on CPUs sums otherwise with another number of keys, masked ones included, and for a last
-block of 1, 2 or 3 rows. So rows are padded to a multiple of `ROWS_AT_ONCE`, and how many keys a row sees is settled
-by its slot alone: all up to the next multiple of `KEYS_AT_ONCE`, those after it masked. Rows of one call on both sides
-of such a multiple are attended apart. Shapes: legend of `runtime.models.decoder`.
+On CPUs 1 to 3 rows take other kernels than many do, so a layer's rows are padded to a multiple that a probe finds for
+every shape. `scaled_dot_product_attention` sums otherwise with another number of keys, masked ones included: rows are
+padded to `ROWS_AT_ONCE`, and a row sees all keys up to the next multiple of `KEYS_AT_ONCE` after its slot, later ones
+masked.
+Shapes: legend of `runtime.models.decoder`.
 """
 
 import math

@@ -1,9 +1,8 @@
 """A decoder that is split over ranks: each holds some heads and some hidden units of every layer.
 
-A rank's share is a `Decoder` of the rank's sizes. The ranks exchange data inside three matrices: those after attention
-and after the MLP add up the ranks' parts, and of the `lm_head` each rank computes some rows, whose logits are gathered.
-Embedding, `lm_head`, norms and hidden states are whole on every rank. Heads, units and rows are dealt out in runs of
-neighbours, as evenly as possible: a step takes as long as the larger share. Shapes: legend of `runtime.models.decoder`.
+The ranks exchange data inside three matrices: those after attention and after the MLP add up the ranks' parts, and of
+the `lm_head` each rank computes some rows, whose logits are gathered. All else is whole on every rank. Heads, units and
+rows are dealt out in runs of neighbours, as evenly as possible. Shapes: legend of `runtime.models.decoder`.
 """
 
 from collections.abc import Iterable

@@ -1,14 +1,10 @@
 """Verification rules, which accept drafted tokens: greedy, match, ratio, one-hot and typical.
 
-A window is a tree; a chain is one whose parents are -1, 0, 1, ... Row 0 of the target's logits decides what follows the
-last committed token, row i + 1 what follows drafted token i. All rules but typical choose a token at each place that is
-reached, and follow the window as long as it holds that token; they leave the target's distribution as it is, provided a
-tree and the order of its siblings were fixed before the draws. Rules hold no state and draw nothing themselves; rows
-that are not reached cost nothing. Shapes: T = len(window) + 1 rows, V vocabulary.
-
-Rules and their proofs: Leviathan 2211.17192 and Chen 2302.01318 (ratio, for chains alone); match accepts while the
-target's own sample agrees, so its text is that of plain sampling. Typical acceptance (Medusa, 2401.10774, section 3.3)
-follows what is plausible: it is lossy.
+Row 0 of the target's logits decides what follows the last committed token, row i + 1 what follows drafted token i. All
+rules but typical (Medusa, 2401.10774, section 3.3) leave the target's distribution as it is, provided a tree and the
+order of its siblings were fixed before the draws. The ratio rule (Leviathan 2211.17192, Chen 2302.01318) is for chains
+alone. Rules draw nothing themselves.
+Shapes: T = len(window) + 1 rows, V vocabulary.
 """
 
 import math

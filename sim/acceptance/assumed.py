@@ -1,13 +1,5 @@
 """Acceptance without a record: assumed rates, drawn into texts. Usable wherever an acceptance record is.
 
-For example, a draft that is right four times of five, and an exit after layer 20 that names the target's correction in
-seven of ten cases with eight candidates or more::
-
-    acceptance = Bernoulli(0.8, exit_coverage={20: (0.3, 0.4, 0.5, 0.55, 0.6, 0.63, 0.67, 0.7)})
-    acceptance.mean_acceptance_length(4)          # 3.3616, exactly
-    prediction = predict(schedule, profile, acceptance)
-    prediction.source                             # "assumed acceptance 0.8 at every position; ..."
-
 What rates cannot answer is asked for: a schedule with branches from an exit needs `exit_coverage`, one with branches
 from the draft's own alternatives `alternative_rates`, trees need `trees` (and are then taken as independent from level
 to level), a draft with features or streams `feature_rates` or `stream_rates`.

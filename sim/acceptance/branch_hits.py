@@ -1,10 +1,8 @@
 """Whether a recorded round's outcome was among the roots that a schedule would have chosen, for many rounds at once.
 
-`decoding.roots.choose_roots` lists a row's roots; here a token's rank decides: it is a root if fewer candidates
-than the row's budget come before it, the drafted token not counted. Since one candidate more than the budget is
-kept, budgets are always filled. Only the exit roots of `hybrid` depend on what the draft's roots already cover.
-
-Shape legend: R rounds, T positions of all texts, K candidates. `at` are the positions at which rounds start.
+A token is a root (`decoding.roots.choose_roots`) if fewer candidates than the row's budget come before it, the drafted
+token not counted. Only the exit roots of `hybrid` depend on what the draft's roots already cover. Shape legend: R
+rounds, T positions of all texts, K candidates. `at` are the positions at which rounds start.
 """
 
 import numpy as np

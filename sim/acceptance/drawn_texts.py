@@ -1,11 +1,8 @@
 """Texts drawn from rates, as an acceptance record: what replays records answers for assumed acceptance too.
 
-Every token has uniform draws of its own: whether it is drafted right, and where the draft's other candidates and exits
-have it. A draw decides the same way for every schedule and rate (common random numbers), so a token known at a low rate
-is known at a higher one. In any one sequence of rounds every draw is asked once: rounds are independent, as in the
-closed forms. The draws of a task are stratified: a share r of all its tokens has a draw below r, to one token.
-
-Shapes: N tokens of a text, W drafted places, K candidates.
+Every token has uniform draws of its own, the same for every schedule and rate (common random numbers), so a token known
+at a low rate is known at a higher one. The draws of a task are stratified: a share r of all its tokens has a draw below
+r, to one token. Shapes: N tokens of a text, W drafted places, K candidates.
 """
 
 from collections.abc import Mapping, Sequence

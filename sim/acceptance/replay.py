@@ -1,11 +1,8 @@
 """Replays an acceptance record: at temperature 0 the exact rounds that a schedule would go through.
 
-Above it a record holds sampled texts. Under the rule `match`, and with trees, what is accepted follows from a text; the
-ratio rule draws which of its tokens were drafted, so that over texts and seeds rounds are distributed as in real runs.
-
-A round from position i drafts the recorded tokens from there; what agrees with the text is accepted, and the text's
-next token is the target's own. Where the text ends the sequence is finished; what the target would have said
-after it is unknown: it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
+Above it a record holds sampled texts: under `match`, and with trees, what is accepted follows from a text; the ratio
+rule draws which of its tokens were drafted. Where a text ends the sequence is finished; what the target would have said
+after it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,9 @@
 """The array world: a method's own generator, played once for all rounds of a schedule.
 
 Every round begins with both lanes idle, so its duration depends on its position, its window and what the round before
-left unread. The generator is driven through two rounds: one represents all first rounds of prompts, the other all
-others. Waiting for a handle adds its time to every round it represents, so this is exact for every method whose rounds
-ask the same of the lanes, the first of a sequence excepted.
-
-Shape legend: R rounds of a walk, G of a group, C contexts.
+left unread. The generator is driven through two rounds, one for all first rounds of prompts and one for all others;
+waiting for a handle adds its time to every round it represents. Shape legend: R rounds of a walk, G of a group, C
+contexts.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,10 @@
 """The cost of a part of a model on a device that nobody timed: a roofline of its bytes and FLOPs, and dispatch.
 
-A pass over some rows reads weights, keys and values and states, computes, and starts kernels::
-
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Growth: kernels for a few rows read a little more slowly than those for one; by public curves, which are of whole
-passes, they start more slowly too. Where kernels do not queue, dispatch is added instead; a compiled graph is
-dispatched once for a whole operation, at the lane's own cost. By a measured kernel law (`benchmarks/kernel_laws.py`)
-all three add up, with the share of computing that reading does not hide; a pass takes at least what it computes.
+Growth: kernels for a few rows read a little more slowly than those for one. Where kernels do not queue, dispatch is
+added instead; a compiled graph is dispatched once. By a measured kernel law (`benchmarks/kernel_laws.py`) all three add
+up, with the share of computing that reading does not hide.
 """
 
 from collections.abc import Callable

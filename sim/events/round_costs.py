@@ -1,11 +1,8 @@
 """What one call over several sequences costs: their rows add up, and each reads its own KV cache.
 
-A cost model knows calls over one context. What does not depend on the context (reading the weights, above all) counts
-once, for the sum of all rows; what a longer context adds to the cost of its sequence's rows counts for each::
-
     cost(sum of rows, lowest context) + sum over sequences of (cost(its rows, its context) - cost(its rows, lowest))
 
-With one sequence this is the cost model's own answer.
+What does not depend on the context (reading the weights, above all) counts once, for the sum of all rows.
 """
 
 from collections.abc import Sequence

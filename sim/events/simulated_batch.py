@@ -1,12 +1,8 @@
 """Several sequences of the event world: each has its own generator, and they go through their rounds together.
 
-The rule of a batch is lock-step. A lane call begins when every sequence that goes on has made it, and is one operation
-with the rows of all, each at its own context; one message carries what crosses for all, and all have their replies at
-once. A sequence that has ended asks for nothing any more.
-
-After a round of mirror speculation the draft finishes the windows of the sequences that have a branch for their
-outcome. The others do not keep them waiting: they verify their next token alone, a single row, while the draft prepares
-for what follows it. Where nobody has a branch the draft drafts afresh for all, as it does for one sequence.
+A lane call begins when every sequence that goes on has made it, and is one operation with the rows of all, each at its
+own context; one message carries what crosses for all. After a mirror round the draft finishes the windows of sequences
+that have a branch; the others verify a single row meanwhile. Where nobody has a branch it drafts afresh for all.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence

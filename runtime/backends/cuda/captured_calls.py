@@ -1,10 +1,9 @@
 """Layers over rows whose keys lie in static memory, captured once; and the sizes that such calls have.
 
-One tensor has room for the longest sequence so far. A call looks at its first slots, so nothing moves when a sequence
-grows; where the memory itself must grow, the calls captured on it are dropped. A row's own slot says how many slots it
-sees, so its sums pair up in the same way in any call. Rows that fill a call up write to spare slots after the text. On
-the CPU the function itself is called on the same buffers, so everything but the capture runs without a GPU. Shapes:
-legend of `runtime.models.decoder`, plus L layers, S slots.
+A call looks at the first slots of one tensor, so nothing moves when a sequence grows; where the memory itself must
+grow, the calls captured on it are dropped. A row's own slot says how many it sees, so its sums pair up in the same way
+in any call. Rows that fill a call up write to spare slots. On the CPU the function itself is called.
+Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 import math

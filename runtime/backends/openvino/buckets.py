@@ -1,13 +1,8 @@
 """The sizes of compiled graphs: a graph of static shape serves all calls that are not larger.
 
-Such a graph is compiled for one number of rows and one of slots (`slot_sizes`), and holds the weights packed for its
-rows, so there are few. Windows of up to 9 rows (`Plan.rows`) are not padded: on CPUs each further row costs some
-percent of a step.
-
-A graph of dynamic shape gets a new memory layout whenever the size of a call changes. That takes much of a small
-decoder's pass and little of a large one's; a copy of the graph holds the weights once more, which is little for a small
-one. So a small decoder has a copy for each number of rows and of a few texts, and one for all calls over more texts; a
-middling one has a copy for single rows, and a large one none.
+A graph of static shape holds the weights packed for its rows, so there are few. One of dynamic shape gets a new memory
+layout whenever the size of a call changes, which takes much of a small decoder's pass and little of a large one's. So a
+small decoder has a copy for each number of rows and of a few texts, a middling one for single rows, a large one none.
 """
 
 from bisect import bisect_left

@@ -1,12 +1,8 @@
 """A decoder computed by OpenVINO, in graphs that hold each weight once where shapes may be dynamic (CPUs).
 
-Compiled graphs of static shape each repack the weights (OpenVINO 2026.4, CPU); a graph of dynamic rows and slots
-repacks them once, at its first call, and gives a row the same bits for any number of rows. It costs some percent of a
-step more, and much more where the number of rows changes from call to call: so small decoders have copies (`buckets`).
-Such a graph is not kept on disk: reading it would take the weights once more for every way to cut the layers.
-
-Hidden states cross as float32 and are rounded inside to the type of arithmetic. The embedding is looked up here: a
-graph of it would hold a copy.
+A graph of dynamic rows and slots packs the weights once, at its first call, and gives a row the same bits for any
+number of rows. It is not kept on disk: reading it would take the weights once more for every way to cut the layers.
+Hidden states cross as float32. The embedding is looked up here: a graph of it would hold a copy.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,8 @@
 """Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read.
 
-`compiled_apart` runs this module as a program, and the two exchange files: a compiler that crashes ends no lane. A
-graph is also run once: some fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a head
-did not compile (2026.4). Where the CPU stands in for the NPU (`MIRRORSD_NPU_ON_CPU`), float32 is set as the CPU's
-default, since a graph read from disk does not keep the settings it was compiled with.
+`compiled_apart` runs this module as a program: a compiler that crashes ends no lane. A graph is also run once: some
+fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a head did not compile (2026.4). Where
+the CPU stands in for it, float32 is its default: a graph read from disk keeps no settings.
 """
 
 import json

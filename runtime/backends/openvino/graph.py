@@ -1,12 +1,9 @@
 """A decoder's layers and heads as OpenVINO graphs, of static or of dynamic shape.
 
-One graph is a segment of layers: hidden states, rotations, a mask and slot numbers in, hidden states out; keys and
-values are inputs and outputs in the same memory, so they are updated in place. It computes what
-`runtime.models.decoder.Layer` does. A row's bits depend only on the row and what it attends to: one kernel serves all
-rows of a call, and masked slots add zeros.
-
-Constants share the memory of the weights and do not keep it: a graph of dynamic shape reads it as late as at its first
-call, so `Constants` have to outlive that. Shapes: legend of `runtime.models.decoder`; S slots.
+A graph of a segment updates keys and values in place and computes what `runtime.models.decoder.Layer` does. A row's
+bits depend only on the row and what it attends to: one kernel serves all rows of a call, and masked slots add zeros.
+`Constants` share the weights' memory and have to outlive the graph's first call, which may read them.
+Shapes: legend of `runtime.models.decoder`; S slots.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,8 @@
 """A decoder's layers as compiled graphs, each layer in one of them; and its heads, in the same way.
 
 Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: each weight is held
-once, and a cut changes no bit. Where a device takes dynamic shapes, one graph serves any number of rows and slots;
-a change of size costs some milliseconds, so calls are padded to few sizes, and small decoders have copies
-(`buckets`) that are read from the compiled graph in a sixth of the time. Elsewhere there is a graph for each size, and
-only as many are held as there is room for.
+once, and a cut changes no bit. Where a device takes dynamic shapes, one graph serves any number of rows and slots, with
+copies for small decoders (`buckets`). Elsewhere there is one for each size, as many as there is room for.
 """
 
 from collections import OrderedDict

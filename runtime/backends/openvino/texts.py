@@ -1,10 +1,9 @@
 """Texts and branches of them in the memory that graphs read and write.
 
-A buffer holds keys and values of all layers for one number of slots (`slot_sizes`); buffers stay, so that a graph is
-bound to its keys once. A row runs in the buffer of its own position, whatever rows follow it in its pass: sums over
-more than 1,024 slots are split differently (OpenVINO 2026.4), so in a larger buffer it would not have the bits of plain
-decoding. So a window that reaches over the end of a buffer has rows in two, and a buffer that is used again gets what
-was written elsewhere meanwhile. Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+A buffer holds keys and values of all layers for one number of slots. A row runs in the buffer of its own position,
+whatever rows follow it in its pass: sums over more than 1,024 slots are split differently (OpenVINO 2026.4), so in a
+larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has rows in two.
+Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
 from collections.abc import Iterator, Sequence

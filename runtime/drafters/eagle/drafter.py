@@ -1,8 +1,7 @@
 """The drafter with an EAGLE head: committed tokens with the target's features, then a dynamic tree with its own.
 
-The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
-position before; every later step feeds the nodes of one level, each with the head's own feature of its parent.
-Keys of nodes go with the rollout: an accepted node is fed again, with the target's feature.
+A rollout's first step feeds the tokens committed since the last one, each with the target's feature of the position
+before; every later step feeds the nodes of one level with the head's own. An accepted node is fed again.
 Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text, P trees of a call, R nodes of a level, F
 nodes fed, S slots.
 """

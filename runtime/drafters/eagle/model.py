@@ -1,16 +1,11 @@
 """EAGLE heads: one decoder layer that goes on from the target's features instead of from tokens alone.
 
-Row t is fed token t and the feature of position t - 1, and returns the feature of position t: from it the head
-proposes token t + 1, and it is fed back with that token where the target's own feature is not known yet.
-
-- EAGLE-1 (arXiv 2401.15077): the feature is what the target's output head reads; token embedding and feature are
-  fused by one matrix, and the layer has no norm at its input.
+- EAGLE-1 (arXiv 2401.15077; its weights serve EAGLE-2, 2406.16858, too): the feature is what the target's output head
+  reads; token embedding and feature are fused by one matrix, and the layer has no norm at its input.
 - EAGLE-3 (arXiv 2503.01840): the feature is made of the states after several layers; embedding and feature are
   normalised apart, attention reads both side by side, and what the head reads is normalised once more.
-
-Weights of EAGLE-1 serve EAGLE-2 (arXiv 2406.16858) too, which differs in the tree alone:
-`runtime.drafters.eagle.drafter`. Shapes: legend of `runtime.models.decoder`, plus R rows in whatever order, I what
-attention reads, E the target's features.
+Shapes: legend of `runtime.models.decoder`, plus R rows in whatever order, I what attention reads, E the target's
+features.
 """
 
 from abc import ABC, abstractmethod

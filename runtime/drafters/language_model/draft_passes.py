@@ -1,8 +1,8 @@
 """Passes of a draft language model, whatever computes them: a model of torch that trains, or graphs of its weights.
 
-With `exit_features` the draft also reads hidden states that the target has at an early exit, fused before one of its
-middle layers; they belong to the *previous* position, and drafted positions have none. With `streams`
-(`runtime.drafters.streams`) it also guesses tokens after the next one; they change nothing of what it proposes.
+With `exit_features` the draft also reads hidden states of the target's early exit, fused before one of its middle
+layers; they belong to the *previous* position. With `streams` (`runtime.drafters.streams`) it also guesses tokens after
+the next one, which changes nothing of what it proposes.
 Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
 """
 

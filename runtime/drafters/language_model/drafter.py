@@ -1,21 +1,14 @@
-"""The draft of one sequence: prefill, fresh rollouts, and steps of its branches (`branch_set`).
-
-What a step computes is part of the contract: the simulator plays the same steps with the same rows.
+"""The draft of one sequence; what its steps compute is a contract: the simulator plays the same steps and rows.
 
 - A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are missing:
-  one row, or two after a window that was accepted whole (its last token has never been fed). A draft with features
-  feeds every token committed since its last window again, each with its feature. Every later step is one row.
-- Position t is fed token t and the target's features of position t - 1; a drafted token whose predecessor is not
-  verified has none.
-- A draft with streams (`Schedule.draft_streams`) feeds what they guess after its last proposal in the same step, as far
-  as the window has room. Its own proposals verify them, so the window is the one drafted without streams, in fewer
-  steps (arXiv 2510.13161, section 3.3). The first step of a window has no guesses; a branch that was taken is finished
-  from the guesses of its own last step.
-- Each step proposes by `Sampling`, with draws of the text position's own; so a branch and a fresh rollout from the same
-  text propose the same.
-
-A step is never cut in the middle: steppers are generators that yield the rows of every step done. Shapes: legend of
-`runtime.models.decoder`; E width of all features.
+  one row, or two after a window that was accepted whole. A draft with features feeds every token committed since its
+  last window again, each with the target's feature of the position before. Every later step is one row.
+- A draft with streams feeds what they guess after its last proposal in the same step, as far as the window has room.
+  Its own proposals verify them, so the window is the one drafted without streams, in fewer steps (arXiv 2510.13161,
+  section 3.3). The first step of a window has no guesses.
+- Draws are the text position's own, so a branch and a fresh rollout from the same text propose the same.
+Steppers are generators that yield the rows of every step done. Shapes: legend of `runtime.models.decoder`; E width of
+all features.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,8 @@
 """The draft language model of torch: a few of the target's layers, its embeddings, a reduced output vocabulary.
 
-Its proposals after every prefix of a text are found many at once, for acceptance records and judgement: every prefix is
-a branch (`runtime.backends.sequences.Branches`), and one pass per drafted token advances a block of them. So what is
-found is what a lane drafts after the same text, to the last bit. Shapes: legend of `runtime.models.decoder`, plus P
-prefixes, R of them in a block, F alternatives, N drafted tokens, J streams, E width of the exit features.
+For records and judgement every prefix of a text is a branch (`runtime.backends.sequences.Branches`), so what is found
+is what a lane drafts after the same text, to the last bit. Shapes: legend of `runtime.models.decoder`, plus P prefixes,
+R of them in a block, F alternatives, N drafted tokens, J streams, E width of the exit features.
 """
 
 from collections.abc import Callable, Sequence
