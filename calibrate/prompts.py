@@ -161,7 +161,6 @@ def _parse(row: Any, *, fallback_id: str) -> Prompt:
 
 
 def _name(row: dict[str, Any], key: str, *, default: str) -> str:
-    """Return a short text; ids may be numbers."""
     value = row.get(key)
     if value is None:
         return default

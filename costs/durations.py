@@ -241,7 +241,6 @@ class DurationTables:
         return seconds
 
     def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
-        """Return the relative error of the target's operations together, if every part errs the same way."""
         calls = [(part, count, rows) for own, rows in works for part, count in own]
         seconds = [count * float(self._call_s(lane, part, rows).mean()) for part, count, rows in calls]
         errors = [self._facts(lane, part).relative_error for part, _, _ in calls]

@@ -25,7 +25,6 @@ Readers = tuple[str, str, Part | None, bool]
 
 
 def _readers(schedule: Schedule) -> Readers:
-    """Return which lanes read a schedule's prompts; the part is None where only the target does."""
     traits, part = schedule.traits, None
     if traits.has_draft_model:
         part = _DRAFT
@@ -76,12 +75,10 @@ class PrefillTimes:
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
 
     def _states_s(self, target: str, draft: str, rows: int) -> float:
-        """Return the seconds that the states of `rows` tokens take to cross; 0 for none."""
         num_bytes = np.array([rows * self._profile.features_bytes_per_row])
         return float(crossing_s(route_of(self._profile, target, draft), num_bytes)[0]) if rows else 0.0
 
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
-        """Return the seconds of reading `rows` tokens alone; 0 for no tokens."""
         self._profile.lane(lane)
         cost = self._costs[lane]
         cost.facts(part)  # refused where nothing was measured

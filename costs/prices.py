@@ -79,5 +79,4 @@ class Prices:
 
 
 def _head(schedule: Schedule) -> str | None:
-    """Return the drafter's name; None for a draft model, whose overheads have no name."""
     return None if schedule.traits.has_draft_model else schedule.drafter

@@ -282,7 +282,6 @@ def _unread(schedule: Schedule) -> tuple[int, ...]:
 
 
 def _later_rows(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
-    """Return the rows of a rollout's steps after its first one: a level of a tree or a token each."""
     if schedule.is_tree:
         return shape.level_rows
     return (1,) * (schedule.num_speculative_tokens - 1) if schedule.traits.has_draft_model else ()

@@ -57,7 +57,6 @@ def tabulated(
 
 
 def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) -> LatencyTable | None:
-    """Return the table of a part; None where it has no cost."""
     known = [count for count in rows if cost.missing(part, count, contexts) is None]
     if not known:
         return None

@@ -48,7 +48,6 @@ def unknown(what: str, name: object, choices: Iterable[str]) -> str:
 
 
 def _key(name: str) -> str:
-    """Return a name in lower case without punctuation, for comparison."""
     return "".join(filter(str.isalnum, name.lower()))
 
 

@@ -95,7 +95,6 @@ def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> fl
 
 
 def _mean_after_prefill(traces: Sequence[Trace], seconds: Sequence[float]) -> float | None:
-    """Return the mean of times that begin with decoding, the prefill before it included."""
     before_s = prefill_s(traces)
     return None if before_s is None else (before_s + sum(seconds)) / len(traces)
 
@@ -105,7 +104,6 @@ def _on(trace: Trace, lane: str) -> list[Span]:
 
 
 def _overlap(first: Sequence[Span], second: Sequence[Span]) -> float:
-    """Shared time of two lanes; each lane's spans are sorted and do not overlap among themselves."""
     total, left, right = 0.0, 0, 0
     while left < len(first) and right < len(second):
         start = max(first[left].start_s, second[right].start_s)

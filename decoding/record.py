@@ -190,7 +190,6 @@ class AcceptanceRecord:
         return _ARRAYS + SAMPLED_ARRAYS if self.temperature else _ARRAYS
 
     def _header(self) -> bytes:
-        """Return the header: all but the arrays."""
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         unused = [name for name, default in GROWN_FIELDS.items() if own[name] == default]
         own = {name: value for name, value in own.items() if name not in unused}

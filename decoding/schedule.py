@@ -206,7 +206,6 @@ class Schedule(StrictModel):
 
 
 def _names(has: Callable[[MethodTraits], bool]) -> str:
-    """Return the names of the methods whose traits satisfy `has`."""
     return ", ".join(traits.name for traits in METHODS.values() if has(traits))
 
 

@@ -192,7 +192,6 @@ def _hint(value: object, kind: str) -> str:
 
 
 def _find(node: yaml.Node, location: tuple[int | str, ...]) -> yaml.Node:
-    """Return the node a pydantic location points at, or the nearest one above it."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == str(part)), node)

@@ -251,7 +251,6 @@ class Engine:
     def _draft_of(
         self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline
     ) -> tuple[DraftCalls | None, DrafterTraits | None]:
-        """Return the draft's lane calls, and the drafter's traits; no traits where it was lost while it loaded."""
         if schedule.draft_lane is None:
             return None, None
         lane = self.lane(schedule.draft_lane)

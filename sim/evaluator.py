@@ -67,7 +67,6 @@ class Evaluator:
         return float(walk.sums(times.seconds).sum()) / int(walk.tokens_by_prompt.sum())
 
     def _timed(self, schedule: Schedule) -> tuple[Walk, RoundTimes]:
-        """Return the rounds that texts go through, and how long they take."""
         acceptance = self._acceptance
         walk = acceptance.walk(schedule, self._max_new_tokens)
         branches = acceptance.branches(schedule, walk)

@@ -140,7 +140,6 @@ class SharedMemory:
             run.marks = [(self._settled_s, 0.0)]
 
     def _settle(self, now_s: float) -> None:
-        """Count what has been done since the last time."""
         elapsed_s = now_s - self._settled_s
         if not elapsed_s:
             return

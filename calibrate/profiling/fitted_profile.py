@@ -130,7 +130,6 @@ class _Fit:
         return parts.model_copy(update={**tables, "step_anchor": self._step_anchor(name)})
 
     def _step_anchor(self, lane: str) -> Anchor | None:
-        """Return the step anchor of a lane where a draft model drafted, relative to the target's in the same runs."""
         anchors = [run.anchors for run in self._samples.runs if run.schedule.draft_lane == lane and run.anchors.steps]
         if not anchors:
             return None

@@ -127,7 +127,6 @@ class LaneParts:
         )
 
     def _groups(self, name: str, rows: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Row counts of a table that differ in nothing else; none where all do."""
         if name == "draft_step_features":  # a single row has no features, and takes less for it
             return rows[:1], rows[1:]
         if name == "draft_streams":

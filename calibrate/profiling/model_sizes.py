@@ -90,7 +90,6 @@ class ModelSizes:
         return _STATE_BYTES.get(self.dtype, 2)
 
     def _layer_bytes(self, config: ModelConfig, context: int) -> float:
-        """Weights of a layer, and keys and values in its cache."""
         keys_values = 2 * config.num_kv_heads * config.head_dim * context
         return config.num_layer_parameters * _LAYER_BYTES[self.dtype] + keys_values * self._state_bytes
 

@@ -140,7 +140,6 @@ def _with(
     notes: Iterable[str] = (),
     drafter: str | None = None,
 ) -> Profile:
-    """Return the profile with an overhead on the lanes that have one, and with notes."""
     lanes = tuple(
         lane.with_overhead(event, overheads[lane.name], drafter) if lane.name in overheads else lane
         for lane in profile.lanes

@@ -119,7 +119,6 @@ class Measuring:
         return profile_of(self.samples)
 
     def _first_load(self, lane: str) -> Lane:
-        """Load the target on a lane, cut as all that follows needs it."""
         engine, task = self._engine, self._task
         readers = [name for name, method in task.heads.items() if METHODS[method].reads_states]
         engine.cut_target(lane, task.exit_layers, [None, *readers] if task.sizes.feature_width else readers)
@@ -161,7 +160,6 @@ class Measuring:
             self._decode(schedule, is_check=is_check)
 
     def _visit(self, cells: Cells, index: int = 0, progress: Callable[[float], None] = lambda _share: None) -> None:
-        """Time all cells once; every other time backwards."""
         self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1, progress=progress)
 
     def _time_target(self) -> None:
@@ -193,7 +191,6 @@ class Measuring:
         self.samples.runs.append(decode(self._engine, self._anchors, schedule, contexts, num_tokens, is_check=is_check))
 
     def _measure_messages(self) -> None:
-        """Measure what messages cost on their way to every lane that may run the draft."""
         lanes = self._load(None)
         for name in dict.fromkeys(draft_lane for _, draft_lane in self._task.pairs):
             self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
@@ -246,7 +243,6 @@ def decode(
 
 
 def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Schedule]) -> Run | None:
-    """Return a run of the check that is furthest off among some schedules, if it is doubtful."""
     compared = compare_runs((run for run in runs if run.is_check and run.schedule in among), profile)
     checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
     worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)

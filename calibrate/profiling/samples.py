@@ -102,7 +102,6 @@ class Run:
         return found
 
     def _draft_starts(self) -> set[float]:
-        """Return when the first steps of rollouts, of branches, and of finishing them began."""
         begun: dict[tuple[Work, int], list[float]] = defaultdict(list)
         for span in self.trace.spans:
             if span.work in DRAFT_WORK:

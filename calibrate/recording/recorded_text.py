@@ -204,7 +204,6 @@ class TextWriter:
         return _Writing(wanted, sequence)
 
     def _prepare(self, num_prompt: int, *, num_texts: int = 0) -> None:
-        """Be ready for a text, or for some side by side, whose longest prompt has `num_prompt` tokens."""
         segments = segments_between(*self._layers, self._target.config.num_layers)
         self._target.prepare(
             Plan(
@@ -218,7 +217,6 @@ class TextWriter:
         )
 
     def _enter(self, text: _Writing, number: int, place: Text, branches: Branches) -> None:
-        """Read a prompt into a branch, up to its last token."""
         self._read_prompt(text, place)
         branches.take(number, place.cursor, place)
 
@@ -231,7 +229,6 @@ class TextWriter:
             writing.states.append({layer: x_BTD[0] for layer, x_BTD in states.items()})
 
     def _read_next(self, writing: _Writing, place: Text) -> _Seen:
-        """Feed a text's next token alone."""
         [seen] = self._feed([writing], np.array([writing.position]), place)
         place.advance(1)
         return seen

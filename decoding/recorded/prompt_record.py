@@ -55,7 +55,6 @@ Shares = NDArray[np.float32]
 
 
 def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
-    """Refuse paths that are no tree."""
     parents_of(paths)
     return paths
 
@@ -229,7 +228,6 @@ def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
 
 
 def _cut(value: Any, num_tokens: int) -> Any:
-    """Return the first positions of every array."""
     if isinstance(value, np.ndarray):
         return value[:num_tokens]
     if isinstance(value, tuple):

@@ -178,7 +178,6 @@ def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[str, NDArray[Any], int | None]]:
-    """Yield the arrays that a prompt must or may have, with their widths where known."""
     needed = ("rollouts", "alternatives", *SAMPLED_ARRAYS[: 2 if record.temperature else 0])
     with_streams = {"stream_hits": prompt.rollouts, "feature_stream_hits": prompt.feature_rollouts}
     for name in ("margins", "rollouts", "alternatives", *OPTIONAL_ARRAYS, *SAMPLED_ARRAYS):

@@ -97,8 +97,6 @@ def _lazily(loader: str) -> Callable[..., Any]:
 
 
 def _with_target(loader: str) -> Callable[[Path, DrafterContext], Any]:
-    """Return the loader of a drafter that shares weights of its target."""
-
     def load(folder: Path, context: DrafterContext) -> Any:
         target = context.load_target()
         target.config.require_rotary(str(folder))
@@ -108,7 +106,6 @@ def _with_target(loader: str) -> Callable[[Path, DrafterContext], Any]:
 
 
 def _of_its_own(loader: str) -> Callable[[Path, DrafterContext], Any]:
-    """Return the loader of a standalone draft model."""
     return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 
 

@@ -161,11 +161,9 @@ class GrowingTree:
         return [places[node] for node in self.nodes[:depth]]
 
     def _ranked(self, depth: int) -> list[int]:
-        """Return the nodes of so many levels, the best first, parents before children."""
         return sorted((node for node, own in enumerate(self.depths) if own <= depth), key=self._worth)
 
     def _worth(self, node: int) -> tuple[float, int, int]:
-        """Return the sort key of a node, the best first: score, then depth, then number."""
         return (-self.scores[node], self.depths[node], node)
 
     @property

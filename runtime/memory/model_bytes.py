@@ -51,7 +51,6 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
 
 
 def _table_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters of embedding, head and learned positions."""
     tables = ("embedding.weight", "lm_head.weight", "positions.weight")
     return sum(prod(shape) for name, shape in decoder_shapes(replace(config, num_layers=0)).items() if name in tables)
 

@@ -79,7 +79,6 @@ class GroupChannel:
             self._group.report(fields.get("text", ""))
 
     def _passed_on(self, parent: Channel) -> Message:
-        """Return the parent's next message, once the other ranks have it too."""
         if self._is_lost:
             raise EOFError
         message = self._or_end(parent.receive)

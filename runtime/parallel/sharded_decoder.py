@@ -81,7 +81,6 @@ class Share(NamedTuple):
 
 
 def _indices(run: range, size: int = 1) -> NDArray[np.int64]:
-    """Return the rows of some things, `size` each."""
     return np.arange(run.start * size, run.stop * size)
 
 

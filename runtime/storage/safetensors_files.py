@@ -90,7 +90,6 @@ def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[An
 
 
 def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArray[Any]:
-    """Return the array that a header describes, of the data at a place in the file."""
     name, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if name not in _TYPES:
         raise SafetensorError(f"numbers of type {name} are not read; known types: {', '.join(_TYPES)}")

@@ -228,7 +228,6 @@ class TargetModel:
         return self.backend.on_host(array)[0]
 
     def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
-        """Return the features of all rows, or of some."""
         taps = rows.taps
         if some is not None:
             # the first rows are a view of the whole, where any others would be gathered

@@ -215,7 +215,6 @@ def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Dr
 
 
 def _follow(window: Window, choose: Choose) -> Verdict:
-    """Go from the last committed token to the chosen child, until the chosen token is no child."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(_parents(window)):
         children[parent].append(node)

@@ -170,7 +170,6 @@ class DraftRole:
         return None if features is None else self._drafter.array(features)
 
     def _drafted(self, work: Work, steps: Steps, *, hit: bool | None = None) -> Drafted:
-        """Run the steps to their window, timing each."""
         while True:
             start_s = time.perf_counter()
             try:

@@ -105,7 +105,6 @@ class MeasureRole:
         return max(least, measurement.warm_up)
 
     def _kept(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:
-        """Return what was prepared aside before, if it was for the same model and size."""
         kept = self._aside.get(measurement.part)
         if kept is None or kept[0] is not model or kept[1] != _size(measurement):
             kept = model, _size(measurement), self._prepared(model, measurement)
@@ -143,7 +142,6 @@ class MeasureRole:
 
 
 def _size(measurement: Measurement) -> Measurement:
-    """Return a measurement without its numbers of runs."""
     return replace(measurement, repeats=1, warm_up=0)
 
 
@@ -209,7 +207,6 @@ class TargetParts:
         return self._tree(self._model.stream)
 
     def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
-        """Verify a random tree, and move a path of it as if that were accepted."""
         model, first = self._model, self._measurement.context + 1
         # every node has two children; the path to the last of them is accepted
         parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))

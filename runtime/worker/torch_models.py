@@ -39,7 +39,6 @@ class TorchModels:
         return TargetModel.of(decoder, self._heads, backend=backend)
 
     def _load_share(self, target: Path, exits: Path | None, dtype: torch.dtype) -> TargetModel:
-        """Load this rank's share of a target, whose exits are whole on every rank."""
         decoder = load_sharded_decoder(target, self._group, dtype=dtype)
         return TargetModel.of(decoder, load_exits(exits, decoder.shape, dtype=dtype) if exits else None)
 

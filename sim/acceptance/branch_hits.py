@@ -126,7 +126,6 @@ class RootRanks:
         return kept[2], kept[3]
 
     def _key(self, schedule: Schedule) -> tuple[bool, bool]:
-        """Return what decides which chains are drafted: features, and whether tokens are sampled."""
         return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:

@@ -111,7 +111,6 @@ def _paths(tree: AssumedTree, rates: TaskRates) -> tuple[tuple[int, ...], ...]:
 
 
 def _draws(texts: Texts, task: int, num_streams: int) -> list[Draws]:
-    """Return the draws of every text of a task, stratified over all its tokens."""
     random = np.random.default_rng((texts.seed, task))
     count = texts.num_texts * texts.num_tokens
     shape = (texts.num_texts, texts.num_tokens)
@@ -186,7 +185,6 @@ def _ranks(rates: TaskRates, draws: Draws) -> Ints:
 
 
 def _place(shares: Sequence[float], draws: Floats) -> Ints:
-    """Return the index of the first candidate that has the token; the number of candidates if none has."""
     return np.searchsorted(np.array(shares), draws, side="right").astype(np.int64)
 
 

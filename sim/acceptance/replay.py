@@ -187,7 +187,6 @@ class Replay:
         )
 
     def _accepted(self, schedule: Schedule) -> Ints:
-        """Return the drafted tokens that are accepted in a round from every position of the texts."""
         joined, traits = self._joined, schedule.traits
         if traits.is_tree:
             accepted = joined.tree_lengths(self.record.tree(schedule), schedule.tree_size)
@@ -199,7 +198,6 @@ class Replay:
         return np.minimum(self._chains(schedule).match_length, schedule.num_speculative_tokens)
 
     def _drafted(self, schedule: Schedule) -> Ints:
-        """Return the tokens in the window of a round from every position of the texts."""
         if schedule.traits.finds_text:
             tokens = self._chains(schedule).tokens[:, : schedule.num_speculative_tokens]
             found: Ints = (tokens != NO_TOKEN).sum(axis=1)

@@ -184,7 +184,6 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
 
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
-    """Return seconds of a verification in the middle of the contexts."""
     assert lane.layer is not None, "a lane without a target"
     return lane.verify_s(profile.num_layers, rows, float(np.mean(lane.layer.contexts)))
 

@@ -245,7 +245,6 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
 
 
 def _link(platform: Platform, one: str, other: str) -> LinkProfile:
-    """Return the way between the first members of two lanes."""
     ends = platform.members(one)[0], platform.members(other)[0]
     latency_s, bytes_per_s = _way(platform, *ends)
     return LinkProfile(
@@ -257,7 +256,6 @@ def _link(platform: Platform, one: str, other: str) -> LinkProfile:
 
 
 def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[Assumption]:
-    """Yield the numbers of the links between lanes."""
     for one, other in pairs:
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
             link = platform.link(*hop)

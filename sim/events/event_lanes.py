@@ -77,7 +77,6 @@ class WrittenSpans:
         trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
 
     def _write_collectives(self, lane: str, run: Run, done_s: float, step: Step) -> None:
-        """Write the collectives of a step, which they divide into equal parts."""
         collectives_s = self._costs.collectives_s(lane, step)
         if not collectives_s:
             return

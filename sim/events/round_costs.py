@@ -74,7 +74,6 @@ class RoundCosts:
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
     def _works_of(self, kind: StepKind) -> list[tuple[Calls, int]]:
-        """Return the calls of a step of branches, each with its rows per root."""
         plan = self.plan
         if kind == "last_drafted":
             return [(self._step, 1)]
@@ -110,7 +109,6 @@ class RoundCosts:
         return max(seconds, TICK_S)  # where tables fall with the context
 
     def _bytes_of(self, lane: str, calls: Calls) -> float:
-        """Return the traffic of one sequence."""
         cost = self._tables.cost(lane)
         return sum(count * cost.facts(part).bytes_per_call for part, count in calls)
 

@@ -137,7 +137,6 @@ class SimulatedBatch:
         return self._branches.take(), SequenceInBatch.window
 
     def _begin_round(self) -> None:
-        """Begin a round: the windows are handed to the target now."""
         self._rows = [one.num_drafted + 1 for one in self._going]
         self._places = [one.place for one in self._going]
         self.num_passes += 1

@@ -190,7 +190,6 @@ class CompiledDecoder(Backend):
         return int(kept_block(key, 8, lambda: [np.array([self._probe()])]).view(np.int64)[0])
 
     def _probe(self) -> int:
-        """Find the fewest rows that calls should have, by one layer and the head."""
         prompt, total = 20, PROBED_ROWS[-1]
         ids = np.random.default_rng(0).integers(self.config.vocab_size, size=(1, prompt + total))
         x_BTD = self._stored.embedded(ids)

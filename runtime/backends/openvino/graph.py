@@ -111,8 +111,6 @@ Number = int | float | tuple[int, ...]
 
 
 class _Segment:
-    """A segment under construction."""
-
     def __init__(self, config: ModelConfig, shape: SegmentShape, constants: Constants) -> None:
         self._config, self._shape, self._constants = config, shape, constants
         self._numbers: dict[tuple[type, Number], Node] = {}

@@ -187,7 +187,6 @@ class EagleDrafter(WindowDrafter):
         return output.ids[best].tolist(), log_probs.tolist()
 
     def _position(self, slot: int) -> int:
-        """Return the position of the token in a slot of committed tokens."""
         return self._first_position + slot
 
     def _begin(self, ids: Sequence[int], features_TE: Tensor, *, prompt_length: int) -> tuple[Sequence[int], Tensor]:

@@ -258,7 +258,6 @@ class Drafter(WindowDrafter):
         return timed_step(self, measurement)
 
     def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
-        """Extend the sequence, drop what the cache holds beyond it, and return the tokens that it lacks."""
         keep = min(len(self.text), len(self.cached))
         self.text += committed
         if not with_features:
