@@ -1,4 +1,4 @@
-"""How long a lane takes from nothing to its first token, and what it then holds: by graphs, and by torch.
+"""How long a lane takes from nothing to its first token: by graphs, and by torch.
 
     python benchmarks/lane_start.py
 
@@ -9,17 +9,15 @@ benchmarks/results/lane-start.json.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 import _common
 
 from decoding.schedule import Schedule
-from mirrorsd.model_pair import ModelPair, find_pair
+from mirrorsd.model_pair import ModelPair, find_pair, folder_of
 from runtime.backends.lane_device import Dtype
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.operations import SequenceStart
@@ -27,7 +25,6 @@ from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.server import LaneServer
 
 PROMPT, NEW_TOKENS = 100, 64
-MB: Final = 1e6
 
 
 class Kind(NamedTuple):
@@ -63,70 +60,29 @@ def main() -> None:
 
 
 def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
-    """Seconds until a lane answers, has its model, and is ready for a sequence; its CPU seconds and private memory."""
-    lane = Lane(LaneSpec(name=kind.device, cores=(0,), num_threads=1))
-    begin = time.perf_counter()
-    with running(lane):
-        lane.request(LaneServer.ping).result()
-        answers_s = time.perf_counter() - begin
-        load(lane, kind, pair)
-        loaded_s = time.perf_counter() - begin
-        prepare(lane, kind)
-        ready_s = time.perf_counter() - begin
-        return {
-            "answers_s": answers_s,
-            "loaded_s": loaded_s,
-            "ready_s": ready_s,
-            "cpu_s": cpu_s(lane.process_id),
-            "private_mb": private_bytes(lane.process_id) / MB,
-        }
-
-
-@contextmanager
-def running(lane: Lane) -> Iterator[None]:
-    """Start a lane, and end it."""
-    lane.start()
-    try:
-        yield
-    finally:
-        lane.close()
-
-
-def load(lane: Lane, kind: Kind, pair: ModelPair) -> None:
-    """Have the lane load its model."""
-    if kind.drafts:
-        assert pair.drafter is not None
-        lane.request(LaneServer.load_draft, pair.target_folder, pair.drafter.folder, kind.dtype).result()
-        return
-    exits = None if pair.exits is None else pair.exits.folder
-    lane.request(LaneServer.load_target, pair.target_folder, exits, kind.dtype).result()
-
-
-def prepare(lane: Lane, kind: Kind) -> None:
-    """Have the lane compile what a sequence of synchronous speculation needs."""
+    """Return seconds until a lane answers, has its model, and has compiled what synchronous speculation needs."""
     schedule = Schedule(
         method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="draft"
     )
     sequence = SequenceStart(
         prompt=tuple(range(PROMPT)), schedule=schedule, max_new_tokens=NEW_TOKENS, temperature=0.0, seed=0
     )
-    if kind.drafts:
-        lane.request(DraftRole.prepare, sequence).result()
-    else:
-        lane.request(TargetRole.prepare, sequence, ()).result()
-
-
-def cpu_s(process: int | None) -> float:
-    """Seconds that all threads of a process have computed."""
-    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def private_bytes(process: int | None) -> float:
-    """Memory of its own, nothing of which is on disk."""
-    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
-    (found,) = (line for line in lines if line.startswith("RssAnon"))
-    return int(found.split()[1]) * 1024
+    begin = time.perf_counter()
+    with closing(Lane(LaneSpec(name=kind.device, cores=(0,), num_threads=1))) as lane:
+        lane.start()
+        lane.request(LaneServer.ping).result()
+        answers_s = time.perf_counter() - begin
+        if kind.drafts:
+            assert pair.drafter is not None, "the embedded model has a draft"
+            lane.request(LaneServer.load_draft, pair.target_folder, pair.drafter.folder, kind.dtype).result()
+        else:
+            lane.request(LaneServer.load_target, pair.target_folder, folder_of(pair.exits), kind.dtype).result()
+        loaded_s = time.perf_counter() - begin
+        if kind.drafts:
+            lane.request(DraftRole.prepare, sequence).result()
+        else:
+            lane.request(TargetRole.prepare, sequence, ()).result()
+        return {"answers_s": answers_s, "loaded_s": loaded_s, "ready_s": time.perf_counter() - begin}
 
 
 def result(found: Mapping[str, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
