@@ -6,14 +6,11 @@ There are two kinds of runs to compare with: the texts that the demos ran (other
 and the runs that their calibrations held back to check themselves (16 new tokens, other windows than those that
 overheads were fitted to).
 
-Every overhead is left out in two ways: `zeroed`, with everything else as it was fitted, and `refitted`, with the
-profile fitted again without it, so that levels of parts take up what they can. What counts is the latter, since that is
-the product without it, on the runs that the overhead changes. One that buys less than `LEAST_GAIN` of median absolute
-error in both series of five demos, on either kind of runs, is removed from the product, where it changes `LEAST_RUNS`
-runs at least: fewer make no median. `KEPT` are those that stay although they buy less, and why. `demos-busy` is a
-single demo next to a process that computes all the time, and tells nothing but that. `removed` keeps what the removed
-ones bought, by the same rules, when they were still there, and a series whose raw data are no longer in the tree keeps
-what it said. Writes benchmarks/results/ablations.json.
+The profile is fitted again without the overhead, so that levels of parts take up what they can. What counts are the
+runs that it changes. One that buys less than `LEAST_GAIN` of median absolute error on either kind of runs is removed
+from the product, where it changes `LEAST_RUNS` runs at least: fewer make no median. `KEPT` are those that stay although
+they buy less, and why. `removed` keeps what the removed ones bought, by the same rules, when they were still there, and
+a series whose raw data are no longer in the tree keeps what it said. Writes benchmarks/results/ablations.json.
 """
 
 from __future__ import annotations
@@ -26,14 +23,14 @@ from typing import Any, Final, NamedTuple
 
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, read_result, write_result
 
-from calibrate.profiling.fitted_profile import fitted_profile
+from calibrate.profiling.fitted_profile import Correction, fitted_profile
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.run_times import compare_run
 from calibrate.profiling.samples import Samples, load_samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from hwprofiles.lane_profile import EVENTS, event_of
+from hwprofiles.lane_profile import EVENTS
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.runs import Measured, load_runs, load_traces
 from mirrorsd.lane_choice import fitted_to
@@ -44,7 +41,6 @@ from runtime.backends.lane_device import Device
 from runtime.models.config import ModelConfig
 from sim.evaluator import Evaluator
 
-SERIES: Final = ("demos", "demos-torch", "demos-busy")
 LEAST_GAIN: Final = 0.005
 LEAST_RUNS: Final = 5
 LEVEL_BY_ROWS: Final = "level_by_rows"
@@ -54,7 +50,6 @@ KEPT: Final = {
     "on five demos of 22 November 2026 on a Zen 3, whose raw data are no longer in the tree"
 }
 """Overheads that buy less than the limit on the demos of today and stay, and why."""
-_CORRECTIONS: Final = (*EVENTS, LEVEL_BY_ROWS)
 _CHANGED: Final = 1e-4
 """Relative change of a prediction from which on a run counts among those that an overhead changes."""
 _OUT: Final = RESULTS / "ablations.json"
@@ -107,11 +102,8 @@ def main() -> None:
     arguments(__doc__).parse_args()
     pair = find_pair(EMBEDDED)
     known = read_result(_OUT) if _OUT.exists() else {"overheads": {}, "removed": {}}
-    found: dict[str, dict[str, Any]] = {name: known["overheads"].get(name, {}) for name in _CORRECTIONS}
-    for series in (one for one in SERIES if any((RESULTS / one).glob("*/demo.json"))):
-        demos = [Demo.load(folder) for folder in sorted((RESULTS / series).iterdir())]
-        for name, bought in series_gains(demos, pair):
-            found[name][series] = bought
+    demos = [Demo.load(folder) for folder in sorted((RESULTS / "demos").iterdir())]
+    found = {name: known["overheads"].get(name, {}) | {"demos": bought} for name, bought in gains(demos, pair)}
     write_result(
         _OUT,
         {
@@ -127,48 +119,31 @@ def main() -> None:
     )
 
 
-def series_gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what every overhead buys on some demos together, by its name."""
+def gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what every overhead buys on the demos together, by its name."""
     tasks = [task_of(demo.profile, pair) for demo in demos]
-    base = [fitted_profile(task, demo.samples) for task, demo in zip(tasks, demos, strict=True)]
-    errors = [demo.errors(profile) for demo, profile in zip(demos, base, strict=True)]
-    for name in _CORRECTIONS:
-        zeroed = [demo.errors(zeroed_profile(one, name)) for demo, one in zip(demos, base, strict=True)]
-        refitted = [
-            demo.errors(fitted_profile(task, demo.samples, without=(name,)))
-            for task, demo in zip(tasks, demos, strict=True)
-        ]
-        if name == LEVEL_BY_ROWS:
-            zeroed = refitted
-        yield name, {kind: gain(*(_together(of, kind) for of in (errors, zeroed, refitted))) for kind in errors[0]}
+
+    def errors(*without: Correction) -> list[dict[str, Errors]]:
+        both = zip(tasks, demos, strict=True)
+        return [demo.errors(fitted_profile(task, demo.samples, without=without)) for task, demo in both]
+
+    whole = errors()
+    for name in (*EVENTS, LEVEL_BY_ROWS):
+        refitted = errors(name)
+        yield name, {kind: gain(_together(whole, kind), _together(refitted, kind)) for kind in whole[0]}
 
 
-def zeroed_profile(profile: Profile, name: str) -> Profile:
-    """Return the profile without one overhead, all else as it was fitted."""
-    lanes = [
-        lane.model_copy(
-            update={"overheads": {key: one for key, one in lane.overheads.items() if event_of(key) != name}}
-        )
-        for lane in profile.lanes
-    ]
-    return profile.model_copy(update={"lanes": tuple(lanes)})
+def gain(errors: Errors, refitted: Errors) -> dict[str, Any]:
+    """Return the median absolute errors with an overhead and without it, of the runs that it changes and of all."""
+    both = list(zip(errors, refitted, strict=True))
+    changed = [each for each in both if abs(each[1] - each[0]) > _CHANGED]
+    return {"changed": len(changed), "of": len(errors), **_medians(changed), "all": _medians(both)}
 
 
-def gain(errors: Errors, zeroed: Errors, refitted: Errors) -> dict[str, Any]:
-    """Return the median absolute errors of the runs that an overhead changes: with it, zeroed, and refitted without."""
-    changed = [
-        each
-        for each in zip(errors, zeroed, refitted, strict=True)
-        if max(abs(one - each[0]) for one in each[1:]) > _CHANGED
-    ]
-    names = ("error", "zeroed", "refitted")
-    medians = [median(map(abs, own)) for own in zip(*changed, strict=True)] or [None] * len(names)
-    whole = [median(map(abs, own)) for own in (errors, zeroed, refitted)]
+def _medians(pairs: Sequence[tuple[float, float]]) -> dict[str, float | None]:
     return {
-        "changed": len(changed),
-        "of": len(errors),
-        **dict(zip(names, medians, strict=True)),
-        "all": dict(zip(names, whole, strict=True)),
+        name: median(abs(one[place]) for one in pairs) if pairs else None
+        for place, name in enumerate(("error", "refitted"))
     }
 
 
