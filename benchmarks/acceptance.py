@@ -15,7 +15,6 @@ import argparse
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -40,8 +39,8 @@ from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host, lanes_of
 from mirrorsd.measure_pair import record
-from mirrorsd.model_pair import ModelPair, find_pair
-from runtime.drafters.registry import KINDS, SHIPPED_FOLDER, find_drafter, kind_of
+from mirrorsd.model_pair import ModelPair, NamedFolder, find_pair
+from runtime.drafters.registry import KINDS, SHIPPED_FOLDER, kind_of
 from sim.acceptance.replay import Replay
 from training.judging.card import CARD_FILE, AcceptanceByTask, TaskAcceptance, add_acceptance
 
@@ -51,34 +50,32 @@ STATIC_TREE_SIZE = 63
 
 
 def main() -> None:
-    """Measure every setting on every prompt and write the result file after each drafter."""
+    """Measure every setting on every prompt and write the result file."""
     parser = prompt_arguments(__doc__, card=(False, "put the figures on the drafters' cards"))
-    parser.add_argument("--drafters", nargs="+", help="names or folders; all that ship if none is given")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     options = parser.parse_args()
     name, prompts = chosen_prompts(options)
     pair = find_pair(EMBEDDED, dtype=options.dtype)
-    if options.drafters:
-        pair = replace(pair, heads=tuple(head for head in pair.heads if head.name in options.drafters))
-    shared = {
+    drafters = [one for one in (pair.drafter, *pair.heads) if one is not None]
+    result: dict[str, Any] = {
         "prompts": name,
         "num_prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
         "dtype": options.dtype,
         "target": pair.target,
         "platform": describe_host(),
+        "measured": measured(pair.target_folder, *(drafter.folder for drafter in drafters)),
+        "drafters": {},
     }
-    path = RESULTS / f"acceptance-{name}.json"
     replay = _replay(pair, prompts, options)
-    for drafter in options.drafters or [one.name for one in (pair.drafter, *pair.heads) if one is not None]:
-        settings = {}
+    for drafter in drafters:
+        settings = result["drafters"][drafter.name] = {}
         for label, schedule in _schedules(drafter, lanes_of("cpu")[0].name):
             settings[label] = _figures(_rounds(replay, schedule, prompts))
-            print(f"{drafter}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
-        _keep(path, shared, drafter, settings, target_folder=pair.target_folder)
-        if options.card and (find_drafter(drafter) / CARD_FILE).is_file():
-            add_acceptance(find_drafter(drafter), name, _for_card(settings))
-    print(path.name)
+            print(f"{drafter.name}, {label}: {settings[label]['mean_acceptance_length']:.3f}", flush=True)
+        if options.card and (drafter.folder / CARD_FILE).is_file():
+            add_acceptance(drafter.folder, name, _for_card(settings))
+    write_result(RESULTS / f"acceptance-{name}.json", result)
 
 
 class Rounds(NamedTuple):
@@ -110,11 +107,11 @@ def _rounds(replay: Replay, schedule: Schedule, prompts: Sequence[Prompt]) -> li
     ]
 
 
-def _schedules(drafter: str, lane: str) -> Iterator[tuple[str, Schedule]]:
+def _schedules(drafter: NamedFolder, lane: str) -> Iterator[tuple[str, Schedule]]:
     """Every setting of a drafter, by its label."""
-    for label, fields in _settings(find_drafter(drafter)):
+    for label, fields in _settings(drafter.folder):
         place = {"target_lane": lane} | ({} if fields["method"] == "speculative_streaming" else {"draft_lane": lane})
-        yield label, Schedule(drafter=drafter, **place, **fields)
+        yield label, Schedule(drafter=drafter.name, **place, **fields)
 
 
 def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -134,20 +131,6 @@ def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     else:
         size, depth = DYNAMIC_TREE["tree_size"], DYNAMIC_TREE["num_speculative_tokens"]
         yield f"tree of {size} nodes, {depth} deep", {"method": method} | DYNAMIC_TREE
-
-
-def _keep(path: Path, shared: dict[str, Any], drafter: str, settings: dict[str, Any], *, target_folder: Path) -> None:
-    """Put one drafter's figures into the result file; figures of other prompts, lengths or weights give way."""
-    earlier = read_result(path) if path.is_file() else {}
-    same = all(earlier.get(key) == shared[key] for key in ("num_prompts", "max_new_tokens", "dtype", "target"))
-    kept = {
-        name: figures
-        for name, figures in (earlier.get("drafters", {}) if same else {}).items()
-        if measured(target_folder, find_drafter(name)).items() <= earlier.get("measured", {}).items()
-    }
-    drafters = kept | {drafter: settings}
-    weights = measured(target_folder, *map(find_drafter, drafters))
-    write_result(path, shared | {"measured": weights, "drafters": drafters})
 
 
 def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:
