@@ -47,7 +47,7 @@ from runtime.wire.measurement import Measurement
 from sim.acceptance.joined_record import Guessing
 from sim.acceptance.replay import Replay
 from sim.acceptance.walk import Walk
-from training.judging.card import Card, add_benchmark, read_card
+from training.judging.card import Card, read_card
 
 RESULT = RESULTS / "draft-streams.json"
 WINDOWS = (4, 5, 8)
@@ -60,7 +60,6 @@ def main() -> None:
         __doc__,
         drafter=([str], "name or folder of a draft with streams"),
         records=(Path("out/records"), "where records are kept"),
-        card=(False, "put the figures on the drafter's card"),
         cost=(False, "only measure what a step costs, on quiet cores"),
     ).parse_args()
     torch.set_num_threads(1)
@@ -82,8 +81,6 @@ def main() -> None:
     weights = result.get("measured", {}) | measured(embedded_folder()) | weights
     kept = {"step_cost": result["step_cost"], "measured": weights, "max_new_tokens": options.max_new_tokens}
     write_result(RESULT, kept | {"drafters": drafters | {drafter: own}})
-    if options.card:
-        add_benchmark(folder, f"streams on the {name} prompts", _flat(own[name]))
 
 
 def trained(card: Card) -> dict[str, Any]:
@@ -186,16 +183,6 @@ def _price(result: Mapping[str, Any]) -> str:
     quartiles = f"{cost['lower_quartile']:.2f} to {cost['upper_quartile']:.2f}"
     price = f"{cost['median']:.2f} plain ones (quartiles {quartiles})"
     return f"A step that verifies guesses and makes new ones, of streams of these sizes, costs {price} on one core.\n"
-
-
-def _flat(own: Mapping[str, Any]) -> dict[str, float]:
-    """Figures as a card has them."""
-    flat = {f"right guesses of stream {stream}": share for stream, share in enumerate(own["right_guesses"], 1)}
-    flat |= {f"tokens per round, {windows}": length for windows, length in own["mean_acceptance_length"].items()}
-    tokens = {
-        f"{windows}, {kind}": one for windows, row in own["tokens_per_draft_step"].items() for kind, one in row.items()
-    }
-    return flat | {f"tokens per step, {name}": one for name, one in tokens.items()}
 
 
 def measured_cost(folder: Path) -> dict[str, float]:
