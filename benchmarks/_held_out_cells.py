@@ -62,25 +62,16 @@ class Basis:
     schedules: tuple[Candidate, ...]
 
 
-def cells(most_prompts: int | None = None, most_tokens: int | None = None) -> tuple[Cell, ...]:
-    """Return all cells, of which each has prompts of its own; none of more prompts and tokens than those given."""
+def cells() -> tuple[Cell, ...]:
+    """Return all cells, of which each has prompts of its own."""
     known = {prompt.prompt_id for prompt in bundled_prompts()}
     drawn = draw_prompts([one for one in bundled_prompts("pool") if one.prompt_id not in known], 15, SEED)
     # the last one's answer goes on to the end, as most that are so long do in circles
-    whole = (
+    return (
         Cell("short-32", drawn[:8], 32, num_busy=4),
         Cell("short-256", drawn[8:14], 256, num_busy=3),
         Cell("short-1024", drawn[14:], LONGEST_ANSWER),
         Cell("long-64", bundled_prompts("long")[2::3], 64),
-    )
-    return tuple(
-        Cell(
-            cell.name,
-            cell.prompts[:most_prompts],
-            min(cell.max_new_tokens, most_tokens or cell.max_new_tokens),
-            min(cell.num_busy, most_prompts or cell.num_busy),
-        )
-        for cell in whole
     )
 
 

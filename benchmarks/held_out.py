@@ -87,8 +87,6 @@ def main() -> None:
         series=(1, "number of the calibration of this day"),
         quiet=(False, "leave out busy cells"),
         minutes=(3.0, "of the calibration"),
-        most_prompts=(int, "of a cell, to try the script"),
-        most_tokens=(int, "of an answer, likewise"),
         work=(Path("out") / "held-out", "for records of this run"),
     ).parse_args()
     pair = find_pair(EMBEDDED)
@@ -98,7 +96,7 @@ def main() -> None:
     path = options.profile or _calibrated(pair, options.out.parent / "held-out" / f"{name}.yaml", options)
     profile = _of_this_machine(path)
     facts = here | {"profile": path.name, "same_day": _date_of(path) == here["date"]}
-    chosen = cells(options.most_prompts, options.most_tokens)
+    chosen = cells()
     runs = [(cell, False) for cell in chosen]
     runs += [(cell, True) for cell in chosen if cell.num_busy and not options.quiet]
     missing = [(cell, busy) for cell, busy in runs if not is_done(kept["rows"], facts | run_facts(cell, busy=busy))]
