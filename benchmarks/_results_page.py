@@ -89,7 +89,10 @@ def matrix() -> dict[str, str]:
     since = figures([row for row in rows if row["profile"] in widened])
     cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
     columns = ("schedule runs", "error", "intervals", "intervals of ratios")
-    lines = [{"prompts, answers": name} | _picked(_held_out_line(name, one), columns) for name, one in cells.items()]
+    lines = [
+        {"prompts, answers": name} | {column: _held_out_line(name, one)[column] for column in columns}
+        for name, one in cells.items()
+    ]
     ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
     times, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
@@ -100,10 +103,6 @@ def matrix() -> dict[str, str]:
         f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
     )
     return {"matrix": f"{_table(lines)}\n\n{told}\n"}
-
-
-def _picked(line: Mapping[str, str], columns: Sequence[str]) -> dict[str, str]:
-    return {column: line[column] for column in columns}
 
 
 def plan() -> dict[str, str]:
@@ -132,7 +131,8 @@ def demo(result: Json) -> str:
     paragraphs = [
         (
             f"{host['cpu_model']}, {len(host['cores'])} cores; {host['target']} with {host['drafter']} "
-            f"in {host['dtype']}; {_prompts(result)}, up to {result['max_new_tokens']} new tokens each."
+            f"in {host['dtype']}; {result['num_recorded_prompts']} prompts recorded, drawn by seed {result['seed']}, "
+            f"and {result['num_prompts']} of them run, up to {result['max_new_tokens']} new tokens each."
         ),
         *_answers(result),
         _table(rows),
@@ -141,36 +141,19 @@ def demo(result: Json) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _prompts(result: Json) -> str:
-    """Return how many prompts were run; of how many recorded and drawn by which seed, if that is known."""
-    if "seed" not in result:
-        return f"{result['num_prompts']} prompts"
-    return (
-        f"{result['num_recorded_prompts']} prompts recorded, drawn by seed {result['seed']}, and "
-        f"{result['num_prompts']} of them run"
-    )
-
-
 def _answers(result: Json) -> Iterator[str]:
-    """Return the answer; also by what it is about and by the length of answers, of a demo that tells."""
-    speedup, winner, lengths = result["speedup"], result["winner"], result.get("by_length", [])
-    scope = (speedup or {}).get("scope")
-    if scope is None:
-        answer = f"{winner} decodes at {_times(speedup)} the speed of plain decoding." if speedup else ""
-        yield f"**Does speculation pay? {_ANSWERS[result['pays']]}.** {answer}".rstrip()
-        return
-    recommended = f" Recommended: {winner}." if winner else ""
+    """Return the answer, what it is about, and the answer by length of answers."""
+    scope, lengths, turn = result["speedup"]["scope"], result["by_length"], result["turns_at"]
+    recommended = f" Recommended: {result['winner']}." if result["winner"] else ""
     yield f"**{result['verdict'].splitlines()[0]}**{recommended}"
     yield (
         f"That is about prompts like these: {_times(scope['like_these'])}. On these very prompts it is "
         f"{_times(scope['these_prompts'])}."
     )
-    if lengths:
-        side = "ahead" if lengths[-1]["value"] > 1 else "behind"
-        turn = result.get("turns_at")
-        turns = "" if turn is None else f" Speculation is {side} from about {turn:,} tokens on."
-        told = "; ".join(f"{one['max_new_tokens']:,} tokens {_times(one)}" for one in lengths)
-        yield f"By length of answers: {told}.{turns}"
+    side = "ahead" if lengths[-1]["value"] > 1 else "behind"
+    turns = "" if turn is None else f" Speculation is {side} from about {turn:,} tokens on."
+    told = "; ".join(f"{one['max_new_tokens']:,} tokens {_times(one)}" for one in lengths)
+    yield f"By length of answers: {told}.{turns}"
 
 
 def series(summary: Json) -> str:
