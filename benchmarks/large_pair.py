@@ -18,14 +18,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
-from _large_lanes import MemoryWatch, schedules_of
+from _large_lanes import require_memory, schedules_of
 
 from calibrate.validate import accuracy
 from decoding.record import AcceptanceRecord
@@ -71,22 +71,13 @@ class Session(NamedTuple):
     pair: ModelPair
     lanes: tuple[LaneSpec, ...]
     record: AcceptanceRecord
-    memory: MemoryWatch
     others: OtherUse
-    seconds: dict[str, float]
     start_s: float
 
     def say(self, step: str) -> None:
         """What is under way."""
-        self.memory.look()
+        require_memory()
         print(f"{time.monotonic() - self.start_s:6.0f} s  {step}", file=sys.stderr, flush=True)
-
-    def timed(self, name: str, work: Callable[[], Any]) -> Any:
-        """What some work gives; how long it takes is kept."""
-        start_s = time.monotonic()
-        found = work()
-        self.seconds[name] = time.monotonic() - start_s
-        return found
 
 
 def main() -> None:
@@ -104,7 +95,7 @@ def main() -> None:
     )
     parser.add_argument("--form", default="int4", choices=["int4", "int8", "bfloat16"], help="of all weights")
     options = parser.parse_args()
-    memory, others, start_s = MemoryWatch(), OtherUse(), time.monotonic()
+    others, start_s = OtherUse(), time.monotonic()
     pair = find_pair(options.target, drafter=options.draft, heads=(), dtype=options.form)
     lanes = chosen_lanes(None, options.lanes, pair)
     exit_layer = ModelConfig.from_folder(pair.target_folder).num_layers // 2
@@ -113,15 +104,13 @@ def main() -> None:
         pair=pair,
         lanes=lanes,
         record=assumed_record(exit_layer, num_texts=options.prompts, num_tokens=options.tokens),
-        memory=memory,
         others=others,
-        seconds={},
         start_s=start_s,
     )
     _require_same_settings(options.folder, _settings(options, lanes))
     with ReplayEngine(pair, lanes, session.record, draft_deadline_s=_DRAFT_DEADLINE_S) as engine:
-        session.timed("preparing", lambda: prepare(session, engine))
-        profile = session.timed("calibrating", lambda: calibrated(session, engine))
+        prepare(session, engine)
+        profile = calibrated(session, engine)
         session.say("predicting")
         plan = make_plan(SearchSpace(), profile, session.record)
         run_and_write(session, engine, plan, schedules_of(lanes, exit_layer, WINDOWS))
@@ -173,13 +162,12 @@ def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules:
     """Run the schedules on one prompt after the other, and write the result after each."""
     candidates = {one.schedule: one for one in rank(schedules, plan.profile, plan.record).candidates}
     rows = _kept(session.options.folder, schedules)
-    num_before = len(rows[0])
     while True:
         if rows[0]:
             measured = Measured(runs=tuple(map(tuple, rows)))
             _keep(measured, session.options.folder)
             judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan.profile, plan.record)
-            content = result(session, engine, plan, judged, num_before)
+            content = result(session, plan, judged)
             write_result(session.options.out, content)
             session.say(f"{measured.num_prompts} prompts: {content['accuracy']}")
         if len(rows[0]) >= len(engine.prompts):
@@ -199,7 +187,7 @@ def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules:
             row.extend(by_schedule[schedule])
 
 
-def result(session: Session, engine: ReplayEngine, plan: Plan, judged: JudgedRuns, num_before: int) -> dict[str, Any]:
+def result(session: Session, plan: Plan, judged: JudgedRuns) -> dict[str, Any]:
     """The content of the result file."""
     options, profile, used = session.options, plan.profile, session.others.so_far()
     errors = accuracy(judged.comparisons)
@@ -211,12 +199,8 @@ def result(session: Session, engine: ReplayEngine, plan: Plan, judged: JudgedRun
         "formats": formats(),
         "settings": _settings(options, session.lanes) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
         "num_prompts": judged.measured.num_prompts,
-        "num_prompts_of_an_earlier_session": num_before,
         "num_runs": sum(map(len, judged.measured.runs)),
-        "seconds": {name: round(taken, 1) for name, taken in session.seconds.items()}
-        | {"calibration": profile.calibration_s, "all": round(time.monotonic() - session.start_s, 1)},
         "busy": None if used is None else used.share,
-        "memory": session.memory.entry(engine, session.lanes),
         "accuracy": errors,
         "limits": LIMITS,
         "is_within_limits": all(errors[name] <= most for name, most in LIMITS.items()),

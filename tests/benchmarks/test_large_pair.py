@@ -28,14 +28,12 @@ def script():
 
 
 def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch):
-    left = iter([20_000_000_000, 5_000_000_000, 9_000_000_000, 900_000_000])
+    left = iter([20_000_000_000, 5_000_000_000, 900_000_000])
     monkeypatch.setattr(lanes, "available_bytes", lambda: next(left))
-    watch = lanes.MemoryWatch()
-    watch.look()
-    watch.look()
-    assert (watch.start_bytes, watch.least_bytes) == (20_000_000_000, 5_000_000_000)
+    lanes.require_memory()
+    lanes.require_memory()
     with pytest.raises(SystemExit, match=r"0\.9 GB of memory are left; the same command goes on"):
-        watch.look()
+        lanes.require_memory()
 
 
 def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script):
