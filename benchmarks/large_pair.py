@@ -8,9 +8,8 @@ nothing. What is accepted is assumed, by the rates that `mirrorsd plan` assumes,
 are calibrated (`--lanes`; `mirrorsd models memory` says what one takes); some schedules are predicted, and run in turn
 on every prompt with anchors of the machine's speed around the runs and in them, as `mirrorsd demo` does.
 
-After every prompt benchmarks/results/large-pair.json is written anew, so that Ctrl-C keeps what is there; `--folder`
-(out/large-pair) keeps profile and runs, and the same command goes on after them. Nothing else should run on the
-machine.
+After every prompt benchmarks/results/large-pair.json is written anew, so that Ctrl-C keeps what is there. Nothing else
+should run on the machine.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from _common import RESULTS, arguments, formats, measured_pair, read_result, write_result
-from _large_lanes import require_memory, schedules_of
+from _common import RESULTS, arguments, formats, measured_pair, write_result
 
+from calibrate.profiling.calibration import calibrate
+from calibrate.profiling.lane_parts import LaneParts
+from calibrate.profiling.task import CalibrationTask
 from calibrate.validate import accuracy
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
-from hwprofiles.profile import Profile, load_profile
+from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.compare.runs import Measured, Run, load_runs, load_traces, save_runs, save_traces
+from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.measure_pair import calibration_task
 from mirrorsd.model_pair import ModelPair, find_pair
@@ -54,6 +54,7 @@ from sim.acceptance.rates import Texts
 
 RESULT: Final = RESULTS / "large-pair.json"
 WINDOWS: Final = (2, 4)
+EXIT_TOP_K, DRAFT_TOP_K = 4, 2
 LIMITS: Final = {"median_error_at_anchor": 0.04, "worst_error_at_anchor": 0.10}
 """Of times at the anchors' speed, absolute and relative."""
 _PROMPT_LENGTH: Final = 16
@@ -76,12 +77,11 @@ class Session(NamedTuple):
 
     def say(self, step: str) -> None:
         """What is under way."""
-        require_memory()
         print(f"{time.monotonic() - self.start_s:6.0f} s  {step}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    """Go the whole way, or go on with it."""
+    """Go the whole way."""
     parser = arguments(
         __doc__,
         target="shape:qwen3-8b",
@@ -90,7 +90,6 @@ def main() -> None:
         minutes=(15.0, "of calibration"),
         tokens=(12, "new ones of every prompt"),
         prompts=8,
-        folder=Path("out/large-pair"),
         out=RESULT,
     )
     parser.add_argument("--form", default="int4", choices=["int4", "int8", "bfloat16"], help="of all weights")
@@ -107,10 +106,11 @@ def main() -> None:
         others=others,
         start_s=start_s,
     )
-    _require_same_settings(options.folder, _settings(options, lanes))
     with ReplayEngine(pair, lanes, session.record, draft_deadline_s=_DRAFT_DEADLINE_S) as engine:
         prepare(session, engine)
-        profile = calibrated(session, engine)
+        profile = calibrate(
+            engine, _task(session, engine), lambda step, share, /: session.say(f"calibrating, {share:.0%}: {step}")
+        ).profile
         session.say("predicting")
         plan = make_plan(SearchSpace(), profile, session.record)
         run_and_write(session, engine, plan, schedules_of(lanes, exit_layer, WINDOWS))
@@ -124,6 +124,30 @@ def assumed_record(exit_layer: int, *, num_texts: int, num_tokens: int) -> Accep
     return Bernoulli(round(rate, 2), texts=texts, alternative_rates=ALTERNATIVES, exit_coverage=coverage).record
 
 
+def schedules_of(lanes: Sequence[LaneSpec], exit_layer: int, windows: Sequence[int]) -> list[Schedule]:
+    """Plain on every lane; synchronous, split and on a whole lane; mirror from the exit and from the draft's own roots.
+
+    The target is on the first of two lanes that are split, and mirror has the shortest window.
+    """
+    plain = [Schedule(method="autoregressive", target_lane=lane.name) for lane in lanes]
+    split, whole = split_pairs(lanes)[:1], whole_lanes(lanes)[:1]
+    placements = [*split, *((lane, lane) for lane in whole)]
+    synchronous = [
+        Schedule(method="speculative", target_lane=target, draft_lane=draft, num_speculative_tokens=window)
+        for target, draft in placements
+        for window in windows
+    ]
+    return [*plain, *synchronous, *(one for pair in split for one in mirrors(pair, exit_layer, min(windows)))]
+
+
+def mirrors(lanes: tuple[str, str], exit_layer: int, window: int) -> Iterator[Schedule]:
+    """Mirror from the exit, and from the draft's own roots."""
+    shared: dict[str, Any] = {"method": "mirror", "num_speculative_tokens": window}
+    shared |= {"target_lane": lanes[0], "draft_lane": lanes[1]}
+    yield Schedule(root_source="exit", exit_layer=exit_layer, exit_top_k=EXIT_TOP_K, **shared)
+    yield Schedule(root_source="draft", draft_top_k=DRAFT_TOP_K, **shared)
+
+
 def prepare(session: Session, engine: ReplayEngine) -> None:
     """Make the weights, load them on all lanes at once, and compile what calibration would wait for.
 
@@ -133,51 +157,27 @@ def prepare(session: Session, engine: ReplayEngine) -> None:
     session.say("making, loading and compiling the models")
     task = _task(session, engine)
 
-    def ready(lane: str) -> None:
-        engine.load_target(lane)
-        engine.load_draft(lane)
-        timed = task.lane_parts.on(lane).measurements()
+    def ready(lane: PlacedLane) -> None:
+        engine.load_target(lane.name)
+        engine.load_draft(lane.name)
+        timed = LaneParts(task, lane).measurements()
         for one in sorted(timed, key=lambda one: (not one.part.startswith("draft"), one.part != "exit")):
-            engine.lane(lane).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
+            engine.lane(lane.name).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(ready, [lane.name for lane in session.lanes]))
-
-
-def calibrated(session: Session, engine: ReplayEngine) -> Profile:
-    """The profile of these lanes, from the folder if it is there."""
-    path = session.options.folder / "profile.yaml"
-    if path.exists():
-        session.say(f"profile from {path}")
-        return load_profile(path)
-    from calibrate.profiling.calibration import calibrate
-
-    def report(step: str, share: float, /) -> None:
-        session.say(f"calibrating, {share:.0%}: {step}")
-
-    return calibrate(engine, _task(session, engine), report).save(path)
+        list(pool.map(ready, task.lanes))
 
 
 def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules: Sequence[Schedule]) -> None:
     """Run the schedules on one prompt after the other, and write the result after each."""
     candidates = {one.schedule: one for one in rank(schedules, plan.profile, plan.record).candidates}
-    rows = _kept(session.options.folder, schedules)
-    while True:
-        if rows[0]:
-            measured = Measured(runs=tuple(map(tuple, rows)))
-            _keep(measured, session.options.folder)
-            judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan.profile, plan.record)
-            content = result(session, plan, judged)
-            write_result(session.options.out, content)
-            session.say(f"{measured.num_prompts} prompts: {content['accuracy']}")
-        if len(rows[0]) >= len(engine.prompts):
-            return
-        place = len(rows[0])
+    rows: list[list[Run]] = [[] for _ in schedules]
+    for place, prompt in enumerate(engine.prompts):
         order = [*schedules[place % len(schedules) :], *schedules[: place % len(schedules)]]
         made = run_in_turn(
             engine,
             order,
-            engine.prompts[place : place + 1],
+            [prompt],
             anchors_of(engine, plan.profile),
             cuts=[session.options.tokens],
             progress=lambda step, _share: session.say(f"prompt {place + 1}, {step}"),  # noqa: B023
@@ -185,6 +185,11 @@ def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules:
         by_schedule = dict(zip(order, made.runs, strict=True))
         for schedule, row in zip(schedules, rows, strict=True):
             row.extend(by_schedule[schedule])
+        measured = Measured(runs=tuple(map(tuple, rows)))
+        judged = judge_runs([candidates[schedule] for schedule in schedules], measured, plan.profile, plan.record)
+        content = result(session, plan, judged)
+        write_result(session.options.out, content)
+        session.say(f"{measured.num_prompts} prompts: {content['accuracy']}")
 
 
 def result(session: Session, plan: Plan, judged: JudgedRuns) -> dict[str, Any]:
@@ -197,7 +202,10 @@ def result(session: Session, plan: Plan, judged: JudgedRuns) -> dict[str, Any]:
         "platform": platform_entry(profile.host, session.pair) | {"drafter": options.draft},
         "measured": measured_pair(session.pair),
         "formats": formats(),
-        "settings": _settings(options, session.lanes) | {"minutes": options.minutes, "prompt_length": _PROMPT_LENGTH},
+        "settings": {
+            name: getattr(options, name) for name in ("target", "draft", "form", "tokens", "prompts", "minutes")
+        }
+        | {"lanes": [lane.name for lane in session.lanes], "prompt_length": _PROMPT_LENGTH},
         "num_prompts": judged.measured.num_prompts,
         "num_runs": sum(map(len, judged.measured.runs)),
         "busy": None if used is None else used.share,
@@ -231,7 +239,7 @@ def _in_a_line(seconds: Sequence[float]) -> str:
     return " ".join(f"{one:.{_DIGITS}f}" for one in seconds)
 
 
-def _task(session: Session, engine: ReplayEngine) -> Any:
+def _task(session: Session, engine: ReplayEngine) -> CalibrationTask:
     contexts = (_PROMPT_LENGTH - 1, _PROMPT_LENGTH + session.options.tokens)
     return calibration_task(
         engine,
@@ -243,33 +251,6 @@ def _task(session: Session, engine: ReplayEngine) -> Any:
         quick=True,
         time_s=60 * session.options.minutes,
     )
-
-
-def _require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Go on with nothing that was made for something else."""
-    path = folder / "settings.json"
-    folder.mkdir(parents=True, exist_ok=True)
-    if path.exists() and read_result(path) != settings:
-        raise SystemExit(f"{folder} is of {read_result(path)}, not of {settings}: remove it, or name another --folder")
-    write_result(path, settings)
-
-
-def _settings(options: argparse.Namespace, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
-    own = {name: getattr(options, name) for name in ("target", "draft", "form", "tokens", "prompts")}
-    return own | {"lanes": [lane.name for lane in lanes]}
-
-
-def _kept(folder: Path, schedules: Sequence[Schedule]) -> list[list[Run]]:
-    """Runs of an earlier session by schedule, none to begin with."""
-    if not (folder / "runs.json.gz").exists():
-        return [[] for _ in schedules]
-    measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
-    return [list(row) for row in measured.runs]
-
-
-def _keep(measured: Measured, folder: Path) -> None:
-    save_traces(measured.traces, folder / "traces.json.gz")
-    save_runs(measured, folder / "runs.json.gz")
 
 
 if __name__ == "__main__":

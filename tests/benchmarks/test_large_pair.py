@@ -1,4 +1,4 @@
-"""A pair of a size that people use: lanes that fit, schedules they can run, results that survive an interruption."""
+"""A pair of a size that people use: lanes that fit, schedules they can run, and a result that says what it is."""
 
 import pytest
 
@@ -18,38 +18,24 @@ LANES = specs_of(
 
 
 @pytest.fixture(scope="module")
-def lanes():
-    return load_script("_large_lanes")
-
-
-@pytest.fixture(scope="module")
 def script():
     return load_script("large_pair")
 
 
-def test_work_ends_before_there_is_no_memory_left(lanes, monkeypatch):
-    left = iter([20_000_000_000, 5_000_000_000, 900_000_000])
-    monkeypatch.setattr(lanes, "available_bytes", lambda: next(left))
-    lanes.require_memory()
-    lanes.require_memory()
-    with pytest.raises(SystemExit, match=r"0\.9 GB of memory are left; the same command goes on"):
-        lanes.require_memory()
-
-
-def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(lanes, script):
+def test_acceptance_is_what_plan_assumes_and_answers_every_schedule(script):
     record = script.assumed_record(18, num_texts=3, num_tokens=12)
     assert record.assumed.startswith("0.59 at every position")
     assert record.exit_layers == (18,)
     assert len(record.prompts) == 3
     assert f"exit coverage after layer 18: {COVERAGE[0.5][0]:g}" in record.assumed
-    for schedule in lanes.schedules_of(LANES, 18, (2, 4)):
+    for schedule in script.schedules_of(LANES, 18, (2, 4)):
         texts = replayed_texts(record, schedule, vocab_size=100)
         assert [len(text.text) for text in texts] == [12] * 3
 
 
 @pytest.mark.skipif(not (RESULTS / "large-pair.json").exists(), reason="not measured yet")
 def test_the_result_says_what_is_not_real_about_it(script):
-    result = script.read_result(RESULTS / "large-pair.json")
+    result = load_script("_common").read_result(RESULTS / "large-pair.json")
     assert "random weights, replayed acceptance" in result["label"]
     assert "Acceptance is assumed" in result["label"]
     assert result["num_runs"] == sum(len(one["runs"]) for one in result["schedules"])
