@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import _common
@@ -30,8 +29,7 @@ from mirrorsd.prompt_tokens import encode
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.folder import load_draft
 from runtime.models.decoder import Decoder, load_decoder
-from runtime.storage.weight_folder import load_folder
-from runtime.target.early_exits import EarlyExit, ExitFolderConfig, ExitHeads, load_exits
+from runtime.target.early_exits import EarlyExit, ExitHeads, load_exits
 
 PAGE_TOP_K = "4"
 TOP_K = (1, 2, 4, 8, 16)
@@ -87,7 +85,7 @@ def _coverage(
         "exits": pair.exits.name,
         "platform": describe_host(),
         "measured": _common.measured(pair.target_folder, pair.exits.folder),
-        "adapters": adapter_costs(exits, pair.exits.folder),
+        "adapters": adapter_costs(exits),
         **by_category(texts),
     }
 
@@ -167,14 +165,12 @@ def shares(texts: Iterable[Covered]) -> dict[str, Any]:
     return {"num_positions": num_positions, "coverage": coverage}
 
 
-def adapter_costs(exits: ExitHeads, folder: Path) -> dict[str, dict[str, int]]:
-    """What each adapter has: parameters, their bytes as they are computed with, and on disk."""
-    _, stored = load_folder(folder, ExitFolderConfig)
+def adapter_costs(exits: ExitHeads) -> dict[str, dict[str, int]]:
+    """What each adapter has: parameters, and their bytes as they are computed with."""
     return {
         str(layer): {
             "num_parameters": sum(weight.numel() for weight in adapter.parameters()),
             "num_bytes": sum(weight.nbytes for weight in adapter.parameters()),
-            "num_bytes_on_disk": sum(weight.nbytes for key, weight in stored.items() if key.startswith(f"{layer}.")),
         }
         for layer, adapter in sorted(exits.adapters.items())
     }

@@ -96,8 +96,6 @@ def main() -> None:
     options = parser.parse_args()
     pair = find_pair(EMBEDDED, drafter=DRAFT, heads=())
     prompts = encode(bundled_prompts(), pair.target_folder)[:: options.every]
-    load = [os.getloadavg()]
-    started_s = time.monotonic()
     content: dict[str, Any] = {
         **facts(pair),
         "engine": _version(options.binaries),
@@ -114,10 +112,8 @@ def main() -> None:
         work = options.work / stored
         work.mkdir(parents=True, exist_ok=True)
         content["targets"][stored] = _Engine(options, work, stored, prompts).compared()
-    load.append(os.getloadavg())
     errors = [abs(row["error"]) for target in content["targets"].values() for row in target["rows"]]
-    content |= {"median_abs_error": median(errors), "worst_abs_error": max(errors), "load_average": load}
-    content |= {"niceness": os.nice(0), "seconds": time.monotonic() - started_s}
+    content |= {"median_abs_error": median(errors), "worst_abs_error": max(errors)}
     print(json.dumps(content["targets"], indent=1))
     print(f"median |error| {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %")
     write_result(options.out, content)
