@@ -1,9 +1,25 @@
 """A mirror round up to the point where the draft notices the verdict, at every context at once.
 
-Until then nothing depends on what the models say, so the round is solved once per context. The draft's work comes in
-runs of equal steps. Each run is laid next to what is left of the target's segments: both advance at their own slowdown
-until one of them ends, then the other goes on alone. Times are seconds from the moment when the driver issues the
-round's operations; arrays are over contexts.
+Until then nothing depends on what the models say: the target computes its segments, the draft its branch steps,
+and each slows the other while both compute. So the round is solved once per context, and what the sequences decide
+(which branch is taken, how much is left of it) is looked up afterwards.
+
+The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:
+both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
+the moment when the driver issues the round's operations; arrays are over contexts.
+
+An example. Alone, prefix and suffix take 4 s and 2 s, the draft's first step, which reads the window's last token, 1 s,
+the two steps that its window takes for the exit's roots 2 s each, the message 1 s, and starting and dispatching
+nothing; at once, all takes twice as long ::
+
+    seconds    0           2           5           6           8           9           11
+    target     | prefix    | prefix    | suffix    | suffix    |
+                 1 s done    3 s alone   1 s alone   1 s done
+    draft      | last row  | idle      | message   | roots     | roots     | (roots)   |
+                 1 s done                            1 s done    1 s alone   2 s alone
+
+The request for a window comes at 8, within the first of the two steps, and is noticed at 9. If nothing stopped them the
+steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun by then.
 """
 
 from typing import NamedTuple

@@ -1,14 +1,19 @@
 """Continuations for likely outcomes of a round, drafted side by side while the target verifies.
 
-- Without features the first step is one row: the window's last token. Draft-sourced roots start at the next step,
-  exit-sourced ones at the first step after their message came. A step takes every branch further by a token and a row
-  each.
-- A draft with streams verifies guesses in every step of a branch but its first; all branches of a step have as many
-  rows.
+What a step computes is part of the contract, as in `runtime.drafters.language_model.drafter`:
+
+- Without features the first step is one row, at once: the window's last token, so that the whole window is cached and
+  its last row has alternatives. Draft-sourced roots start at the next step, exit-sourced ones at the first step after
+  their message came. A step takes every branch further by a token and a row each; its root is fed in the first of them.
+- A draft with streams verifies guesses in every step of a branch but its first, so that a branch may go further by
+  several tokens. All branches of a step have as many rows: one, and one for every guess that a window of one token has
+  room for.
 - With features nothing runs before the message. The first step feeds the window again, each token with the feature of
-  its predecessor, together with all roots: window + R rows.
-- A hit copies the branch's keys to the text and drafts the rest of its window by steps of its own; a miss, and a branch
-  taken before its first step, start a fresh rollout.
+  its predecessor, together with all roots: window + R rows. Later steps are as without.
+- Branches of one source start together and go on together, until the last of them is finished.
+- Taking a branch (a hit) copies its keys to the text and drafts the rest of its window by steps of its own; a miss
+  starts a fresh rollout. A branch taken before its first step is drafted by a fresh rollout, and still is a hit.
+
 Shapes: legend of `runtime.models.decoder`, plus R branches, T rows of each; E width of all features.
 """
 
