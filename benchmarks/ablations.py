@@ -152,15 +152,17 @@ def task_of(profile: Profile, pair: ModelPair) -> CalibrationTask:
     pair, left_out = fitted_to(pair, [Device.of_lane(lane.name).name for lane in profile.lanes])
     config = ModelConfig.from_folder(pair.target_folder)
     sizes = ModelSizes.of(config, folder_of(pair.drafter), folder_of(pair.exits), profile.dtype)
-    layer = profile.lanes[0].layer
+    layer, prefill = profile.lanes[0].layer, profile.lanes[0].prefill
     assert layer is not None, "a calibration without a target"
+    assert prefill is not None, "a calibration without prompts"
     return CalibrationTask(
         target=pair.target,
         drafter=name_of(pair.drafter),
         sizes=sizes.without_draft_streams() if left_out else sizes,
         lanes=profile.lanes,
         exit_layers=exit_layers_of(sizes),
-        contexts=(layer.contexts[0], layer.contexts[-1]),
+        contexts=(min(prefill.rows[1:-1], default=layer.contexts[0]), layer.contexts[-1]),
+        begin=layer.contexts[0],
         heads=pair.head_methods,
         max_tree=max(SearchSpace().tree_sizes),
         quick=True,

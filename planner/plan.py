@@ -13,7 +13,7 @@ from planner.search.space import Placement, SearchSpace, judging_part
 from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
 from planner.what_if.mixed_record import whose_tokens
 from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep, analyse
-from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, milliseconds, on_lanes, percent, schedule_name
+from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
 
 _SMALLEST_SHARE: Final = 0.02

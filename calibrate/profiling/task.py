@@ -41,7 +41,7 @@ class Effort:
         target_rows, draft_rows: rows of a verification, and of a draft step.
         part_rows: those of a verification for which heads and exits are timed alone too.
         tree_rows: rows of verifications of trees, wider than those of chains.
-        contexts: cached tokens, ascending from none; a row count outside `wide_rows` is measured at the first only,
+        contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only,
             and the others follow from how its neighbours grow.
         prefill_rows: rows of prompts.
         run_tokens: length of the texts decoded.
@@ -69,7 +69,13 @@ class Effort:
 
 
 def effort_for(
-    max_window: int, contexts: tuple[int, int], max_tree: int = 0, max_step: int = USUAL_BRANCHES, *, quick: bool
+    max_window: int,
+    contexts: tuple[int, int],
+    max_tree: int = 0,
+    max_step: int = USUAL_BRANCHES,
+    begin: int = 0,
+    *,
+    quick: bool,
 ) -> Effort:
     """Return the effort up to trees of `max_tree` nodes and draft steps of `max_step` rows.
 
@@ -81,7 +87,7 @@ def effort_for(
         raise ConfigError(f"contexts are {first}..{last}: the first must be at least 0 and below the last")
     chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
     gaps = 1 if quick else 2
-    spread = tuple(sorted({last * step // gaps for step in range(gaps + 1)}))
+    spread = tuple(sorted({begin + (last - begin) * step // gaps for step in range(gaps + 1)}))
     target_rows = up_to(chain, (1, 2, 3, 5) if quick else range(1, chain))
     trees = ((17,) if quick else (11, 13, 17, 25)) if max_tree else ()
     return Effort(
@@ -94,7 +100,9 @@ def effort_for(
         tree_rows=tuple(rows for rows in up_to(max_tree + 1, trees) if rows > chain),
         head_rows=((1, 4, 8, 16) if quick else (1, 2, 3, 4, 6, 8, 12, 16)) if max_tree else (),
         contexts=spread,
-        prefill_rows=tuple(sorted({1, first, *spread} - {0})),  # a prompt that leaves no row is not read at all
+        prefill_rows=tuple(
+            sorted({max(1, begin), first, *spread} - {0})
+        ),  # a prompt that leaves no row is not read at all
         run_tokens=16 if quick else 24,
         head_turns=3 if quick else 1,
     )
@@ -114,6 +122,7 @@ class CalibrationTask:
         contexts: the fewest and the most cached tokens that schedules will meet.
         max_window, max_branches, max_tree: tokens of the longest chain, branches per round, nodes of the largest tree.
         heads: heads and streams of the target by name, and the method that each is for.
+        begin: cached tokens at which the tables begin; those of earlier samples begin at the fewest of `contexts`.
         time_s: in which to be done. Passes that do not fit are left out; one is made in any case. None is 100 s for a
             quick calibration, and no limit for a full one.
         left_out: a sentence for every model that lanes here cannot run; the profile's notes have them.
@@ -125,6 +134,7 @@ class CalibrationTask:
     lanes: tuple[PlacedLane, ...]
     exit_layers: tuple[int, ...]
     contexts: tuple[int, int]
+    begin: int = 0
     max_window: int = 8
     max_branches: int = USUAL_BRANCHES
     heads: Mapping[str, Method] = field(default_factory=dict)
@@ -151,7 +161,7 @@ class CalibrationTask:
         max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
         # a step with features reads the window and starts the branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
-        return effort_for(self.max_window, self.contexts, max_tree, max_step, quick=self.quick)
+        return effort_for(self.max_window, self.contexts, max_tree, max_step, self.begin, quick=self.quick)
 
     @property
     def anchor_context(self) -> int:
