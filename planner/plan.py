@@ -104,11 +104,11 @@ def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
     for one in (*beaten, winner):
         parts = sorted(one.seconds_per_token.items(), key=lambda part: -part[1])
         shares = [
-            f"{PART[name]} {percent(time_s / one.tpot_s)}"
+            f"{percent(time_s / one.tpot_s)} {PART[name]}"
             for name, time_s in parts
             if time_s >= _SMALLEST_SHARE * one.tpot_s
         ]
-        yield f'"{_name(one)}" takes its time for {", ".join(shares)}'
+        yield f'the time of "{_name(one)}" is {", ".join(shares)}'
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:

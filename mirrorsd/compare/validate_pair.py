@@ -119,7 +119,8 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
     known = {prompt.name: prompt for prompt in prompts}
     for entry in record.prompts:
         if entry.name not in known:
-            raise RecordError(f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given")
+            msg = f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given"
+            raise RecordError(f"{msg}; give those that were recorded (--prompts)")
         ids = known[entry.name].ids
         if len(ids) != entry.prompt_length:
             was = f"was recorded with {entry.prompt_length}"
