@@ -1,12 +1,13 @@
-"""Exactness on the embedded model at temperature 0: every chain's text and every simulated round, on both back ends.
+"""Exactness on the embedded model at temperature 0: every method's text and every simulated round, on both back ends.
 
     python benchmarks/exactness.py
     python benchmarks/exactness.py --prompts DATA/spec_bench_dev.jsonl --lanes graphs --out out/held-out.json
 
-Decodes prompts, half of them of more than 256 tokens, by plain decoding and by every method and root source whose
-windows are chains, on lanes of torch and on those of graphs, in every form of weights that they have, each schedule in
-another order of prompts. Texts are compared token by token with plain decoding on the same lane, and real rounds with
-those that a replay of the acceptance record predicts: they have to agree in all of them. Chains whose draft has a lane
+Decodes prompts, half of them of more than 256 tokens, by plain decoding, by every method and root source whose windows
+are chains, and by the trees of every shipped head, on lanes of torch and on those of graphs, in every form of weights
+that they have, each schedule in another order of prompts. Texts are compared token by token with plain decoding on the
+same lane, and real rounds with those that a replay of the acceptance record predicts. Chains have to agree in all of
+them; trees cannot to the last bit (`runtime.backends.backend.TreeRows`) and are counted. Chains whose draft has a lane
 of its own are decoded once more, and every time that lane is killed at random (`killed`): the target has to end the
 text alone, as it was. In float32 the texts of graphs are compared with those of torch: where they part, the first other
 token is a near tie, and how near is said. Writes the result after every schedule, and an interrupted run goes on after
@@ -47,6 +48,8 @@ LONG = 256
 """Tokens of a prompt that is long: the first buffers of graphs have so many slots."""
 PATIENCE_S = 3600.0
 """For a lane to answer: one that others leave no time is waited for, and one that is killed is noticed at once."""
+TREE_SIZE = 16
+DYNAMIC_TREES = ((5, 8),)
 MAX_WINDOW = 4
 EXIT: dict[str, Any] = {"method": "mirror", "root_source": "exit", "exit_top_k": 4}
 CHAINS: dict[str, dict[str, Any]] = {
@@ -102,6 +105,7 @@ def main() -> None:
     )
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
     parser.add_argument("--forms", nargs="+", choices=get_args(Dtype), default=get_args(Dtype))
+    parser.add_argument("--no-trees", dest="trees", action="store_false", help="chains alone")
     options = parser.parse_args()
     pair = find_pair(EMBEDDED)
     prompts = _prompts(options, pair)
@@ -121,7 +125,7 @@ def main() -> None:
     texts = {}
     for kind in options.lanes:
         for dtype in [form for form in LANES[kind].forms if form in options.forms]:
-            own = find_pair(EMBEDDED, dtype=dtype, heads=["prompt-lookup"])
+            own = find_pair(EMBEDDED, dtype=dtype, heads=None if options.trees else ["prompt-lookup"])
             run = _Run(own, prompts, LANES[kind], options)
             results = content["lanes"].setdefault(kind, {}).setdefault(dtype, {})
             for name, result in run.results(done=results):
@@ -238,19 +242,38 @@ class _Run:
         return {"killed": killed._asdict() | {"num_prompts": len(self._prompts[some])}}
 
     def _schedules(self) -> Iterator[tuple[str, Schedule]]:
-        """Plain decoding and all chains."""
+        """Plain decoding, all chains, and a tree of every kind that was recorded."""
         drafter = name_of(self._pair.drafter)
         yield "autoregressive", Schedule(method="autoregressive", target_lane=self._lanes.target)
         for name, fields in CHAINS.items():
             yield name, Schedule(**fields, **self._place, drafter=drafter)
+        if count := self._record.num_streams:
+            fields = {"method": "speculative", "num_speculative_tokens": MAX_WINDOW, "draft_streams": count}
+            yield f"speculative, {count} draft streams", Schedule(**fields, **self._place, drafter=drafter)
         for chain in self._record.chains:
             fields = {"method": chain.method, "num_speculative_tokens": MAX_WINDOW}
             yield chain.method, Schedule(**fields, **self._place, drafter=chain.drafter)
+        for tree in self._record.trees:
+            place = {"target_lane": self._lanes.target} if tree.method == "speculative_streaming" else self._place
+            expanded = f", top {tree.top_k}" if tree.top_k else ""
+            yield (
+                f"{tree.method}, tree of {TREE_SIZE}, {tree.depth} deep{expanded}",
+                Schedule(
+                    method=tree.method,
+                    num_speculative_tokens=tree.depth,
+                    tree_size=TREE_SIZE,
+                    tree_top_k=tree.top_k,
+                    drafter=tree.drafter,
+                    **place,
+                ),
+            )
 
 
 def _recorded(pair: ModelPair, prompts: Sequence[Prompt], device: str, options: argparse.Namespace) -> AcceptanceRecord:
     """The record of these models and prompts, made at the first run."""
-    reach = Reach(max_new_tokens=options.max_new_tokens, max_window=MAX_WINDOW, trees=())
+    reach = Reach(
+        max_new_tokens=options.max_new_tokens, max_window=MAX_WINDOW, trees=DYNAMIC_TREES if options.trees else ()
+    )
     asked = [measured_pair(pair), [prompt.prompt_id for prompt in prompts], str(reach), pair.dtype, device]
     name = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
     path = options.records / f"{device.replace(':', '-')}-{pair.dtype}-{name}.npz"
