@@ -100,9 +100,7 @@ def effort_for(
         tree_rows=tuple(rows for rows in up_to(max_tree + 1, trees) if rows > chain),
         head_rows=((1, 4, 8, 16) if quick else (1, 2, 3, 4, 6, 8, 12, 16)) if max_tree else (),
         contexts=spread,
-        prefill_rows=tuple(
-            sorted({max(1, begin), first, *spread} - {0})
-        ),  # a prompt that leaves no row is not read at all
+        prefill_rows=tuple(sorted({max(1, begin), first, *spread} - {0})),  # without a row, nothing is read
         run_tokens=16 if quick else 24,
         head_turns=3 if quick else 1,
     )

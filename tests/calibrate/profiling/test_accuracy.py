@@ -178,12 +178,12 @@ def test_branches_and_passes_that_reply_states_are_right_to_some_percent_nine_of
     assert np.quantile([abs(one.value) for one in branches], 0.9) < 0.06
     assert abs(median(one.value for one in passes)) < 0.01
     assert np.quantile([abs(one.value) for one in passes], 0.9) < 0.035
-    for errors in (branches, passes):
-        assert fmean(one.is_held for one in errors) >= 0.8
+    most = 1.0 if name == "two speeds" else 0.98
+    assert 0.8 <= fmean(one.is_held for one in branches) <= most
+    assert 0.8 <= fmean(one.is_held for one in passes) <= 0.98
 
 
-def test_intervals_of_branches_and_of_such_passes_are_no_wider_than_that_over_both_weathers():
+def test_intervals_of_branches_are_no_wider_than_that_over_both_weathers():
     """With two speeds 0.99 of 480 are held, which sixty seeds cannot tell from all of them."""
     found = [one for name in ("two speeds", "quick changes") for one in outcomes(name)]
-    for each in ("branches", "passes"):
-        assert fmean(error.is_held for one in found for error in getattr(one, each)) <= 0.98
+    assert fmean(error.is_held for one in found for error in one.branches) <= 0.98
