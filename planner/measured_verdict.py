@@ -15,11 +15,11 @@ _ORDER: Final = list(KINDS)
 
 
 class PromptTime(NamedTuple):
-    """One prompt's seconds of decoding, the tokens committed in them, and the same time simulated."""
+    """One prompt's seconds of decoding, the tokens committed in them, and the same time simulated, if known."""
 
     seconds: float
     tokens: int
-    simulated_s: float
+    simulated_s: float | None = None
 
 
 class KnownTime(NamedTuple):
@@ -35,51 +35,72 @@ class MeasuredSchedule:
 
     Attributes:
         predicted_s: predicted time per token.
-        prompts: measured times, by prompt.
-        recorded: simulated times of all recorded prompts, run or not.
+        prompts: measured times, by prompt; those that failed or were left out are not in it.
+        recorded: simulated times of all recorded prompts, run or not; empty where rounds are not known.
     """
 
     name: str
     schedule: Schedule
     predicted_s: float
     prompts: Mapping[str, PromptTime]
-    recorded: Mapping[str, KnownTime] = field(repr=False)
+    recorded: Mapping[str, KnownTime] = field(default_factory=dict, repr=False)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is drafted."""
         return kind_of(self.schedule) == "plain"
 
+    @property
+    def done(self) -> dict[str, PromptTime]:
+        """Prompts that have a time and tokens."""
+        return {name: time for name, time in self.prompts.items() if time.seconds > 0 and time.tokens > 0}
+
 
 @dataclass(frozen=True)
 class Runs:
-    """Schedules, at least one, all of which have run the first prompts; some have run more."""
+    """The schedules that can be compared, `finished`: there is a prompt that all of them have run."""
 
-    schedules: Sequence[MeasuredSchedule]
+    finished: tuple[MeasuredSchedule, ...]
+
+    @classmethod
+    def of(cls, schedules: Sequence[MeasuredSchedule]) -> "Runs":
+        """Leave out schedules that ran no prompt, or share none with those that ran more."""
+        left = sorted((one for one in schedules if one.done), key=lambda one: len(one.done), reverse=True)
+        while left and not set.intersection(*(set(one.done) for one in left)):
+            left.pop()
+        return cls(tuple(one for one in schedules if one in left))
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
-        """Return the other's time over one's: over `recorded`, by default all prompts that are recorded for both."""
+        """Return the other's time over one's: over `recorded`, by default all recorded prompts, if rounds are known."""
+        if self._costs is None:
+            return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
         return ratio_by_rounds(recorded, self._costs.difference(one.name, other.name))
 
     def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
         """Return the other's predicted time over one's, on the prompts of `ratio`."""
+        if self._costs is None:
+            return other.predicted_s / one.predicted_s
         ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
         return sum(theirs) / sum(ours)
 
     @cached_property
-    def _costs(self) -> CommonFit:
-        """How far off the simulated times of rounds are."""
-        return CommonFit(
-            {
-                one.name: {name: log(time.seconds / time.simulated_s) for name, time in one.prompts.items()}
-                for one in self.schedules
+    def _costs(self) -> CommonFit | None:
+        """How far off the simulated times of rounds are; None where a schedule's rounds are not known."""
+        known = {
+            one.name: {
+                name: log(time.seconds / time.simulated_s)
+                for name, time in one.done.items()
+                if time.simulated_s is not None
             }
-        )
+            for one in self.finished
+            if one.recorded
+        }
+        return CommonFit(known) if len(known) == len(self.finished) else None
 
     def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
         """Return the other's measured time over one's on shared prompts, each by as many tokens in both."""
-        shared = [(ours, other.prompts[name]) for name, ours in one.prompts.items() if name in other.prompts]
+        shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
         lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
         ours, theirs = (
             [time.seconds / time.tokens * length for time, length in zip(side, lengths, strict=True)]
@@ -87,11 +108,12 @@ class Runs:
         )
         return paired_ratio(ours, theirs)
 
-    @property
-    def over_plain(self) -> list[Ratio | None]:
-        """Each one's measured speed over that of the plain one predicted fastest; None without a plain one."""
+    def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
+        """Return each one's measured speed over that of the plain one predicted fastest; None if not comparable."""
         plain = next(iter(self.side(plain=True)), None)
-        return [None if plain is None else self.as_run(one, plain) for one in self.schedules]
+        return tuple(
+            None if plain is None or one not in self.finished else self.as_run(one, plain) for one in schedules
+        )
 
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
         """Return whether `one` is faster beyond its interval."""
@@ -106,7 +128,7 @@ class Runs:
         """Return the ratio of two schedules with their names."""
         return Claim(one=one.name, other=other.name, ratio=self.ratio(one, other))
 
-    def fastest_of(self, some: Sequence[MeasuredSchedule]) -> MeasuredSchedule:
+    def fastest_of(self, some: Sequence[MeasuredSchedule]) -> MeasuredSchedule | None:
         """Return the one faster than each other one, by however little.
 
         Each two are compared on their own prompts, so that a ratio with a third one could say otherwise.
@@ -114,22 +136,22 @@ class Runs:
         return _least_behind(some, self.ratio)
 
     @property
-    def fastest(self) -> MeasuredSchedule:
+    def fastest(self) -> MeasuredSchedule | None:
         """The one measured fastest of all, as tables show it: each two on the prompts that both ran."""
-        return _least_behind(self.schedules, self.as_run)
+        return _least_behind(self.finished, self.as_run)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
         """Return the plain ones, or those that draft; the one predicted fastest comes first."""
-        return sorted((one for one in self.schedules if one.is_plain == plain), key=lambda one: one.predicted_s)
+        return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
 
 def _least_behind(
     some: Sequence[MeasuredSchedule], ratio: Callable[[MeasuredSchedule, MeasuredSchedule], Ratio]
-) -> MeasuredSchedule:
+) -> MeasuredSchedule | None:
     def behind(one: MeasuredSchedule) -> float:
         return max((ratio(other, one).value for other in some if other is not one), default=1.0)
 
-    return min(some, key=behind)
+    return min(some, key=behind, default=None)
 
 
 def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) -> Pairs:
@@ -151,12 +173,12 @@ def judge_measured(
     about prompts like those that were recorded.
 
     Args:
-        schedules: what was run, at least one, all of them on the first prompts.
+        schedules: what was run; whatever shares no prompt with the others is named and not judged.
         at_anchors: the same runs with times corrected by the anchors around them.
     """
-    runs = Runs(schedules)
+    runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
-    corrected = _pays(Runs(at_anchors))[0] if at_anchors else as_run
+    corrected = _pays(Runs.of(at_anchors))[0] if at_anchors else as_run
     winner = _winner(runs, drafting if as_run == "yes" else None)
     claim: Claim | None = None
     why: tuple[str, ...] = ()
@@ -167,9 +189,10 @@ def judge_measured(
         known = counted(num_known, "prompt")
         prompts = known if num_run == num_known else f"{num_run} of {num_known} recorded prompts"
         basis = f'measured on {prompts} ("{claim.one}" next to "{claim.other}")'
-    holders: dict[Badge, MeasuredSchedule] = {
+    missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
+    holders: dict[Badge, MeasuredSchedule | None] = {
         "recommended": winner,
-        "predicted fastest": min(schedules, key=lambda one: one.predicted_s),
+        "predicted fastest": min(schedules, key=lambda one: one.predicted_s, default=None),
         "measured fastest": runs.fastest,
     }
     return SpeculationVerdict(
@@ -177,11 +200,12 @@ def judge_measured(
         claim=claim,
         basis=basis,
         world="measured",
-        recommended=winner.name,
-        schedule=winner.schedule,
+        recommended=None if winner is None else winner.name,
+        schedule=None if winner is None else winner.schedule,
         why=why,
         next_step=(_next_step(runs, claim, winner),),
-        others=tuple(runs.claim(winner, one) for one in schedules if one is not winner),
+        others=tuple(runs.claim(winner, one) for one in runs.finished if one is not winner) if winner else (),
+        facts={"Not judged, since no prompt is shared with the others": missing},
         warnings=tuple(_warnings(runs, winner, drafting)),
         badges={one.name: tuple(badge for badge, holder in holders.items() if holder is one) for one in schedules},
     )
@@ -204,18 +228,17 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     return "cannot_tell", hardest, draftings[0]
 
 
-def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule:
+def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule | None:
     """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
 
     Where some of them are faster than plain decoding beyond their intervals, only these count. The drafting schedule
     that a *yes* is about, `headline`, is preferred where it is one of them and tables show it faster.
     """
-    every = runs.schedules
-    contenders = [one for one in every if not any(runs.tells_faster(other, one) for other in every)]
+    contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
-    simplest = min((kind_of(one.schedule) for one in contenders), key=_ORDER.index)
+    simplest = min((kind_of(one.schedule) for one in contenders), key=_ORDER.index, default=None)
     winner = runs.fastest_of([one for one in contenders if kind_of(one.schedule) == simplest])
-    if headline in contenders and runs.as_run(headline, winner).value > 1:
+    if winner and headline in contenders and runs.as_run(headline, winner).value > 1:
         return headline
     return winner
 
@@ -229,18 +252,20 @@ def _why(
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
-        longest = max(time.tokens for name, time in drafting.prompts.items() if name in plain.prompts)
+        longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)
         answers = f"{run.num_pairs} that were run, for answers of up to {counted(longest, 'token')}"
         yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {answers}"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
     equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]
     if as_run == "cannot_tell" and ratio.outcome == "slower" and equals:
-        open_claim = runs.claim(runs.fastest_of(equals), plain)
+        open_claim = runs.claim(runs.fastest_of(equals) or drafting, plain)
         yield f'"{open_claim.one}" has {times(open_claim.ratio)} the speed of "{open_claim.other}"'
 
 
-def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule) -> str:
+def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None) -> str:
+    if winner is None:
+        return "run it again: no schedule finished"
     use = "use"
     if claim is not None and claim.outcome == "cannot tell":
         use = f"{would_tell(claim.ratio)} would tell; until then use"
@@ -254,8 +279,8 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule) -> str
     return f'{use} "{winner.name}": {merit}'
 
 
-def _warnings(runs: Runs, winner: MeasuredSchedule, drafting: MeasuredSchedule | None) -> Iterator[str]:
-    if drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
+def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
+    if winner and drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
         yield (
             f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it: it may be '
             "luck. Run other prompts to check."

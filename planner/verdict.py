@@ -46,7 +46,7 @@ class SpeculationVerdict:
     Attributes:
         claim: the best drafting schedule next to the plain one that it has to beat; None if one of them is missing.
         basis: how the two were compared, or what is missing.
-        recommended, schedule: the schedule to use, and its name in the table.
+        recommended, schedule: the schedule to use, and its name in the table; None without one.
         why, next_step: what explains the answer, and what to do now.
         others: the recommended schedule next to other rows of the table.
         by_length: the ratio of `claim` for answers cut at so many tokens.
@@ -61,9 +61,9 @@ class SpeculationVerdict:
     pays: Pays
     claim: Claim | None
     basis: str
-    recommended: str
-    schedule: Schedule
     world: Literal["measured", "predicted"] = "predicted"
+    recommended: str | None = None
+    schedule: Schedule | None = None
     why: Sequence[str] = ()
     next_step: Sequence[str] = ()
     others: Sequence[Claim] = ()
@@ -78,7 +78,7 @@ class SpeculationVerdict:
         if self.pays not in ("cannot_tell", told):
             ratio = None if self.claim is None else times(self.claim.ratio)
             raise ValueError(f"{self.pays} contradicts a ratio of {ratio}")
-        drafts = self.schedule.traits.window != "none"
+        drafts = None if self.schedule is None else self.schedule.traits.window != "none"
         if (self.pays, drafts) in (("no", True), ("yes", False)):
             raise ValueError(
                 f"{self.pays} contradicts a recommended schedule that {'drafts' if drafts else 'does not'}"

@@ -100,12 +100,14 @@ def judge_runs(
             [one.at_anchor_s for one in comparisons],
         )
     )
-    runs = Runs(as_run)
+    runs = Runs.of(as_run)
     verdict = judge_measured(as_run, at_anchors=at_anchors)
     repeating = tuple(prompt.name for one in records for prompt in one.prompts if prompt.repeats_itself)
     return JudgedRuns(
         measured=measured,
-        results=tuple(replace(result, ratio=ratio) for result, ratio in zip(results, runs.over_plain, strict=True)),
+        results=tuple(
+            replace(result, ratio=ratio) for result, ratio in zip(results, runs.over_plain(as_run), strict=True)
+        ),
         comparisons=tuple(comparisons),
         verdict=replace(verdict, by_length=by_length(verdict.claim, runs, profile, records)),
         num_recorded=max(len(one.recorded) for one in as_run),
@@ -189,7 +191,7 @@ def without(prompts: Collection[str], claim: Claim | None, runs: Runs) -> Ratio 
     """Return the ratio of a claim on all other recorded prompts; None where there is none."""
     if claim is None:
         return None
-    named = {one.name: one for one in runs.schedules}
+    named = {one.name: one for one in runs.finished}
     one, other = named[claim.one], named[claim.other]
     left = {name: time for name, time in one.recorded.items() if name not in prompts}
     known = known_pairs(left, other.recorded)
@@ -202,7 +204,7 @@ def by_length(
     """Return the ratio of a claim for answers of several lengths, the last of which is that of the records."""
     if claim is None:
         return {}
-    named, longest = {one.name: one for one in runs.schedules}, records[0].max_new_tokens
+    named, longest = {one.name: one for one in runs.finished}, records[0].max_new_tokens
     one, other = named[claim.one], named[claim.other]
     found = {}
     for length in [*takewhile(lambda length: length < longest, _LENGTHS), longest]:

@@ -184,8 +184,10 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     return entries
 
 
-def _use(recommended: Schedule, outcome: Outcome, folder: Path) -> str:
-    """Return the command that runs the recommended schedule, and write its file."""
+def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | None:
+    """Return the command that runs the recommended schedule, and write its file; None without one."""
+    if recommended is None:
+        return None
     path = outcome.given.get(recommended)
     if path is None:
         path = folder / "best.yaml"

@@ -217,7 +217,7 @@ class Race:
         profile, record = self._plan.profile, self._plan.record
         simulated = as_run(self._candidates, measured, profile, record)
         each = enumerate(zip(self._candidates, simulated, measured.traces, strict=True))
-        runs = Runs(
+        runs = Runs.of(
             [
                 measured_schedule(str(place), one, own, [trace.decode_s for trace in traces], traces, self._known)
                 for place, (one, own, traces) in each
@@ -226,7 +226,7 @@ class Race:
         stay = [one for plain in (True, False) for one in runs.side(plain=plain)[:1]]
 
         def is_beaten(one: MeasuredSchedule) -> bool:
-            others = (other for other in runs.schedules if other is not one)
+            others = (other for other in runs.finished if other is not one)
             return any(runs.ratio(other, one).on_these.outcome == "faster" for other in others)
 
-        return {one.schedule for one in runs.schedules if one not in stay and is_beaten(one)}
+        return {one.schedule for one in runs.finished if one not in stay and is_beaten(one)}

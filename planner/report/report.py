@@ -92,8 +92,15 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
-    verdict = data.verdict
-    settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
+    """Return what stands first, all of it from the one verdict."""
+    verdict, use = data.verdict, None
+    if verdict.schedule is not None:
+        settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
+        use = {
+            "name": capital(str(verdict.recommended)),
+            "command": data.command,
+            "yaml": yaml.safe_dump(settings, sort_keys=False),
+        }
     claim, colon, detail = verdict.headline.partition(": ")
     predicted = data.plan.verdict
     return {
@@ -101,7 +108,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
         "detail": detail,
         "lines": (*verdict.lines[1:], *verdict.warnings),
         "tiles": list(tiles(data)),
-        "use": {"name": capital(verdict.recommended), "yaml": yaml.safe_dump(settings, sort_keys=False)},
+        "use": use,
         "explained": verdict.explained,
         "background": () if data.measured is None else (*predicted.lines, *predicted.warnings, *predicted.explained),
     }

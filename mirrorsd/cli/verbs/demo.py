@@ -97,4 +97,5 @@ def demo(
         answered = f"Answered ({result['max_new_tokens']} tokens at most): {sample['answer'].strip()}"
         asked = [f"Asked: {sample['prompt']}\n{answered}"] if explain else []
         show_paragraphs(result["rounds"], *asked, f"Report: {result['report']}")
-        say_command("Use the recommended schedule", result["command"])
+        if result["command"] is not None:
+            say_command("Use the recommended schedule", result["command"])

@@ -60,4 +60,5 @@ def validate(
         show(outcome_table(result, width=results().width))
         show_verdict(result, explain=explain)
         show_paragraphs(result["rounds"], *(() if explain else outcome.notes), f"Report: {result['report']}")
-        say_command("Use what is recommended", result["command"])
+        if result["command"] is not None:
+            say_command("Use what is recommended", result["command"])

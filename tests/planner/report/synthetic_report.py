@@ -18,19 +18,11 @@ from sim.world import simulate
 from tests.planner.synthetic import acceptance_record, machine
 
 
-def judged_runs(speedup: Ratio, schedule: Schedule, recommended: str = "a", **more: Any) -> SpeculationVerdict:
+def judged_runs(speedup: Ratio, **more: Any) -> SpeculationVerdict:
     """A verdict after runs of such a ratio."""
     claim = Claim(one="drafting", other="plain", ratio=speedup)
     basis = "measured on made-up prompts"
-    return SpeculationVerdict(
-        pays=PAYS[speedup.outcome],
-        claim=claim,
-        basis=basis,
-        world="measured",
-        recommended=recommended,
-        schedule=schedule,
-        **more,
-    )
+    return SpeculationVerdict(pays=PAYS[speedup.outcome], claim=claim, basis=basis, world="measured", **more)
 
 
 def report_data(
