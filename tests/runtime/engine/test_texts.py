@@ -143,11 +143,6 @@ def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(ti
         engine.generate(blocks, PROMPT, max_new_tokens=2)
 
 
-def test_the_rule_greedy_is_refused_at_a_temperature(engine):
-    with pytest.raises(ConfigError, match=r"temperature is 0\.5: it must be 0 with verification greedy"):
-        engine.check(speculative(verification="greedy"), PROMPT, 4, 0.5)
-
-
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_trace_tells_every_round_and_operation(run, name):
     schedule = SCHEDULES[name]
