@@ -276,6 +276,9 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
         merit = "faster than plain decoding, and none is certainly faster than it"
     elif runs.beats_plain(winner):
         merit = "the simplest kind that is faster than plain decoding"
+    other = next((one for one in runs.finished if claim and one.name == claim.one), winner)
+    if winner is not other and not winner.is_plain:  # the answer's number is not of what is recommended
+        merit += f', {times(runs.ratio(winner, other))} the speed of "{other.name}"'
     return f'{use} "{winner.name}": {merit}'
 
 

@@ -140,6 +140,7 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "acceptance": acceptance(accepted),
         "acceptance_keys": acceptance_keys(accepted),
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
+        "winner_leads": data.plan.search.winner is data.plan.search.candidates[0],
         "landscape": landscape(data.plan.search),
         "exit_layers": layers,
         "exit_layer_keys": exit_layer_keys(layers) if layers else [],

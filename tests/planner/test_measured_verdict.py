@@ -288,6 +288,17 @@ def test_measured_fastest_is_what_the_table_shows():
     assert ("measured fastest" in verdict.next_step[0]) == (verdict.recommended == "synchronous")
 
 
+def test_a_recommendation_of_another_schedule_than_the_answers_says_how_much_faster_it_is():
+    """"synchronous" was predicted fastest, so the answer is about it; "lookup" was as fast, and is simpler."""
+    names = ("plain", 1.0, 1.0), ("synchronous", 0.60, 0.5), ("lookup", 0.59, 0.55)
+    verdict = judge_measured([replace(ran(name, run_s), predicted_s=predicted) for name, run_s, predicted in names])
+    assert (verdict.claim.one, verdict.recommended) == ("synchronous", "lookup")
+    assert '"lookup": measured fastest, 1.02× (' in verdict.next_step[0]
+    assert verdict.next_step[0].endswith(') the speed of "synchronous"')
+    alone = judge_measured([ran("plain", 1.0), ran("lookup", 0.59)])
+    assert alone.next_step == ('use "lookup": measured fastest',)
+
+
 def test_what_was_run_is_told_apart_from_what_is_known():
     plain, wider = (
         ran_as_simulated(name, dict.fromkeys("ab", time_s), dict.fromkeys("abc", time_s))
