@@ -14,6 +14,7 @@ from hwprofiles.profile import Anchor
 from planner.paired_ratio import Ratio
 from planner.report.report import render_report, tiles
 from planner.report.table import result_rows
+from planner.search.space import Halves
 from planner.verdict import PAYS
 from planner.wording import tokens_per_second
 from tests.planner.conftest import SMALL
@@ -167,6 +168,18 @@ def test_no_number_of_the_answers_tile_contradicts_its_word(data, speedup):
     assert verdict.pays == PAYS[speedup.outcome]
     assert (value == "Cannot tell") == (verdict.pays == "cannot_tell") == (not shown)
     assert all(number >= 1 if verdict.pays == "yes" else number <= 1 for number in shown)
+
+
+def test_the_star_of_the_search_is_the_fastest_or_says_on_which_prompts_it_is(data, page):
+    found = data.plan.search
+    last = len(found.candidates) - 1
+    slower = replace(found, candidates=(found.candidates[last], *found.candidates[:last]), halves=None)
+    turned = replace(slower, halves=Halves(choosing=(0,), judging=(1,)))
+    assert turned.winner is not turned.candidates[0]
+    chosen = Page(render_report(replace(data, plan=replace(data.plan, search=turned)))).text
+    said = "star marks the fastest"
+    assert f"{said}." in page.text
+    assert f"{said} on the half of the prompts that it is chosen on." in chosen
 
 
 def test_without_judged_runs_the_answer_is_what_was_predicted(data):
