@@ -15,7 +15,8 @@ from hwprofiles.engines import CurvePrices, engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.page_template import page_template
-from planner.wording import in_ms, listing
+from planner.pictures.xy_plot import round_ticks
+from planner.wording import listing
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -139,7 +140,6 @@ def slowed(cost: RooflineCost, rows: int, context: int) -> float:
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360
-_NUM_TICKS: Final = 4
 
 
 def curve_svg(curve: RowCurve) -> str:
@@ -155,7 +155,7 @@ def curve_svg(curve: RowCurve) -> str:
 
     lows = [(x(one.rows), y(one.low)) for one in ordered]
     highs = [(x(one.rows), y(one.high)) for one in reversed(ordered)]
-    return page_template(Path(__file__).with_name("row_curve.svg"), {"in_ms": in_ms}).render(
+    return page_template(Path(__file__).with_name("row_curve.svg"), {}).render(
         curve=curve,
         width=_WIDTH,
         height=_HEIGHT,
@@ -164,5 +164,5 @@ def curve_svg(curve: RowCurve) -> str:
         bottom=_BOTTOM,
         band=lows + highs,
         points=[(x(one.rows), y(one.time_s), one.rows) for one in ordered],
-        ticks=[(y(seconds), seconds) for seconds in (most_s * tick / _NUM_TICKS for tick in range(_NUM_TICKS + 1))],
+        ticks=[(y(tick / 1e3), f"{tick:g}") for tick in round_ticks(0.0, 1e3 * most_s)],
     )
