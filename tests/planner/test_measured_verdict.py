@@ -289,7 +289,7 @@ def test_measured_fastest_is_what_the_table_shows():
 
 
 def test_a_recommendation_of_another_schedule_than_the_answers_says_how_much_faster_it_is():
-    """"synchronous" was predicted fastest, so the answer is about it; "lookup" was as fast, and is simpler."""
+    """The answer is about "synchronous", predicted fastest; "lookup" was as fast, and is simpler."""
     names = ("plain", 1.0, 1.0), ("synchronous", 0.60, 0.5), ("lookup", 0.59, 0.55)
     verdict = judge_measured([replace(ran(name, run_s), predicted_s=predicted) for name, run_s, predicted in names])
     assert (verdict.claim.one, verdict.recommended) == ("synchronous", "lookup")
