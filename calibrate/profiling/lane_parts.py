@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
 from calibrate.fitting.noise import Noise
+from calibrate.fitting.prompts import fit_prompts
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
 from decoding.methods import METHODS
@@ -20,6 +21,7 @@ from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import PlacedLane
 from runtime.backends.lane_device import CORES, Device
+from runtime.backends.openvino.buckets import prompt_calls
 from runtime.wire.measurement import Measurement, Part
 
 _CORES: Final = "generic-cpu"
@@ -82,8 +84,8 @@ class LaneParts:
     def profile(self, estimates: Mapping[Measurement, Estimate], anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """Return the profile of the lane from what its parts take over its anchor; without heads and memory traffic."""
         found = {
-            name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items()}
-            for name, sizes in self.timed.items()
+            name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items() if of in estimates}
+            for name, sizes in self.timed.items()  # older calibrations read other prompts
         }
         bends, source = _BENDS if self._device.prepares else 0.0, self._task.source
 
@@ -111,9 +113,14 @@ class LaneParts:
                 self._slots,
             )
             for name, times in found.items()
-            if name.startswith("draft")
+            if name.startswith("draft") and name != "draft_prefill"
         }
-        fields: dict[str, Any] = drafting | {"prefill": fit_table(found["prefill"], noise_of({"prefill"}), source)}
+        prompts = {
+            name: fit_prompts(found[name], prompt_calls if self._device.is_compiled else None, noise_of(parts), source)
+            for name, parts in (("prefill", {"prefill"}), ("draft_prefill", _OF_THE_DRAFT))
+            if name in found
+        }
+        fields: dict[str, Any] = drafting | prompts
         return LaneProfile(
             name=self._lane.name,
             device=_CORES if self._device == CORES else self._device.name,

@@ -11,6 +11,7 @@ from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
 from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
+from runtime.backends.openvino.buckets import PROMPT_ROWS
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
 """Steps of the draft, by their tables in a `LaneProfile`."""
@@ -43,7 +44,7 @@ class Effort:
         tree_rows: rows of verifications of trees, wider than those of chains.
         contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only,
             and the others follow from how its neighbours grow.
-        prefill_rows: rows of prompts.
+        prefill_rows: rows of prompts: each size of a call that reads them, and prompts of several calls.
         run_tokens: length of the texts decoded.
         head_turns: passes in which each of those of a head is decoded once: they take turns.
     """
@@ -100,7 +101,7 @@ def effort_for(
         tree_rows=tuple(rows for rows in up_to(max_tree + 1, trees) if rows > chain),
         head_rows=((1, 4, 8, 16) if quick else (1, 2, 3, 4, 6, 8, 12, 16)) if max_tree else (),
         contexts=spread,
-        prefill_rows=tuple(sorted({max(1, begin), first, *spread} - {0})),  # without a row, nothing is read
+        prefill_rows=tuple(sorted({count for count in (1, *PROMPT_ROWS, *spread) if 0 < count <= last})),
         run_tokens=16 if quick else 24,
         head_turns=3 if quick else 1,
     )

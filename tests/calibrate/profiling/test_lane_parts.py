@@ -122,7 +122,7 @@ def test_steps_are_timed_as_they_occur():
 def test_prompts_are_read_once_as_they_are_and_by_the_draft_where_there_is_one():
     timed = [one for one in PARTS.measurements() if "prefill" in one.part]
     assert [(one.part, one.rows) for one in timed] == [
-        (p, n) for p in ("prefill", "draft_prefill") for n in (1, 20, 220)
+        (p, n) for p in ("prefill", "draft_prefill") for n in (1, 16, 64, 220)
     ]
     assert {(one.repeats, one.warm_up) for one in timed} == {(1, 0)}
     plain = parts_of(drafter=None)
@@ -167,7 +167,8 @@ def test_tables_of_compiled_lanes_are_less_certain_for_kernels_do_better_at_some
     for part in ("layer", "lm_head", "draft_step", "draft_start", "prefill"):
         known, less = (getattr(lane, part).relative_error for lane in lanes)
         assert less == pytest.approx(hypot(known, NORMAL_90 * _BENDS))
-        assert getattr(lanes[0], part).seconds == getattr(lanes[1], part).seconds
+        if part != "prefill":  # which compiled lanes read in calls of a few sizes
+            assert getattr(lanes[0], part).seconds == getattr(lanes[1], part).seconds
 
 
 ANCHOR_S = 40e-3
@@ -191,7 +192,7 @@ def test_steps_and_prompts_of_heads_are_timed_and_their_tables_hold_at_any_conte
         assert tables["heads"].at(rows, 12345) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
     assert tables["heads"].relative_error > 0.05
     prompts = [one.rows for one in timed if one.part == "draft_prefill"]
-    assert prompts == ([1, 20, 220] if quick else [1, 20, 110, 220])
+    assert prompts == ([1, 16, 64, 220] if quick else [1, 16, 64, 110, 220])
     for rows in prompts:
         assert tables["head_prefill"].at(rows, 0) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
 

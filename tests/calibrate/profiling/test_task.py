@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from calibrate.profiling.task import USUAL_BRANCHES, effort_for, schedules_of
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
+from runtime.backends.openvino.buckets import PROMPT_ROWS
 from tests.calibrate.profiling.fake_machine.asked import task
 
 WINDOWS = st.integers(1, 16)
@@ -23,7 +24,8 @@ def test_grids_reach_the_longest_window_and_every_shorter_context(max_window, co
     assert (effort.target_rows[0], effort.target_rows[-1]) == (1, max_window + 1)
     assert (effort.draft_rows[0], effort.draft_rows[-1]) == (1, USUAL_BRANCHES)
     assert (effort.contexts[0], effort.contexts[-1]) == (0, contexts[1])
-    assert {1, max(1, contexts[0]), contexts[1]} <= {*effort.prefill_rows}
+    assert {1, contexts[1], *(size for size in PROMPT_ROWS if size <= contexts[1])} <= {*effort.prefill_rows}
+    assert effort.prefill_rows[-1] == contexts[1]
     # what is taken apart was timed whole, a line needs two points, and growth is seen at both ends of both grids
     assert set(effort.part_rows) <= set(effort.target_rows)
     assert len(effort.part_rows) >= 2

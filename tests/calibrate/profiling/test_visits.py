@@ -15,6 +15,7 @@ from calibrate.profiling.samples import Cell, Samples, Visit
 from calibrate.profiling.visits import second_looks, visit_in_turn
 from decoding.errors import LaneDiedError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
+from runtime.backends.openvino.buckets import PROMPT_ROWS
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -151,7 +152,7 @@ def test_a_spike_is_no_peak_of_a_table(time_s, most):
 
 
 def test_a_first_call_that_is_slow_on_every_lane_is_measured_again_at_once():
-    least = CONTEXTS[0]
+    least = PROMPT_ROWS[0]
 
     def first_call(_lane, of, before):
         return 20.0 if of.part == "draft_prefill" and of.rows == least and not before else 1.0
