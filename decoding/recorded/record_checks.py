@@ -121,7 +121,9 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
 
 def _lacking(record: AcceptanceRecord, what: str, rates: str) -> str:
     """Return that something was not recorded; of assumed acceptance with what would assume it."""
-    return f"{what} were not recorded" if record.assumed is None else f"{what} are not assumed (by {rates})"
+    return (
+        f"{what} were not recorded" if record.assumed is None else f"{what} are not assumed (`{rates}` of a YAML file)"
+    )
 
 
 def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:

@@ -59,4 +59,4 @@ def test_acceptance_is_that_of_chains_and_asked_for_by_name():
     assert predict(block(4), machine(), long).mean_acceptance_length == pytest.approx(
         long.mean_acceptance_length(4), rel=1e-3
     )
-    assert "windows of block of head are not assumed (by blocks)" in str(Bernoulli(0.7).missing(block(4)))
+    assert "windows of block of head are not assumed (`blocks` of a YAML file)" in str(Bernoulli(0.7).missing(block(4)))

@@ -158,7 +158,7 @@ def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
     (reason,) = (reason for reason in plan.left_out if "windows of more" in reason)
     pairs = {one.pair for one in plan.ranking if one.schedule.num_speculative_tokens}
     count = sum(one.num_speculative_tokens == 7 for pair in pairs for one in schedules_on(pair, plan.question, "x"))
-    assert reason == f"{count} schedules: windows of more than 5 tokens are not assumed (by rates)"
+    assert reason == f"{count} schedules: windows of more than 5 tokens are not assumed (`rates` of a YAML file)"
 
 
 def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():

@@ -1,5 +1,8 @@
 """Assumed acceptance: drawn texts come to what theory says, and what is not assumed is refused by name."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -124,13 +127,13 @@ def test_with_branches_more_acceptance_is_faster_in_the_mean(source):
 
 
 REFUSED = {
-    "windows of more than 3 tokens are not assumed (by rates)": speculative(4),
-    "roots from exit_layer 4 are not assumed (by exit_coverage); layers it holds: none": mirror("exit"),
-    "more than 0 roots per row from the draft are not assumed (by alternative_rates)": mirror("draft"),
-    "more than 0 draft_streams are not assumed (by stream_rates)": speculative(3, draft_streams=1),
-    "rollouts with exit_features are not assumed (by feature_rates)": speculative(3, exit_features=True),
-    "windows of prompt_lookup of lookup are not assumed (by lookups); windows it holds: none": lookup(),
-    "trees of medusa of head, 3 deep are not assumed (by trees); trees it holds: none": tree(
+    "windows of more than 3 tokens are not assumed (`rates` of a YAML file)": speculative(4),
+    "roots from exit_layer 4 are not assumed (`exit_coverage` of a YAML file); layers it holds: none": mirror("exit"),
+    "more than 0 roots per row from the draft are not assumed (`alternative_rates` of a YAML file)": mirror("draft"),
+    "more than 0 draft_streams are not assumed (`stream_rates` of a YAML file)": speculative(3, draft_streams=1),
+    "rollouts with exit_features are not assumed (`feature_rates` of a YAML file)": speculative(3, exit_features=True),
+    "windows of prompt_lookup of lookup are not assumed (`lookups` of a YAML file); windows it holds: none": lookup(),
+    "trees of medusa of head, 3 deep are not assumed (`trees` of a YAML file); trees it holds: none": tree(
         Bernoulli(0.5, texts=SHORT, **EVERYTHING).record.trees[0], 3
     ),
 }
@@ -148,7 +151,7 @@ def test_more_candidates_than_are_covered_are_refused():
     acceptance = Bernoulli(0.8, texts=SHORT, exit_coverage={4: (0.5, 0.6)})
     assert acceptance.missing(mirror("exit", exit_top_k=2)) is None
     assert acceptance.missing(mirror("exit", exit_top_k=3)) == (
-        "more than 2 roots per row from the exit after layer 4 are not assumed (by exit_coverage)"
+        "more than 2 roots per row from the exit after layer 4 are not assumed (`exit_coverage` of a YAML file)"
     )
 
 
@@ -273,3 +276,15 @@ def test_the_option_takes_a_rate_rates_or_a_file(tmp_path):
             parse_acceptance(wrong)
     with pytest.raises(ConfigError, match="rates are from 0 to 1, such as 0.8 for 80 %, not 8"):
         parse_acceptance("8")
+
+
+def test_the_acceptance_file_of_the_documentation_assumes_all_that_it_says(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "engines.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "accepted.yaml").write_text(shown)
+    found = parse_acceptance(str(tmp_path / "accepted.yaml"))
+    assert {prompt.category for prompt in found.record.prompts} == {"code", "chat"}
+    assert (found.texts.num_texts, found.record.exit_layers) == (32, (24,))
+    assert [tree.method for tree in found.record.trees] == ["medusa"]
+    assert found.record.chains
+    assert found.record.has_features

@@ -119,7 +119,7 @@ def test_acceptance_may_be_assumed(profile_path, tmp_path):
     assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by position." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
     for missing in (
-        "exit_layer 15 are not assumed (by exit_coverage)",
+        "exit_layer 15 are not assumed (`exit_coverage` of a YAML file)",
         "alternative_rates",
         "more than 3 tokens are not",
     ):

@@ -145,6 +145,6 @@ def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_pa
 
 
 def test_assumed_rates_do_not_answer_for_branches(schedule_path, profile_path):
-    assert "exit_layer 15 are not assumed (by exit_coverage)" in error_of(
+    assert "exit_layer 15 are not assumed (`exit_coverage` of a YAML file)" in error_of(
         "simulate", "--schedule", schedule_path, "--profile", profile_path, "--acceptance", "0.7"
     )
