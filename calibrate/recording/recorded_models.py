@@ -24,8 +24,9 @@ from decoding.schedule import MAX_TREE, Method
 from decoding.tree_shape import cut
 from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
+from runtime.backends.devices import require_device
 from runtime.backends.eager import arithmetic, backend_opener, torch_threads
-from runtime.backends.lane_device import EAGER, Device, Dtype
+from runtime.backends.lane_device import EAGER, Dtype
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.language_model.drafter import Drafter
@@ -186,7 +187,7 @@ def load_models(
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
     num_threads = num_threads or torch.get_num_threads()
-    computing = Device.of_lane(device)
+    computing = require_device(device)
     torch.set_num_threads(torch_threads(computing, num_threads))
     new_backend = backend_opener(computing, dtype, num_threads=num_threads)
     decoder = load_decoder(target.folder, dtype=arithmetic(dtype))

@@ -9,7 +9,7 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import fingerprint, load_models
 from calibrate.recording.recorder import Recorder
-from decoding.errors import ModelError
+from decoding.errors import ConfigError, ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.models.model_folder import NamedFolder
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
@@ -73,3 +73,9 @@ def test_a_draft_of_another_target_is_refused(folders, tmp_path):
     other = NamedFolder("another", save_target(tiny_target(seed=9), tmp_path / "other"))
     with pytest.raises(ModelError, match="was trained for tiny"):
         load_models(other, *folders[1:], dtype="float32")
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu0", "openvino:CPU@0"])
+def test_what_is_no_device_is_refused_and_not_taken_for_a_lane_of_one(folders, device):
+    with pytest.raises(ConfigError, match=f"device '{device}' is not there"):
+        load_models(*folders, dtype="float32", device=device)
