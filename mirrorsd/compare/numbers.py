@@ -30,9 +30,11 @@ def path_from(folder: Path, path: Path) -> str:
     return os.path.relpath(path.resolve(), folder.resolve())
 
 
-def run_command(schedule: Path, models: Sequence[str] = ()) -> str:
+def run_command(schedule: Path, models: Sequence[str] = (), *, temperature: float = 0.0) -> str:
     """Return the command that runs a schedule file; `models` are the options that name target, exits and weights."""
-    return shlex.join(("mirrorsd", "run", "--schedule", str(schedule), *models, "--prompt", "Why is the sky blue?"))
+    sampled = ("--temperature", f"{temperature:g}") if temperature else ()
+    question = ("--prompt", "Why is the sky blue?")
+    return shlex.join(("mirrorsd", "run", "--schedule", str(schedule), *models, *sampled, *question))
 
 
 _NAMES: Final = (

@@ -74,10 +74,10 @@ def simulate(
         show(_in_words(prediction, label or in_words(accepted), explain=explain))
         if label is None and record is not None:
             shipped = {prompt.prompt_id for prompt in bundled_prompts("pool")}
-            if {prompt.name for prompt in accepted.prompts} <= shipped:
+            if not accepted.temperature and {prompt.name for prompt in accepted.prompts} <= shipped:
                 say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-            else:  # a comparison with real runs takes the file of the user's prompts
-                say_command("Next", run_command(schedule, models_of(accepted).words))
+            else:  # a comparison with real runs is greedy, and takes the file of the user's prompts
+                say_command("Next", run_command(schedule, models_of(accepted).words, temperature=accepted.temperature))
 
 
 def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibrate.prompts import bundled_prompts
@@ -91,6 +92,20 @@ def test_the_next_command_is_named_with_all_that_was_given(words, profile_path, 
     shipped = [replace(prompt, name=name) for prompt, name in zip(record.prompts, names, strict=False)]
     replace(record, prompts=tuple(shipped)).save(record_path)
     assert f"Next: mirrorsd validate --schedule {words[2]} {files}\n" in call(*words).stderr
+
+
+def test_the_next_command_samples_as_what_was_recorded(words, record_path, tmp_path):
+    record, names = AcceptanceRecord.load(record_path), [prompt.prompt_id for prompt in bundled_prompts()]
+    sampled = [
+        replace(one, name=name, draft_acceptance=np.ones(one.rollouts.shape), refused_drafts=one.rollouts)
+        for one, name in zip(record.prompts, names, strict=False)
+    ]
+    replace(record, prompts=tuple(sampled), temperature=0.7).save(record_path)
+    run = "Next: mirrorsd run --schedule {} --target SmolLM2-135M-Instruct --temperature 0.7 --prompt"
+    assert run.format(words[2]) in call(*words).stderr
+    space, best = tmp_path / "space.yaml", tmp_path / "best.yaml"
+    space.write_text("methods: [speculative]\n")
+    assert run.format(best) in call("search", *words[3:], "--space", space, "--out", best).stderr
 
 
 def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(words, tmp_path):
