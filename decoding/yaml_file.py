@@ -182,7 +182,7 @@ def _describe(item: Any, root: yaml.Node, source: str) -> str:
 
 def _hint(value: object, kind: str) -> str:
     """YAML 1.1 reads 1e-3 as a string, though the digits are right."""
-    if isinstance(value, str) and kind.startswith(("float", "int")):
+    if isinstance(value, str) and kind.startswith("float"):
         try:
             float(value)
         except ValueError:

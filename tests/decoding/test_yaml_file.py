@@ -9,7 +9,7 @@ from decoding.yaml_file import StrictModel, lines_of, load_yaml, parse_yaml, sav
 
 
 class Inner(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     seconds: float
     rows: list[int] = []
@@ -48,10 +48,11 @@ def test_what_is_missing_is_told_at_its_parent():
     assert complaint("name: a\npairs:\n  - rows: [1]\n").startswith("my.yaml:3:5: pairs.0.seconds: Field required")
 
 
-def test_an_exponent_without_a_point_is_explained():
-    found = complaint("name: a\npairs:\n  - rows: [1e1]\n    seconds: 2\n")
-    assert "my.yaml:3:12: pairs.0.rows.0" in found
-    assert found.endswith("(YAML reads it as text: write 1.0e-3, not 1e-3 or '1e-3')")
+def test_an_exponent_without_a_point_is_explained_where_one_with_a_point_would_do():
+    seconds, rows = complaint("name: a\npairs:\n  - seconds: 1e-1\n    rows: [1e1]\n").splitlines()
+    assert seconds.startswith("my.yaml:3:14: pairs.0.seconds: ")
+    assert seconds.endswith("(YAML reads it as text: write 1.0e-3, not 1e-3 or '1e-3')")
+    assert rows == "my.yaml:4:12: pairs.0.rows.0: Input should be a valid integer, found '1e1'"
 
 
 @pytest.mark.parametrize(
