@@ -27,19 +27,15 @@ EXPECTED: dict[str, list[dict[str, Any]]] = json.loads(gzip.decompress((FOLDER /
 TOLERANCE = {"rel": 0.0, "abs": 1e-9}
 
 
-def test_the_search_ranks_every_schedule_at_its_time() -> None:
-    found = {
-        candidate.schedule: candidate.prediction for candidate in search(SearchSpace(), PROFILE, RECORD).candidates
-    }
+def test_the_search_ranks_every_schedule_at_its_time_and_chooses_the_same() -> None:
+    result = search(SearchSpace(), PROFILE, RECORD)
+    found = {candidate.schedule: candidate.prediction for candidate in result.candidates}
     for row in EXPECTED["searched"]:
         prediction = found[Schedule(**row["schedule"])]
         assert prediction.tpot_s == pytest.approx(row["tpot_s"], **TOLERANCE)
         assert prediction.num_rounds == row["num_rounds"]
         assert prediction.bottlenecks._asdict() == pytest.approx(row["bottlenecks"], **TOLERANCE)
-
-
-def test_the_winner_is_the_same() -> None:
-    assert search(SearchSpace(), PROFILE, RECORD).winner.schedule == Schedule(**EXPECTED["searched"][0]["schedule"])
+    assert result.winner.schedule == Schedule(**EXPECTED["searched"][0]["schedule"])
 
 
 @pytest.mark.parametrize("row", EXPECTED["played"], ids=lambda row: "-".join(map(str, row["schedule"].values())))

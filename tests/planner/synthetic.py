@@ -1,14 +1,18 @@
 """A small machine and a small record, made up but plausible: 135M-like target on cores, a draft five times faster."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from planner.search.space import halves
+from planner.what_if import sensitivity
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (0, 512, 2048)
@@ -209,3 +213,13 @@ def half_ignorant(half: Literal["choosing", "judging"]) -> AcceptanceRecord:
     places = getattr(halves(record), half)
     mixed = [(ignorant if place in places else record).prompts[place] for place in range(8)]
     return replace(record, prompts=tuple(mixed))
+
+
+@contextmanager
+def coarse_sweeps() -> Iterator[None]:
+    """Sweep a few values with a few draws meanwhile, which is nine tenths of a plan, for tests of all else in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sensitivity, "ACCEPTANCES", (0.05, 0.35, 0.65, 0.95))
+        patch.setattr(sensitivity, "DRAFT_SPEEDS", (0.125, 0.5, 2.0, 8.0))
+        patch.setattr(sensitivity, "NUM_DRAWS", 4)
+        yield

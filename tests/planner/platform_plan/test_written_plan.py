@@ -21,11 +21,21 @@ def planned(platform, *, target="qwen3-14b", draft="qwen3-0.6b", acceptance=None
     return plan_pair(target, draft, platform, acceptance=acceptance, lengths=(250, 12), changes=changes)
 
 
+@pytest.fixture(scope="module")
+def usual():
+    return planned("lunar-lake")
+
+
+@pytest.fixture(scope="module")
+def sure():
+    return planned("lunar-lake", acceptance=Bernoulli(0.7))
+
+
 @pytest.mark.parametrize(
     "asked",
     [
         {"platform": "lunar-lake", "changes": NPU},
-        {"platform": "m2-ultra-x8"},
+        {"platform": "h100x2"},
         {"platform": "lunar-lake", "acceptance": Bernoulli(0.0)},
         {"platform": PlannedMachine("lunar-lake", ["rtx4090"]), "target": "llama-3.1-8b", "draft": "llama-3.2-1b"},
     ],
@@ -47,8 +57,8 @@ def test_files_of_a_plan_simulate_to_what_it_predicts(asked, tmp_path):
 
 
 @pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
-def test_a_search_of_these_files_is_as_sure_as_the_plan(platform):
-    plan = planned(platform, acceptance=Bernoulli(0.7))
+def test_a_search_of_these_files_is_as_sure_as_the_plan(platform, sure):
+    plan = sure if platform == "lunar-lake" else planned(platform, acceptance=Bernoulli(0.7))
     profile, acceptance = written_profile(plan), plan.question.assumed
     plain = plan.plain.schedule
     lanes = {"target_lane": plan.question.platform.lane_name(plain.target_lane)}
@@ -58,18 +68,16 @@ def test_a_search_of_these_files_is_as_sure_as_the_plan(platform):
     assert ratio_of(best, other).machine_error == pytest.approx(plan.comparison.machine_error, rel=0.02)
 
 
-def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first():
-    plan = planned("lunar-lake", acceptance=Bernoulli(0.7))
+def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first(sure):
     space = SearchSpace(methods=("speculative", "mirror"), root_sources=("draft",), windows=(2,), uneven_roots=())
-    found = enumerate_schedules(space, written_profile(plan), plan.question.record)
+    found = enumerate_schedules(space, written_profile(sure), sure.question.record)
     lanes = {(one.target_lane, one.draft_lane) for one in found}
     assert ("gpu", "cpu") in lanes
     assert not [one for one in lanes if one[0] == "gpu#2"]
 
 
-def test_recorded_acceptance_is_not_written_again(tmp_path):
-    plan = planned("lunar-lake")
-    recorded = replace(plan, question=replace(plan.question, assumed=None))
+def test_recorded_acceptance_is_not_written_again(tmp_path, usual):
+    recorded = replace(usual, question=replace(usual.question, assumed=None))
     with pytest.raises(ConfigError, match="was recorded"):
         save_acceptance(recorded, tmp_path / "a.yaml")
 
@@ -80,13 +88,12 @@ def test_a_shape_is_no_drafter_that_runs(draft, name, tmp_path):
     assert runnable_drafter(tmp_path) == str(tmp_path.resolve())
 
 
-def test_events_confirm_an_answer_and_a_disagreement_is_said():
-    plan = planned("m2-ultra-x8")
-    played = play(plan)
+def test_events_confirm_an_answer_and_a_disagreement_is_said(usual):
+    played = play(usual)
     assert played.agrees
     assert played.in_words is None
     assert abs(played.relative_difference) < 1e-6
-    assert played.plain_tpot_s == pytest.approx(plan.plain.tpot_s, rel=1e-9)
+    assert played.plain_tpot_s == pytest.approx(usual.plain.tpot_s, rel=1e-9)
     wrong = replace(played, tpot_s=2 * played.tpot_s, relative_difference=1.0)
     assert not wrong.agrees
     assert "(+100.0 %)" in wrong.in_words

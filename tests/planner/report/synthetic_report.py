@@ -15,7 +15,7 @@ from planner.search.space import SearchSpace
 from planner.verdict import PAYS, Claim, SpeculationVerdict
 from planner.what_if.sensitivity import with_speed
 from sim.world import simulate
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import acceptance_record, coarse_sweeps, machine
 
 
 def judged_runs(speedup: Ratio, **more: Any) -> SpeculationVerdict:
@@ -34,7 +34,8 @@ def report_data(
     """The whole way from a profile and a record to what a report shows."""
     profile = profile or machine(pooled_speed=1.15)
     record = record or acceptance_record(num_prompts=6, num_tokens=96)
-    plan = make_plan(space or SearchSpace(), profile, record)
+    with coarse_sweeps():
+        plan = make_plan(space or SearchSpace(), profile, record)
     results = tuple(
         ScheduleResult(
             candidate=candidate,

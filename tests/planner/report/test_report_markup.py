@@ -66,19 +66,6 @@ def test_every_colour_is_in_the_style_sheet_for_light_and_dark(html):
         assert f"{name}:" in dark
 
 
-def test_a_finger_scrolls_the_page_and_is_never_kept_by_a_figure(page, html):
-    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
-    assert re.search(r"\.figure, \.figure \* \{ touch-action: pan-x pan-y pinch-zoom !important; \}", style)
-    assert re.search(r"\.scroll \{ overflow-x: auto;", style)
-    for name, figure in page.figures.items():
-        assert figure["layout"]["dragmode"] is False, name
-        for key, settings in figure["layout"].items():
-            assert not re.fullmatch(r"[xy]axis\d*", key) or settings["fixedrange"], name
-    own = html.rsplit("<script>", maxsplit=1)[1]
-    assert "stopPropagation" in own
-    assert "{ capture: true, passive: true }" in own
-
-
 def test_what_may_be_wider_than_a_phone_scrolls_in_its_own_box(html):
     body = html.split("<main>")[1]
     for wide in re.finditer(r'<table|class="figure"', body):
