@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costs.contention import PairContention, fair_share_slowdowns
-from hwprofiles.profile import Contention
 from tests.sim.worlds.machines import machine
 
 POSITIVE = st.floats(0.01, 100)
@@ -13,23 +12,6 @@ POSITIVE = st.floats(0.01, 100)
 def slowdown(pair: PairContention, target_bytes_per_s: float, draft_bytes_per_s: float) -> tuple[float, float]:
     found = pair.slowdown(np.array([target_bytes_per_s]), np.array([draft_bytes_per_s]))
     return float(found.target[0]), float(found.draft[0])
-
-
-def test_a_pair_is_found_in_either_order():
-    profile = machine(contention=(Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),))
-    assert PairContention.of(profile, "target", "draft") == (2, 3, float("inf"))
-    assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
-
-
-def test_a_pair_that_was_measured_both_ways_keeps_its_roles():
-    entries = [
-        Contention(lanes=("draft", "target"), slowdown=(3, 2), source="by hand"),
-        Contention(lanes=("target", "draft"), slowdown=(5, 7), source="by hand"),
-    ]
-    for contention in (entries, entries[::-1]):
-        profile = machine(contention=tuple(contention))
-        assert PairContention.of(profile, "target", "draft") == (5, 7, float("inf"))
-        assert PairContention.of(profile, "draft", "target") == (3, 2, float("inf"))
 
 
 def test_lanes_that_nothing_is_known_of_are_free():

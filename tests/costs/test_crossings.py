@@ -25,14 +25,6 @@ def test_nothing_crosses_within_a_lane_or_where_no_link_is_known():
         assert not messages.window_s.any()
 
 
-def test_a_link_that_has_the_lanes_in_order_comes_first():
-    forth = LINK.model_copy(update={"lanes": ("target", "draft"), "latency_s": 2.0})
-    for links in ((LINK, forth), (forth, LINK)):
-        profile = machine(links=links)
-        assert route_of(profile, "target", "draft") == (Hop("target->draft", 2.0, 16),)
-        assert route_of(profile, "draft", "target") == (Hop("draft->target", 0.5, 16),)
-
-
 def test_lanes_without_a_link_of_their_own_are_joined_over_others():
     profile = machine(
         *map(lane, ("gpu", "cpu", "npu", "far")),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from costs.cost_model import Part, all_gather_s, all_reduce_s
+from costs.cost_model import all_gather_s, all_reduce_s
 from decoding.trace import Work
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.profile import Profile
@@ -142,10 +142,3 @@ def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_ro
     assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
     assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
     assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
-
-
-def test_parts_without_collectives_cost_their_share():
-    [kinds] = [{*RING.all_reduces, *RING.all_gathers}]
-    assert Part("exit", 4).kind not in kinds
-    found = [predict(mirror("exit"), parallel(group), HIT_MISS_END).bottlenecks.target_prefix for group in (None, RING)]
-    assert found[1] - found[0] == pytest.approx(3 * 4 * 2 * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)

@@ -49,7 +49,7 @@ def check(schedule: Schedule, profile: Profile, acceptance: Acceptance, most: in
 
 
 @given(st.one_of(schedules(), schedules(method="mirror"), schedules(method="tree")), profiles(), records(), st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_they_agree_on_every_schedule_machine_and_cut(schedule, profile, record, data):
     check(schedule, profile, record, data.draw(st.none() | st.integers(1, record.max_new_tokens)))
 

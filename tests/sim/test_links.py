@@ -13,7 +13,7 @@ from hwprofiles.profile import LinkProfile, Profile
 from sim.acceptance.replay import Acceptance
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.sim.worlds.at_random import profiles, records, schedules
+from tests.sim.worlds.at_random import records, schedules
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import lookup, mirror, speculative, tree
@@ -115,30 +115,6 @@ def test_every_message_is_a_span_on_the_track_of_its_link():
         ("draft->host", Work.TRANSFER, 2.0, 2.0 + 0.5 + 0.25),
         ("host->target", Work.TRANSFER, 2.75, 2.75 + 0.25 + 0.5),
     ]
-
-
-def with_links(profile: Profile, *, latency: float = 1.0, bandwidth: float = 1.0) -> Profile:
-    """The profile with all its links' latencies and bandwidths, those within groups too, so many times as large."""
-
-    def changed(link):
-        speed = {"latency_s": link.latency_s * latency, "bytes_per_s": link.bytes_per_s * bandwidth}
-        return link.model_copy(update=speed)
-
-    lanes = [one.model_copy(update={"group": changed(one.group)}) if one.group else one for one in profile.lanes]
-    return profile.model_copy(update={"links": tuple(map(changed, profile.links)), "lanes": tuple(lanes)})
-
-
-@given(
-    st.one_of(*(schedules(method=name) for name in ("speculative", "lookup", "tree"))),
-    profiles(),
-    records(),
-    st.floats(1, 8),
-)
-@settings(max_examples=60, deadline=None)
-def test_a_wider_or_nearer_link_never_slows_a_run(schedule, profile, texts, factor):
-    known_s = predict(schedule, profile, texts).decode_s
-    for better in (with_links(profile, bandwidth=factor), with_links(profile, latency=1 / factor)):
-        assert predict(schedule, better, texts).decode_s <= known_s + TOLERANCE_S
 
 
 @given(

@@ -1,10 +1,9 @@
 from dataclasses import replace
-from math import hypot
 
 import pytest
 from hypothesis import given, settings
 
-from hwprofiles.profile import LatencyTable, LinkProfile
+from hwprofiles.profile import LinkProfile
 from sim.evaluator import Evaluator, predict
 from sim.prediction import Bottlenecks
 from tests.sim.worlds.at_random import profiles, records, schedules
@@ -13,11 +12,6 @@ from tests.sim.worlds.records import TREES, drawn, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 TEXTS = record(prompt("1010111", "0100000"))
-
-
-def off_by(table: LatencyTable | None, relative_error: float) -> LatencyTable:
-    assert table is not None
-    return table.model_copy(update={"relative_error": relative_error})
 
 
 def test_what_streams_add_to_a_pass_counts_as_drafting():
@@ -50,15 +44,6 @@ def test_waiting_for_the_exit_message_is_the_channels_fault():
     found = predict(mirror("exit"), machine(links=(link,)), TEXTS)
     # it leaves the link 17 s into rounds that are committed after 12 s; windows take 4 s and verdicts 2 s
     assert found.bottlenecks.channel == 3 * 4 + 2 * (5 + 2)
-
-
-def test_tables_count_by_their_share_of_the_time_and_err_on_their_own():
-    target, draft = lane("target"), lane("draft", draft_step=2)
-    target = target.model_copy(update={"layer": off_by(target.layer, 0.22)})
-    draft = draft.model_copy(update={"draft_step": off_by(draft.draft_step, 0.5)})
-    # of 15 s a round, 10 in layers and 4 in draft steps
-    found = predict(speculative(), machine(target, draft, relative_error=0.1), TEXTS)
-    assert found.relative_error == pytest.approx(hypot(0.1, 10 * 0.22 / 15, 4 * 0.5 / 15))
 
 
 def test_how_much_prompts_differ_is_no_error_of_a_prediction_for_them():

@@ -91,7 +91,7 @@ def roots_by_hand(
 
 
 @given(schedules(), records(), profiles())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_rounds_and_hits_are_those_of_the_contract(schedule, texts, profile):
     for trace, one in zip(simulate(schedule, profile, texts, trace=False), texts.prompts, strict=True):
         played = [Expected(r.num_accepted, r.num_committed, r.outcome[1], r.hit) for r in trace.rounds]
@@ -99,7 +99,7 @@ def test_rounds_and_hits_are_those_of_the_contract(schedule, texts, profile):
 
 
 @given(schedules(method="mirror"), records())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(schedule, texts):
     """As if everything had been accepted that was drafted, which is nothing."""
     replay, [one, *_] = Replay(texts), texts.prompts
