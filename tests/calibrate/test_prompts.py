@@ -147,13 +147,6 @@ def test_a_line_separator_inside_a_text_does_not_end_the_row(tmp_path):
     assert load_prompts(write(tmp_path, json.dumps({"prompt": text}, ensure_ascii=False)))[0].text == text
 
 
-def test_the_development_half_of_spec_bench_is_read():
-    path = Path(__file__).parents[3] / "shared" / "data" / "spec_bench_dev.jsonl"
-    if not path.is_file():
-        pytest.skip("the development half of Spec-Bench is not at hand")
-    assert Counter(prompt.category for prompt in load_prompts(path)) == dict.fromkeys(KINDS, 40)
-
-
 DEMO, POOL, LONG = (bundled_prompts(name) for name in ("demo", "pool", "long"))
 NEW = POOL[len(DEMO) :]
 NUM_WORDS = 7
@@ -186,25 +179,12 @@ def test_prompts_are_named_after_their_kind_and_no_name_stands_twice_in_any_set(
     assert [one.prompt_id for one in POOL if not one.prompt_id.startswith(f"{one.category}-")] == []
 
 
-def test_new_prompts_of_mt_bench_have_its_eight_kinds():
-    kinds = Counter(one.prompt_id.split("-")[1] for one in NEW if one.category == "mt_bench")
-    assert kinds == dict.fromkeys({one.prompt_id.split("-")[1] for one in DEMO if one.category == "mt_bench"}, 4)
-
-
 def test_a_new_prompt_has_no_seven_words_in_a_row_that_stand_in_any_other():
     holders = defaultdict(list)
     for prompt in (*POOL, *LONG):
         for run in runs_of_words(prompt):
             holders[run].append(prompt.prompt_id)
     assert [(run, holders[run]) for prompt in NEW for run in runs_of_words(prompt) if len(holders[run]) > 1] == []
-
-
-def test_new_prompts_have_34_to_239_tokens_but_one_in_ten_250_to_450(embedded_model_folder):
-    lengths = [len(prompt.ids) for prompt in encode(NEW, embedded_model_folder)]
-    long = [length for length in lengths if length >= 250]
-    short = [length for length in lengths if length < 250]
-    assert (len(short), min(short), max(short)) == (173, 34, 239)
-    assert (len(long), min(long), max(long)) == (19, 260, 426)
 
 
 def test_kinds_of_task_take_turns():

@@ -48,10 +48,6 @@ def test_a_list_is_given_up_at_its_first_mistake():
     assert error.error_count() <= 2
 
 
-def test_an_empty_list_is_still_too_short():
-    assert described(refusal(parts=[])) == "parts: Tuple should have at least 1 item after validation, not 0"
-
-
 def test_the_first_of_many_mistakes_are_described_and_the_others_counted():
     error = refusal(**{f"key{number}": 0 for number in range(500)})
     text = described(error, source="my.yaml")

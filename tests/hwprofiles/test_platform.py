@@ -190,13 +190,6 @@ def test_what_is_neither_is_answered_with_all_names(tmp_path: Path) -> None:
         find_entry(str(wrong))
 
 
-@pytest.mark.parametrize("name", shipped_names("platform"))
-def test_every_platform_says_where_its_driver_runs_and_every_number_where_it_is_from(name: str) -> None:
-    platform = load_platform(name)
-    assert isinstance(platform, Platform)
-    assert platform.device(platform.host).kind == "cpu"
-
-
 @pytest.mark.parametrize(
     ("sets", "make"),
     [
