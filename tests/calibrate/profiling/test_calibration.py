@@ -14,7 +14,6 @@ from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile, save_profile
 from runtime.wire.operations import RowInvariance
 from sim.evaluator import predict
@@ -31,6 +30,7 @@ from tests.calibrate.profiling.fake_machine.asked import (
     usual_profile,
 )
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
+from tests.calibrate.profiling.fake_machine.known_runs import MIRROR
 from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, STEP_LEVEL
 from tests.planner.synthetic import acceptance_record
 
@@ -73,20 +73,10 @@ def wide_record(exit_features: tuple[int, ...] = ()) -> AcceptanceRecord:
     return replace(usual, exit_layers=(6,), feature_layers=exit_features, prompts=(prompt,))
 
 
-@pytest.mark.parametrize("exit_features", [(), (1, 3)])
-@pytest.mark.parametrize("roots", [{"exit_top_k": 16}, {"roots_per_row": (64,)}])
+@pytest.mark.parametrize(("exit_features", "roots"), [((), {"exit_top_k": 16}), ((1, 3), {"roots_per_row": (64,)})])
 def test_as_many_branches_can_be_priced_as_were_asked_for(roots, exit_features):
-    schedule = Schedule(
-        method="mirror",
-        target_lane="cpu0",
-        draft_lane="cpu1",
-        num_speculative_tokens=3,
-        root_source="exit",
-        exit_layer=6,
-        exit_features=bool(exit_features),
-        drafter="d",
-        **roots,
-    )
+    wanted = {"num_speculative_tokens": 3, "exit_top_k": 0, "exit_features": bool(exit_features), "drafter": "d"}
+    schedule = MIRROR.model_copy(update=wanted | roots)
     wide = calibrate(machine(), task(exit_features=exit_features, max_branches=64))
     assert predict(schedule, wide, wide_record(exit_features)).tpot_s > 0
     if not exit_features:
@@ -111,17 +101,8 @@ def test_as_many_branches_can_be_priced_with_streams_as_were_asked_for(exit_feat
     hits = np.zeros((60, record.max_window), dtype=np.int32)
     known = replace(record.prompts[0], stream_hits=hits, feature_stream_hits=hits)
     record = replace(record, num_streams=3, prompts=(known,))
-    schedule = Schedule(
-        method="mirror",
-        target_lane="cpu0",
-        draft_lane="cpu1",
-        num_speculative_tokens=5,
-        root_source="exit",
-        exit_layer=6,
-        exit_top_k=2,
-        exit_features=bool(exit_features),
-        draft_streams=3,
-    )
+    wanted = {"num_speculative_tokens": 5, "exit_features": bool(exit_features), "draft_streams": 3}
+    schedule = MIRROR.model_copy(update=wanted)
     assert predict(schedule, profile, record).tpot_s > 0  # 12 branches of 4 rows each
     with pytest.raises(OutOfRangeError, match="more than .* rows were not measured"):
         predict(schedule.model_copy(update={"exit_top_k": 3}), profile, record)
@@ -282,12 +263,6 @@ def test_one_core_is_one_lane_that_runs_both_models():
     assert [lane.name for lane in profile.lanes] == ["cpu0"]
     assert profile.links == profile.contention == ()
     assert profile.lane("cpu0").draft_step is not None
-
-
-def test_texts_for_calibration_stay_within_the_contexts_that_were_measured():
-    engine = machine()
-    calibrate(engine, task(contexts=(3, 9)))
-    assert all(length - 1 >= 3 and length - 1 + tokens - 1 <= 9 for _, length, tokens in engine.decoded)
 
 
 def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path):

@@ -28,6 +28,12 @@ def measured(engine: FakeEngine, asked: CalibrationTask) -> Samples:
     return calibrate(engine, asked, clock=engine.clock).samples
 
 
+@cache
+def unhurried() -> Samples:
+    """Of all passes that a calibration makes where there is time."""
+    return measured(machine(), task(time_s=1000.0))
+
+
 # What a pass is
 
 
@@ -60,7 +66,7 @@ def test_targets_are_cut_for_all_exits_and_features_before_anything_is_timed(exi
 
 
 def test_every_pass_times_and_decodes_everything_once():
-    samples = measured(machine(), task(time_s=1000.0))
+    samples = unhurried()
     passes = samples.num_passes
     assert passes > 3
     assert {len(found) for found in samples.ratios().values()} == {passes}
@@ -79,7 +85,7 @@ def test_schedules_of_heads_take_turns_a_third_of_them_in_every_pass():
 
 
 def test_every_second_pass_runs_backwards():
-    samples = measured(machine(), task(time_s=1000.0))
+    samples = unhurried()
     size = len(samples.visits) // samples.num_passes
     first, second = (
         [one.cell for one in samples.visits[start : start + size] if one.cell.lane == "cpu0"] for start in (0, size)

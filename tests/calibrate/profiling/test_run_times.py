@@ -1,7 +1,7 @@
 """Runs between anchors: a profile that states the laws of a machine leaves no error, others leave what they miss."""
 
 from dataclasses import replace
-from itertools import cycle, pairwise
+from itertools import pairwise
 from math import log
 from types import SimpleNamespace
 
@@ -51,14 +51,6 @@ def test_first_steps_that_seem_to_take_less_than_nothing_are_next_to_nothing():
     found = first_step(run, "cpu1", profile, 5e-3)
     assert found is not None
     assert found.value == 0.1
-
-
-@pytest.mark.parametrize(
-    "schedule", [PLAIN, MIRROR, SPECULATIVE.model_copy(update={"num_speculative_tokens": 1})], ids=str
-)
-def test_rollouts_of_one_step_say_nothing_of_first_ones(schedule):
-    run, profile = run_of(schedule, first_step_s=2e-3)
-    assert first_step(run, "cpu1", profile, 5e-3) is None
 
 
 def test_a_level_is_what_steps_take_beyond_the_start_of_their_rollout():
@@ -200,31 +192,6 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule):
     contexts = run.contexts()
     assert contexts[0] == run.prompt_length - 1
     assert [after - before for before, after in pairwise(contexts)] == [one.num_committed for one in run.trace.rounds]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_run_stands_between_anchors_of_all_its_lanes(schedule):
-    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws(speed=0.8)}, weather=Weather(slow=1.4, fast_s=0.1, slow_s=0.1))
-    anchors = anchors_of(engine)
-    run = decode(engine, anchors, schedule, CONTEXTS, 24, is_check=True)
-    lanes = [lane for lane in (schedule.target_lane, schedule.draft_lane) if lane]
-    samples, count = anchors.samples, len(lanes)
-    before, during, after = samples[:count], samples[count:-count], samples[-count:]
-    assert [one.lane for one in before] == [one.lane for one in after] == lanes
-    assert [one.lane for one in during] == [lane for lane, _ in zip(cycle(lanes), during, strict=False)]
-    assert len(during) >= 1
-    alone = {lane: tuple(one.seconds for one in samples if one.lane == lane) for lane in lanes}
-    steps = run.anchors.steps
-    assert run.anchors == RunAnchors(alone, tuple(one.seconds for one in anchors.shared), steps)
-    assert len(steps) == (len(during) + len(anchors.shared[1:-1]) + 1) * schedule.traits.has_draft_model
-    assert {one.lanes for one in anchors.shared} == ({tuple(lanes)} if schedule is MIRROR else set())
-    if schedule is MIRROR:
-        assert len(anchors.shared) - 2 - len(during) in (0, 1), "before, after, and before every other in between"
-    at_s = sorted(one.at_s for one in (*during, *anchors.shared[1:-1]))
-    assert all(later - one > 0.12 for one, later in pairwise(at_s))
-    decoded_s = sum(span.end_s - span.start_s for span in run.trace.spans if span.lane == "cpu0")
-    assert after[0].at_s - before[-1].at_s > decoded_s + sum(one.seconds for one in during)
-    assert (run.is_check, run.at_s) == (True, 0.0)
 
 
 def test_a_run_without_rounds_has_the_context_of_its_prompt():

@@ -12,7 +12,7 @@ from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorder import Recorder
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
-from decoding.trace import Work
+from decoding.trace import Trace, Work
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.models.model_folder import NamedFolder
@@ -98,26 +98,27 @@ def record(folders, form, drafter, **settings):
     return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
 
 
-def assert_same_rounds(engine, lanes, recorded, drafter, **fields) -> None:
+def same_rounds(engine, lanes, recorded, drafter, **fields) -> list[Trace]:
+    """Traces of all prompts, whose texts and rounds are those recorded."""
     real = Schedule(**fields, target_lane=lanes[0], draft_lane=lanes[1], drafter=str(drafter))
     asked = Schedule(**fields, target_lane="target", draft_lane="draft")
     costs = dict.fromkeys(("target", "draft"), MILLISECONDS)  # rounds do not depend on times
-    simulated = simulate(asked, machine(), recorded, costs=costs)
+    simulated, traces = simulate(asked, machine(), recorded, costs=costs), []
     for prompt, of_prompt, trace in zip(PROMPTS, recorded.prompts, simulated, strict=True):
         found = engine.generate(real, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
         assert list(found.tokens) == of_prompt.text.tolist()
         assert [entry[2:] for entry in found.trace.rounds] == [entry[2:] for entry in trace.rounds]
+        traces.append(found.trace)
+    return traces
 
 
-@pytest.mark.parametrize("name", [*CHAINS, *STREAMING])
+@pytest.mark.parametrize("name", CHAINS)
 def test_rounds_and_texts_are_those_recorded_to_the_last_token(engine, form, folders, lanes, records, name):
     """Of compiled graphs, which take their time, one window."""
-    if form in COMPILED and name in STREAMING:
-        pytest.skip(NO_STREAMS)
-    fields = (CHAINS | STREAMING)[name]
+    fields = CHAINS[name]
     drafter = folders.feature_drafter if fields.get("exit_features") else folders.drafter
     for window in (4,) if form in COMPILED else (1, 4):
-        assert_same_rounds(engine, lanes, records[drafter], drafter, num_speculative_tokens=window, **fields)
+        same_rounds(engine, lanes, records[drafter], drafter, num_speculative_tokens=window, **fields)
 
 
 @pytest.mark.parametrize("form", COMPILED, indirect=True, ids="-".join)
@@ -126,7 +127,7 @@ def test_a_draft_with_streams_of_its_own_drafts_without_them_where_keys_are_not_
 ):
     assert records[folders.feature_drafter].num_streams == 0
     fields = CHAINS["mirror with features"] | {"num_speculative_tokens": 3}
-    assert_same_rounds(engine, lanes, records[folders.feature_drafter], folders.feature_drafter, **fields)
+    same_rounds(engine, lanes, records[folders.feature_drafter], folders.feature_drafter, **fields)
 
 
 def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lanes, folders):
@@ -140,7 +141,7 @@ def test_a_sampled_text_is_that_of_plain_sampling_in_the_lane(engine, form, lane
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes, folders, records, name):
+def test_with_streams_rounds_and_the_steps_of_windows_are_those_recorded(engine, form, lanes, folders, records, name):
     """How many of them branches did before they were asked for is a matter of time; what is left then is not."""
     if form in COMPILED:
         pytest.skip(NO_STREAMS)
@@ -150,8 +151,7 @@ def test_windows_take_the_steps_recorded_whoever_drafts_them(engine, form, lanes
     guessed_rows = Replay(records[drafter]).outcomes(schedule, None).guessed_rows
     of_branches = {1, *step_rows(schedule, sum(schedule.exit_roots_per_row)).values()}
     lengths = set()
-    for number, prompt in enumerate(PROMPTS):
-        trace = engine.generate(schedule, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
+    for number, trace in enumerate(same_rounds(engine, lanes, records[drafter], drafter, **fields)):
         position = sum(len(one.text) for one in records[drafter].prompts[:number])
         for index, entry in enumerate(trace.rounds):
             drafted = [span for span in trace.spans if span.round == index and span.lane == lanes[1]]

@@ -84,16 +84,22 @@ def recorded(folders, drafter, prompts=PROMPTS, **settings) -> AcceptanceRecord:
     return recorder.assemble([*recorder.records([(prompt, number) for prompt in prompts for number in numbers])])
 
 
+@pytest.fixture(scope="module")
+def few_texts(folders):
+    """By each draft."""
+    return {one: recorded(folders, one, num_texts=3, seed=40) for one in (folders.drafter, folders.feature_drafter)}
+
+
 def drafter_of(folders, fields):
     return folders.feature_drafter if fields.get("exit_features") else folders.drafter
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_under_match_rounds_are_the_real_ones_of_the_same_seed(engine, folders, name):
+def test_under_match_rounds_are_the_real_ones_of_the_same_seed(engine, folders, few_texts, name):
     """The rule writes the text of plain sampling, so that nothing is left to chance but the seed."""
     fields = CHAINS[name] | {"num_speculative_tokens": 3}
     drafter = drafter_of(folders, fields)
-    record = recorded(folders, drafter, num_texts=3, seed=40)
+    record = few_texts[drafter]
     real = Schedule(**fields, target_lane="big", draft_lane="small", drafter=str(drafter))
     simulated = simulate(Schedule(**fields, target_lane="target", draft_lane="draft"), machine(), record, costs=COSTS)
     asked = [(prompt, seed) for prompt in PROMPTS for seed in (40, 41, 42)]

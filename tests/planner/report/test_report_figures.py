@@ -9,7 +9,7 @@ import pytest
 import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
 from planner.report.curves import acceptance, break_even_figure, longest_windows
-from planner.report.figure import STROKES, spread_apart
+from planner.report.figure import STROKES
 from planner.report.landscape import exit_layer_keys, exit_layers, landscape
 from planner.report.table import result_rows, time_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
@@ -187,17 +187,3 @@ def test_stacked_bars_are_as_long_as_the_predicted_time(data):
     for row, result in zip(rows, data.results, strict=True):
         assert sum(width for _, _, width, _ in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
         assert row.measured == pytest.approx(100 * result.measured_s / slowest)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1.0, 5.0], [1.0, 5.0]),
-        ([1.0, 1.0], [0.5, 1.5]),
-        ([3.0, 1.0, 1.2], [3.0, 0.6, 1.6]),
-        ([1.0, 1.0, 2.1], [0.3667, 1.3667, 2.3667]),
-        ([], []),
-    ],
-)
-def test_labels_move_apart_around_their_middle(values, expected):
-    assert spread_apart(values, 1.0) == pytest.approx(expected, abs=1e-3)
