@@ -31,20 +31,12 @@ from sim.acceptance.assumed import parse_acceptance
 from sim.evaluator import predict
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.mutated_files.kind import Kind, numbers
+from tests.planner.synthetic import EXIT_MIRROR as MIRROR
 from tests.planner.synthetic import acceptance_record, coarse_sweeps, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 MODELS: Final = Path(shapes.__file__).parent / "models"
 TABLES: Final = Path(published_table.__file__).parent
-MIRROR: Final = Schedule(
-    method="mirror",
-    target_lane="target",
-    draft_lane="draft",
-    num_speculative_tokens=3,
-    root_source="exit",
-    exit_layer=15,
-    exit_top_k=2,
-)
 PLAIN: Final = Schedule(method="autoregressive", target_lane="target")
 
 

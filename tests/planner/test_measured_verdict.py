@@ -140,10 +140,6 @@ CASES = {
         ("yes", "wider"),
         r'Speed of "wider" over that of: .*"tree" [^;]* would tell; "synchronous" [^;]* would tell',
     ),
-    "plain 2.0, tree 0.7, synchronous 0.72 noisy": (
-        ("yes", "tree"),
-        r'use "tree": measured fastest.*"synchronous" [^;]* would tell',
-    ),
     "plain 2.0, synchronous 0.71 predicted 0.6, tree 0.7 noisy, lookup 0.75 otherwise noisy": (
         ("yes", "synchronous"),
         r'use "synchronous": faster than plain decoding, and none is certainly faster than it',
@@ -152,7 +148,6 @@ CASES = {
         ("cannot_tell", "synchronous"),
         "the simplest kind that is faster than plain decoding.*but these very runs",
     ),
-    "plain 1.0, synchronous 0.95 noisy, tree 0.8": (("yes", "tree"), 'use "tree": measured fastest'),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
     "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" next to "plain"\)'),

@@ -48,7 +48,7 @@ def tall(profile: Profile) -> Profile:
 
 
 @given(schedules(), profiles(), records())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_batch_of_one_is_a_sequence(schedule, profile, record):
     one, batch = predict(schedule, tall(profile), record), predict_batch(schedule, tall(profile), record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
@@ -57,7 +57,7 @@ def test_a_batch_of_one_is_a_sequence(schedule, profile, record):
 
 
 @given(schedules(), profiles(contended=False), records(), st.integers(2, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_equal_sequences_go_through_the_rounds_of_one(schedule, profile, record, size):
     """On lanes where rows, contexts and messages are free; so they all hit, or all draft afresh."""
     free = without_rows(tall(profile))

@@ -62,13 +62,6 @@ def test_counted_steps_make_the_window_and_none_comes_after_it_is_complete(hits,
     assert subject.most_steps == most
 
 
-@given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 6), st.integers(1, 4))
-def test_guesses_that_are_right_more_often_after_every_token_never_take_more_steps(hits, more, num_tokens, num_streams):
-    """After every one: where they are after some only, a window may go on from a token whose guesses are worse."""
-    less, better = (guessing(np.full((4, 6), one), num_tokens, num_streams).most_steps for one in (hits, hits + more))
-    assert better <= less <= num_tokens
-
-
 @given(st.integers(1, 6), st.integers(1, 4))
 def test_streams_that_are_always_right_take_the_fewest_steps_there_are_and_those_never_right_one_for_each_token(
     num_tokens, num_streams
