@@ -15,6 +15,7 @@ import numpy as np
 
 from costs.cost_model import Floats
 from costs.durations import DurationTables
+from costs.round_plan import RoundShape
 from decoding.schedule import Schedule
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.setup import (
@@ -106,14 +107,25 @@ class Rounds:
 
     def seconds(self, schedule: Schedule) -> RoundSeconds:
         """Return the mean round of each kind; first and last rounds of texts, which differ, are left out."""
-        durations = self._tables.durations(schedule, self._texts[0].shape(schedule))
-        found = []
+        durations, found = self._tables.durations(schedule, _shape(self._texts[0], schedule)), []
         for text in self._texts:
-            walk, guessing = text.walk(schedule, None), text.guessing(schedule)
-            guesses = None if guessing is None else guessing.counts(walk.at)
-            times = time_rounds(schedule, durations, Decided(walk, text.branches(schedule, walk), guesses))
+            walk = text.walk(schedule, None)
+            times = time_rounds(schedule, durations, _decided(text, schedule))
             found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
         return RoundSeconds(*found)
+
+
+@cache
+def _shape(text: Replay, schedule: Schedule) -> RoundShape:
+    return text.shape(schedule)
+
+
+@cache
+def _decided(text: Replay, schedule: Schedule) -> Decided:
+    """Return what happens in a text, on whatever machine."""
+    walk, guessing = text.walk(schedule, None), text.guessing(schedule)
+    guesses = None if guessing is None else guessing.counts(walk.at)
+    return Decided(walk, text.branches(schedule, walk), guesses)
 
 
 @cache

