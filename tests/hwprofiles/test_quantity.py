@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.errors import ConfigError
 from decoding.yaml_file import parse_yaml
-from hwprofiles.platform import Platform
 from hwprofiles.quantity import Quantity, number_in
 from hwprofiles.sheets import DeviceSheet
 
@@ -64,8 +62,3 @@ def test_a_sheet_does_and_its_spans_too():
     assert (found.lowest, found.value, found.highest) == (7e10, 8e10, 9e10)
     with pytest.raises(ValueError, match="a number such as"):
         Quantity(value="many", status="guessed", source="x")
-
-
-def test_a_platform_says_which_number_is_none():
-    with pytest.raises(ConfigError, match=r"mine\.yaml:2.*power_w: a number such as .*found '3 GB'"):
-        parse_yaml("name: mine\ndevices: {a: {name: b, kind: gpu, power_w: 3 GB}}", Platform, source="mine.yaml")

@@ -43,16 +43,6 @@ def test_an_anchor_of_the_draft_is_a_step_of_one_row_first_after_other_work():
     assert asked.repeats > 1, "later steps count too"
 
 
-def test_every_anchor_warms_up_whatever_its_lane_did_before():
-    """Decoding's passes follow each other; the first pass after other work takes longer than they do."""
-    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    anchors = Anchors({name: engine.load_target(name) for name in engine.laws}, context=55, clock=engine.clock)
-    for _ in range(2):
-        anchors.take("cpu0")
-        anchors.take_shared(("cpu0", "cpu1"))
-    assert [asked.warm_up for _, asked in engine.visits] == [1] * 6
-
-
 class OneLane:
     """Says that a part took one and four seconds, and that it was busy for 5.5 of the 7 seconds that passed."""
 

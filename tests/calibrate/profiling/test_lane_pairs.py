@@ -49,11 +49,6 @@ def test_each_side_of_each_pair_has_its_own_slowdown():
     assert [entry.relative_error for entry in entries] == pytest.approx([0.0, 0.0])
 
 
-def test_lanes_that_do_not_meet_cost_each_other_nothing():
-    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
-    assert [entry.slowdown for entry in found(measured(engine))] == [pytest.approx((1.0, 1.0))] * 2
-
-
 def test_either_side_is_timed_alone_at_the_same_time_and_alone_again():
     engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
     measured(engine)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
-from calibrate.profiling.samples import Run
 from decoding.trace import Trace, Work
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.profile import Anchor, Profile
@@ -148,13 +147,6 @@ def test_a_run_of_a_single_round_says_nothing():
     assert compare_runs([run], profile) == {}
 
 
-def test_runs_are_compared_by_their_schedules():
-    (plain, profile), (other, _) = run_of(PLAIN), run_of(SPECULATIVE)
-    found = compare_runs([plain, other, plain], profile)
-    assert {schedule: len(runs) for schedule, runs in found.items()} == {PLAIN: 2, SPECULATIVE: 1}
-    assert found[SPECULATIVE] == [compare_run(other, profile)]
-
-
 def test_gaps_lie_between_one_verification_and_the_next():
     run, _ = run_of(PLAIN)
     gaps = gaps_s(run)
@@ -192,8 +184,3 @@ def test_a_round_starts_with_all_that_was_committed_before_it(schedule):
     contexts = run.contexts()
     assert contexts[0] == run.prompt_length - 1
     assert [after - before for before, after in pairwise(contexts)] == [one.num_committed for one in run.trace.rounds]
-
-
-def test_a_run_without_rounds_has_the_context_of_its_prompt():
-    run = Run(PLAIN, prompt_length=5, trace=Trace(world="measured"), anchors={}, is_check=False, at_s=0.0)
-    assert run.contexts() == [4]

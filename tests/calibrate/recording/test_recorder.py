@@ -168,16 +168,6 @@ def test_a_record_on_disk_is_the_one_returned(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_recorder_assembles_the_prompts_it_is_given(record):
-    recorder = Recorder(models(), SETTINGS)
-    chosen = [recorder.record(prompt) for prompt in (PROMPTS[2], PROMPTS[0])]
-    assembled = recorder.assemble(chosen)
-    assert [prompt.name for prompt in assembled.prompts] == ["prompt 2", "prompt 0"]
-    assert np.array_equal(assembled.prompts[0].rollouts, record.prompts[2].rollouts)
-    kept = ("target", "drafter", "dtype", "max_window", "max_new_tokens", "exit_layers", "feature_layers")
-    assert all(getattr(assembled, name) == getattr(record, name) for name in kept)
-
-
 class Interrupted:
     """Progress that stops the recording at a prompt, once, and notes which prompts were begun."""
 
