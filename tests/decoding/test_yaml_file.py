@@ -141,16 +141,6 @@ def test_numbers_of_our_own_files_are_finite():
             parse_yaml(f"seconds: {number}\n", Strict, source="my.yaml")
 
 
-def test_many_mistakes_and_large_values_leave_a_message_short():
-    many = complaint("name: a\npairs:\n" + "".join("  - {seconds: fast}\n" for _ in range(1000)))
-    assert many.startswith("my.yaml:3:15: pairs.0.seconds: ")
-    assert many.splitlines()[1].startswith("my.yaml:4:15: pairs.1.seconds: ")
-    assert many.endswith(f"and {1000 - len(many.splitlines()) + 1} more mistakes")
-    large = complaint(f"name: a\npairs:\n  - seconds: {'x' * 100_000}\n")
-    assert large.startswith("my.yaml:3:14: pairs.0.seconds: ")
-    assert max(len(many), len(large)) <= MOST_CHARACTERS
-
-
 @pytest.mark.parametrize("content", [None, b"\xff\xfe name"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path, content):
     path = tmp_path / "some.yaml"

@@ -101,7 +101,6 @@ MISTAKES = {
         changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes")[0],
         "dsp",
     ),
-    r"host: no device is called 'cpu'": changed("host: gpu", "host: cpu"),
     r"power_w.source: is missing$": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
     r"devices.npu.power_w 2: a bare number: say where it is from": changed("kind: npu", "kind: npu, power_w: 2.0"),
     r"price_usd_per_hour 2.5: a price without the day it holds for": device("price_usd_per_hour", "2.5"),
@@ -127,10 +126,6 @@ MISTAKES = {
     ),
     r"links.0: nothing is copied between gpu0 and gpu1, but they share no memory": shipped(
         "platform", "h100x2", "[gpu0, gpu1], sheet: nvlink-4", "[gpu0, gpu1], sheet: unified-memory"
-    ),
-    r"links in one direction repeat": (
-        f"{PLATFORM}  - {{between: [gpu, npu], one_way: true, latency_s: {quantity('1.0e-5')}}}\n",
-        "name: mine",
     ),
     r"devices.card: no link leads to gpu and back": changed(
         "kind: npu}", "kind: npu}\n  card: {name: a card, kind: gpu}"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from costs.round_plan import step_rows
 from decoding.errors import RecordError
-from decoding.record import PromptRecord, RecordedTree
+from decoding.record import PromptRecord
 from decoding.roots import choose_roots
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT, MISS
@@ -177,14 +177,6 @@ def test_a_record_answers_only_for_what_was_recorded(schedule, message):
         Replay(texts).walk(schedule, None)
 
 
-def test_trees_that_were_not_recorded_are_refused():
-    texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
-    deeper = RecordedTree(method="medusa", drafter="head", depth=4)
-    for ask in (Replay(texts).shape, lambda one: Replay(texts).walk(one, None)):
-        with pytest.raises(RecordError, match="medusa of head, 4 deep were not recorded; .* medusa of head, 3 deep"):
-            ask(tree(deeper, 4))
-
-
 def test_a_tree_whose_drafter_is_not_named_is_refused_with_the_drafters_recorded():
     texts = record(replace(prompt("010"), tree_ranks=(np.zeros((3, 3), dtype=np.int32),)), trees=TREES[:1])
     unnamed = tree(TREES[0], 3).model_copy(update={"drafter": None})
@@ -192,12 +184,6 @@ def test_a_tree_whose_drafter_is_not_named_is_refused_with_the_drafters_recorded
         RecordError, match="trees of medusa, 3 deep need the name of a drafter; .* medusa of head, 3 deep"
     ):
         Replay(texts).walk(unnamed, None)
-
-
-def test_a_record_without_features_cannot_replay_them():
-    plain = replace(prompt("010"), feature_rollouts=np.zeros((0, 4), dtype=np.int32))
-    with pytest.raises(RecordError, match="rollouts with exit_features were not recorded"):
-        simulate(speculative(exit_features=True), machine(), record(plain))
 
 
 def test_a_text_cannot_be_replayed_beyond_its_cut():
