@@ -34,14 +34,14 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.6, 0.9])
-@pytest.mark.parametrize("num_tokens", [1, 4, 7])
-def test_mean_acceptance_length_is_the_closed_form(rate, num_tokens):
+def test_mean_acceptance_length_is_the_closed_form(rate):
     """(1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1)."""
     acceptance = Bernoulli(rate, texts=LONG)
-    expected = (1 - rate ** (num_tokens + 1)) / (1 - rate)
-    assert acceptance.mean_acceptance_length(num_tokens) == pytest.approx(expected, rel=1e-12)
-    found = predict(speculative(num_tokens), machine(), acceptance)
-    assert found.mean_acceptance_length == pytest.approx(expected, rel=1e-3)
+    for num_tokens in (1, 4, 7):
+        expected = (1 - rate ** (num_tokens + 1)) / (1 - rate)
+        assert acceptance.mean_acceptance_length(num_tokens) == pytest.approx(expected, rel=1e-12)
+        found = predict(speculative(num_tokens), machine(), acceptance)
+        assert found.mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
 def test_rates_by_place_are_conditional():
