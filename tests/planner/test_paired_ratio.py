@@ -275,12 +275,3 @@ def test_the_chance_of_the_prompts_is_a_jackknife_with_students_t(record):
     without_each = [np.delete(plain, at).sum() / np.delete(drafting, at).sum() for at in range(5)]
     standard_error = np.std(np.log(without_each)) * 2  # sqrt(n - 1) times their deviation
     assert compare(synchronous(2), PLAIN).prompts_error == pytest.approx(t_quantile(4) * standard_error)
-
-
-def test_doubt_shrinks_with_more_prompts():
-    few, many = (
-        comparer(machine(), acceptance_record(num_prompts=count))(PLAIN, synchronous(4)).prompts_error
-        for count in (4, 40)
-    )
-    assert 0 < many < few / 2
-    assert comparer(machine(), acceptance_record(num_prompts=1))(PLAIN, synchronous(4)).prompts_error == 0

@@ -32,13 +32,6 @@ def test_every_method_and_root_source_is_offered_once(profile):
         assert all((placement_name(one, profile) == "pooled") == one.is_pooled for one in found)
 
 
-def test_the_default_space_is_priced_to_the_last_schedule(profile, record):
-    schedules = survey(SearchSpace(), profile, record).schedules
-    assert len(schedules) > 500
-    assert not any(schedule.is_tree for schedule in schedules)
-    assert len(evaluate(schedules, profile, record)) == len(schedules)
-
-
 def trees_of(method, profile, space=SMALL, record=None):
     schedules = survey(space, profile, record or acceptance_record(trees=TREES)).schedules
     return [schedule for schedule in schedules if schedule.method == method]
