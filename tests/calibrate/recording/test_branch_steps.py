@@ -126,13 +126,10 @@ class Played:
 
 
 def every_round(of, schedule, recorded, layer_s):
-    """(simulated trace, round, played prompt, rows of its branch steps) of every round but the text's last.
-
-    A draft whose guesses are always or never right goes through one text, others through both.
-    """
-    record = taught(recorded.record, HITS[of])
-    record = record if of is Drafter else replace(record, prompts=record.prompts[:1])
-    for prompt, trace in zip(PROMPTS, simulate(schedule, profile(layer_s), record), strict=False):
+    """(simulated trace, round, played prompt, rows of its branch steps) of every round but each text's last."""
+    for prompt, trace in zip(
+        PROMPTS, simulate(schedule, profile(layer_s), taught(recorded.record, HITS[of])), strict=True
+    ):
         played = Played(of, schedule, recorded, prompt)
         assert drafted(trace, 0, Work.ROLLOUT_STEP) == played.rows
         for index in range(len(trace.rounds) - 1):
