@@ -15,6 +15,7 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.runs import load_runs, load_traces
 from sim.evaluator import Evaluator
+from sim.world import simulate
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 NAMES = sorted((path.name for path in (RESULTS / "demos").iterdir()), key=int)
@@ -57,3 +58,13 @@ def test_the_summary_has_todays_predictions_of_every_demo(name, summary):
         for (called, schedule), texts in zip(demo.schedules.items(), demo.texts, strict=True)
     }
     assert today == pytest.approx(summary[name]["recomputed"]["predicted_tpot_s"], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_events_say_of_every_text_what_arrays_say(name):
+    demo = Demo.load(name)
+    for schedule, texts in zip(demo.schedules.values(), demo.texts, strict=True):
+        played = simulate(schedule, demo.profile, texts, trace=False)
+        told = Evaluator(demo.profile, texts).predict(schedule)
+        assert [trace.decode_s for trace in played] == pytest.approx(told.prompt_decode_s, abs=1e-9)
+        assert sum(len(trace.rounds) for trace in played) == told.num_rounds

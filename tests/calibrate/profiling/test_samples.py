@@ -1,6 +1,7 @@
 """All that was timed is kept, and a profile can be made of it again."""
 
 import gzip
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made, t
     assert again == written.model_copy(
         update={"host": again.host, "calibration_s": 0.0, "samples": None, "is_row_invariant": None}
     )
+
+
+def test_a_profile_is_a_function_of_its_samples(made):
+    slower = [replace(visit, before_s=1.1 * visit.before_s) for visit in made.samples.visits]
+    once, twice = (fitted_profile(TASK, made.samples) for _ in range(2))
+    assert once == twice
+    assert fitted_profile(TASK, replace(made.samples, visits=slower)) != once
 
 
 DAMAGED = {
