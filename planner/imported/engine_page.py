@@ -1,5 +1,6 @@
 """A page that another program wrote: its rows with their lines in whatever form, and fields that name mistakes."""
 
+import codecs
 import csv
 import json
 import re
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import ConfigError, cut, shown
-from decoding.files import read_text
+from decoding.files import read_bytes
 
 _RULE: Final = re.compile(r"^[\s|:-]+$")
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a file begins that PowerShell's `>` wrote."""
 MAX_BYTES: Final = 64 << 20
 
 
@@ -80,7 +83,8 @@ class Page:
     def read(cls, path: Path) -> "Page":
         """Return the page of a file; `ConfigError` where it cannot be read as text."""
         try:
-            return cls(path, read_text(path, MAX_BYTES))
+            content = read_bytes(path, MAX_BYTES)
+            return cls(path, content.decode("utf-16" if content.startswith(_UTF_16) else "utf-8-sig"))
         except (OSError, ValueError) as error:
             raise ConfigError(f"{path}: {cut(str(error))}") from error
 
@@ -115,8 +119,11 @@ class Page:
         elif any(line.startswith("|") for _, line in lines):
             yield from _of_tables([(number, line) for number, line in lines if line.startswith("|")])
         else:
-            reader = csv.DictReader(StringIO(self.text))
-            yield from ((reader.line_num, {str(name): value for name, value in row.items()}) for row in reader)
+            reader = csv.DictReader(StringIO(self.text), strict=True)
+            for row in reader:
+                if None in row.values():
+                    raise ConfigError(f"{self.path}:{reader.line_num}: fewer values than the heading has names")
+                yield reader.line_num, {str(name): value for name, value in row.items()}
 
     def _parsed(self, text: str, line: int) -> Any:
         try:

@@ -68,6 +68,24 @@ def test_every_form_of_a_benchmark_gives_the_same_curve(tmp_path, text):
     assert found.times[8].low < found.times[8].time_s < found.times[8].high
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("text", [json.dumps(ROWS), as_csv(), TABLE])
+def test_what_powershell_redirects_into_a_file_is_read_like_any_other(tmp_path, text, encoding):
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    plain.write_text(text, encoding="utf-8")
+    other.write_text(text, encoding=encoding)
+    assert [one.times for one in read_bench(other)] == [one.times for one in read_bench(plain)]
+
+
+def test_a_line_that_was_cut_is_no_shorter_time(tmp_path):
+    whole, quoted = as_csv(), '"' + as_csv().replace(",", '","').replace("\r\n", '"\r\n"')
+    last = str(ROWS[-1]["avg_ns"])
+    for text in (whole, quoted):
+        cut = text[: text.rindex(last) + len(last) // 2]
+        with pytest.raises(ConfigError, match=r":1\d: fewer values than the heading has names|no table"):
+            read_bench(written(tmp_path, cut))
+
+
 def test_one_row_is_a_step_of_plain_decoding_where_that_was_timed_and_a_prompt_of_one_token_else(tmp_path):
     (found,) = read_bench(JSONL)
     assert found.times[1].time_s == pytest.approx(8.0e-3)
