@@ -12,7 +12,7 @@ from planner.platform_plan.what_turns.moved_question import MovedQuestion, Stand
 _STEPS: Final = 6
 _MOST_CELLS: Final = 100
 _RATES: Final = (0.05, 0.95)
-_HALVINGS: Final = 6
+_HALVINGS: Final = 5
 _IN_GIGA_BELOW: Final = 1e6
 """No part moves so few bytes per second: bare numbers below it are meant in GB/s."""
 
@@ -115,7 +115,7 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
 
 
 def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> float | None:
-    """Return the acceptance at which speculation is as fast as plain decoding, by halving."""
+    """Return the acceptance at which speculation is as fast as plain decoding, by halving, then along a line."""
     rate = asked.question.acceptance.field
 
     def speedup(value: float) -> float:
@@ -127,7 +127,7 @@ def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> float | None
     for _ in range(_HALVINGS):
         half = (low + high) / 2
         low, high = (low, half) if speedup(half) >= 1 else (half, high)
-    return (low + high) / 2
+    return low + (high - low) * (1 - speedup(low)) / (speedup(high) - speedup(low))
 
 
 def _value(field: str, text: str) -> float:

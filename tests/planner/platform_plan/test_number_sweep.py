@@ -35,7 +35,9 @@ def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
     plan = asked.plan
     assert cell.standing.leader == asked.leader
     assert cell.standing.speedup == pytest.approx(plan.comparison.value, rel=1e-9)
-    assert cell.break_even == pytest.approx(plan.needed.at, abs=0.03)
+    assert cell.break_even == pytest.approx(plan.needed.at, abs=0.005)
+    there = asked.standing({"memory.bytes_per_s": own, "acceptance.rate": cell.break_even})
+    assert there.speedup == pytest.approx(1, abs=2e-3)
 
 
 def test_two_numbers_make_a_grid_and_turns_are_between_its_neighbours(asked):
