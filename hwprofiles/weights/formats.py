@@ -90,6 +90,14 @@ def weights_told(text: str) -> str:
     return min(near, key=lambda name: abs(weight_formats()[name].bits - float(bits[1])))
 
 
+def weights_in_name(name: str | Path) -> str | None:
+    """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none."""
+    try:
+        return weights_told(str(name).rpartition("/")[2])
+    except ConfigError:
+        return None
+
+
 def _checked(value: object) -> object:
     """Return the format that a text means; anything else is left to pydantic."""
     try:

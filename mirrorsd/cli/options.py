@@ -210,7 +210,8 @@ weights_option = {"autocompletion": completing(_weights)}
 WeightsOption = Annotated[
     str | None,
     option(
-        f"How weights are stored: {FORMATS}. Default: as the target is published, which is bf16 mostly.",
+        f"How weights are stored: {FORMATS}. Default: as the target's name tells, or as it is published, "
+        "which is bf16 mostly.",
         **weights_option,
     ),
 ]

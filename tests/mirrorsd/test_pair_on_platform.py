@@ -41,6 +41,19 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
 
 
 @pytest.mark.parametrize(
+    ("target", "draft", "weights", "stored"),
+    [
+        ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf", (None, None), ("q8_0", "q4_k_m")),
+        ("Qwen/Qwen3-8B-AWQ", "qwen3-0.6b", (None, None), ("awq-int4", "awq-int4")),
+        ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q8_0.gguf", ("q4_0", "q5_0"), ("q4_0", "q5_0")),
+    ],
+)
+def test_a_name_tells_the_weights_also_where_memory_is_shared(target, draft, weights, stored):
+    question = question_of(target, draft, "lunar-lake", weights=weights)
+    assert (question.target.weights, question.draft.weights) == stored
+
+
+@pytest.mark.parametrize(
     ("target", "platform", "weights"),
     [("deepseek-v3", "8xh200", "fp8"), ("deepseek-v3", "m3-ultra", "int4"), ("qwen3-8b", "h200", "bf16")],
 )

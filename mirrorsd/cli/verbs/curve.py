@@ -38,13 +38,13 @@ def curve(
     from hwprofiles.machines.device_names import device_named, find_device
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet, device_sheet
-    from hwprofiles.weights.formats import weights_named
+    from hwprofiles.weights.formats import weights_in_name, weights_named
     from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
 
     sizes = counts("--rows", rows, MOST_ROWS)
     shape = model_shape(target)
-    model = StoredModel(shape=shape, weights=weights_named(weights or shape.published_in))
+    model = StoredModel(shape=shape, weights=weights_named(weights or weights_in_name(target) or shape.published_in))
     if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
     if device.endswith((".yaml", ".yml")):

@@ -72,13 +72,14 @@ def plan(
     weights: Annotated[
         str | None,
         option(
-            f"Weights of the target: {FORMATS}. Default: as the model is published, which is bf16 mostly; at most int4 "
-            "where devices share one memory.",
+            f"Weights of the target: {FORMATS}. Default: as its name tells (Qwen3-8B-Q8_0.gguf), or as the model is "
+            "published, which is bf16 mostly; at most int4 where devices share one memory.",
             **weights_option,
         ),
     ] = None,
     draft_weights: Annotated[
-        str | None, option("Weights of the draft model. Default: same as --weights.", **weights_option)
+        str | None,
+        option("Weights of the draft model. Default: as its name tells, or same as the target's.", **weights_option),
     ] = None,
     cache_bits: Annotated[int, option("Bits per number in the KV cache.", min=2, max=32)] = 16,
     engine: options.EngineOption = None,
