@@ -157,6 +157,8 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     if not 1 <= len(models) <= 2:
         found = ", ".join(models) or "none"
         raise ProfileError(f"a profile is of a target, or of a target and its draft; there are curves of {found}")
+    if len(engines := {curve.of.engine for curve in curves}) > 1:
+        raise ProfileError(f"a profile is of one engine; there are curves of {' and of '.join(sorted(engines))}")
     grids = {model: _grid(model, own) for model, own in models.items()}
     target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
     draft = others[0] if others else None

@@ -53,6 +53,11 @@ def test_an_engine_is_simulated_as_its_rounds_come_to(engine, tmp_path):
     assert found["mean_acceptance_length"] == pytest.approx(1 + 0.75 + 0.5, rel=0.02)
 
 
+def test_a_profile_has_no_target_of_one_engine_and_draft_of_another(tmp_path):
+    told = error_of("import", BENCHES[1], PAGES / "vllm-serve-1.json", "--profile-out", tmp_path / "mixed.yaml")
+    assert "a profile is of one engine; there are curves of llama.cpp and of vllm" in told
+
+
 def test_a_search_finds_the_window_of_an_engine(engine, tmp_path):
     call("search", *engine, "--out", tmp_path / "best.yaml", exit_code=0)
     assert load_schedule(tmp_path / "best.yaml").num_speculative_tokens == 2
