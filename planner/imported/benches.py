@@ -112,8 +112,9 @@ def read_serving(page: Page) -> Iterator[Sample | EngineAcceptance]:
         engine = "vllm" if "model_id" in row.fields else "sglang"
         found = list(_speculated(row, engine))
         yield from found
-        at_once = row.fields.get("max_concurrency")
-        if not found and at_once is not None:
+        if not found and row.fields.get("max_concurrency") is None:
+            raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
+        if not found:
             model = str(row.fields.get("model_id") or "the model")
             context = row.count("total_input_tokens") // max(1, row.count("completed"))
             of = CurveOf(engine, model, "the device", "several sequences", context, "through its server")
