@@ -89,7 +89,7 @@ def milliseconds(time_s: float) -> str:
 
 def in_ms(time_s: float) -> str:
     """Return a time in milliseconds without its unit: `27.1`."""
-    return _digits(time_s * 1e3)
+    return digits(time_s * 1e3)
 
 
 def between(low_s: float, high_s: float) -> str:
@@ -101,7 +101,7 @@ def seconds(time_s: float) -> str:
     """Return a duration: `45 s`, `3 min 10 s`."""
     whole = round(time_s)
     if whole < 60:
-        return f"{_digits(time_s)} s" if time_s < 10 else f"{whole} s"
+        return f"{digits(time_s)} s" if time_s < 10 else f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
 
 
@@ -112,12 +112,12 @@ def duration(time_s: float) -> str:
 
 def tokens_per_second(tpot_s: float) -> str:
     """Return the rate of a time per token: `36.9 tokens/s`."""
-    return f"{_digits(1 / tpot_s)} tokens/s"
+    return f"{digits(1 / tpot_s)} tokens/s"
 
 
 def factor(value: float) -> str:
     """Return a ratio: `1.57×`, `8×`."""
-    return f"{value:.0f}×" if value >= 100 or value == round(value) else f"{_digits(value)}×"
+    return f"{value:.0f}×" if value >= 100 or value == round(value) else f"{digits(value)}×"
 
 
 def error_percent(error: float) -> str:
@@ -194,5 +194,6 @@ def _roots(schedule: Schedule) -> str:
     return f"{counted(schedule.exit_top_k or schedule.draft_top_k, 'root')} per row"
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """Return a number with three digits, or as many as it has before the point: `0.79`, `27.1`, `1234`."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -17,7 +17,7 @@ from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.search.search import SearchResult
-from planner.wording import amount, between, duration, factor, in_ms, percent, schedule_name, schedule_names
+from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name, schedule_names
 
 NOTHING: Final = "\N{EN DASH}"
 """In a cell whose value nobody knows."""
@@ -175,8 +175,8 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
         "vs plain": factor(one.speedup),
         "vs best": factor(beside.value) + "~" * (beside.outcome == "cannot tell" and one is not plan.best),
         "first token": "" if first_s is None else duration(first_s),
-        "GB": f"{one.memory_bytes / 1e9:.3g}",
-        "J": "" if joules is None else f"{joules:.2g}",
+        "GB": digits(one.memory_bytes / 1e9),
+        "J": "" if joules is None else f"{joules:.2g}" if joules < 10 else digits(joules),
         "$/M": "" if dollars is None else f"{dollars:.2f}",
         "runs on": engines[0].engine if engines else "none known",
     }
@@ -291,7 +291,7 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
         best = plan.recommended
         row = _row(plan, best)
         left = machine.name, plan.question.target.weights, _name(best), best.place, plan.pays.replace("_", " ")
-        speeds = f"{1 / best.tpot_s:.3g}", f"{1 / plan.plain.tpot_s:.3g}"
+        speeds = digits(1 / best.tpot_s), digits(1 / plan.plain.tpot_s)
         rows.append((*left, *speeds, *(row[name] or NOTHING for name in ("first token", "GB", "J", "$/M"))))
     heads = ("platform", "weights", "best", "placement", "pays"), ("tokens/s", "plain", "first token", "GB", "J", "$/M")
     return plain_table("Machines, each with its recommended schedule", *heads, rows)

@@ -9,6 +9,7 @@ from planner.wording import (
     between,
     capital,
     counted,
+    digits,
     duration,
     factor,
     listing,
@@ -92,6 +93,7 @@ def test_every_schedule_of_a_whole_search_has_its_own_name():
         (seconds(190), "3 min 10 s"),
         (seconds(180), "3 min"),
         (tokens_per_second(0.02), "50.0 tokens/s"),
+        (digits(1234.5), "1234"),  # and not 1.23e+03
         (factor(1.5678), "1.57×"),
         (factor(1.6), "1.60×"),
         (factor(8.0), "8×"),

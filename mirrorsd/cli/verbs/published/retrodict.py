@@ -36,6 +36,8 @@ def retrodict(
 
 
 def _row(one: "Retrodicted") -> tuple[str, ...]:
-    low, value, high = (f"{number:.3g}" for number in (one.predicted.low, one.predicted.value, one.predicted.high))
+    from planner.wording import digits
+
+    low, value, high = (digits(number) for number in (one.predicted.low, one.predicted.value, one.predicted.high))
     off = f"{100 * one.error:+.0f} %{'' if one.is_held else ' (outside)'}"
-    return one.case.id, escaped(one.drafted), f"{one.published:.3g}", value, f"{low} to {high}", off
+    return one.case.id, escaped(one.drafted), digits(one.published), value, f"{low} to {high}", off
