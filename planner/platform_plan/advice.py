@@ -106,13 +106,16 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
             if beside.outcome == "cannot tell" and beside.value > _CLOSE and saves(one, best):
                 yield f"not distinguishable from {_beside(plan, one, best)}"
     if needed is None:
+        too_large = [need for need in plan.needs if not need.is_plain and not need.fits]
+        yield from (need.in_words.rstrip(".") for need in sorted(too_large, key=lambda need: need.needed_bytes)[:1])
         return
     if needed.at is not None:
         ends = _ends(needed.low, needed.high)
         yield f"speculation breaks even at {percent(needed.at)} acceptance{ends}; here: {percent(needed.now)}"
     elif needed.always or needed.never:
-        how = "faster" if needed.always else "slower"
-        yield f"speculation is {how} at every acceptance from 5 % to 95 %; here: {percent(needed.now)}"
+        how, side, sure = ("faster", "above", needed.high) if needed.always else ("slower", "below", needed.low)
+        surely = "" if sure is None else f", beyond its interval {side} {percent(sure)}"
+        yield f"predicted {how} at every acceptance from 5 % to 95 %{surely}; here: {percent(needed.now)}"
 
 
 def _ends(low: float | None, high: float | None) -> str:

@@ -80,14 +80,25 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed(platform):
 
 
 @pytest.mark.parametrize(
-    ("always", "never", "said"),
-    [(True, False, "faster at every acceptance"), (False, True, "slower at every acceptance"), (False, False, "")],
+    ("always", "never", "ends", "said"),
+    [
+        (True, False, (None, None), "faster at every acceptance from 5 % to 95 %; here"),
+        (True, False, (None, 0.3), "faster at every acceptance from 5 % to 95 %, beyond its interval above 30 %; here"),
+        (False, True, (0.6, None), "slower at every acceptance from 5 % to 95 %, beyond its interval below 60 %; here"),
+        (False, False, (None, None), ""),
+    ],
 )
-def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lunar_lake, always, never, said):
-    needed = replace(lunar_lake.needed, at=None, low=None, high=None, always=always, never=never)
+def test_what_holds_at_every_acceptance_is_said_and_nothing_where_it_changes(lunar_lake, always, never, ends, said):
+    needed = replace(lunar_lake.needed, at=None, low=ends[0], high=ends[1], always=always, never=never)
     text = advice(replace(lunar_lake, needed=needed)).text
     assert said in text
     assert ("at every acceptance" in text) == bool(said)
+
+
+def test_a_no_for_want_of_room_says_how_much_is_missing():
+    plan = plan_pair("qwen3-32b", "eagle3", "h100-sxm", lengths=(32768, 16))
+    (why,) = advice(plan).why
+    assert re.match(r"both on gpu: gpu has to hold 77\.\d GB .* 76\.8 GB are usable: too little", why)
 
 
 @pytest.mark.parametrize(
