@@ -6,7 +6,7 @@ which it keeps what is found. Shapes: N tokens of the text, P of the prompt; oth
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -25,20 +25,21 @@ from decoding.tree_shape import cut
 from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
 from runtime.backends.devices import require_device
-from runtime.backends.eager import arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import EAGER, Dtype
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra import HydraDrafter
-from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.medusa import MedusaDrafter
-from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND, PromptLookupDrafter, load_prompt_lookup
-from runtime.drafters.registry import STREAM_KIND, DrafterContext, kind_of, load_drafter
+from runtime.drafters.prompt_lookup import PromptLookupDrafter
+from runtime.drafters.registry import STREAM_KIND, kind_of
 from runtime.drafters.streams import StreamTree, load_streams
 from runtime.drafters.trees import places_along
-from runtime.models.decoder import Decoder, load_decoder
+from runtime.drafters.window_drafter import WindowDrafter
+from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
-from runtime.target.early_exits import ExitHeads, load_exits
+from runtime.target.early_exits import ExitHeads
+from runtime.target.target_model import TargetModel
+from runtime.worker.torch_models import TorchModels
 
 _VALUES_PER_WEIGHT: Final = 16
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
@@ -134,7 +135,7 @@ def digest_of(folder: Path) -> str:
 class RecordedModels:
     """The models of a record: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
 
-    `backend` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
+    `model` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
     of either. `weights` is their form; None where it is the type of the tensors.
     """
 
@@ -146,7 +147,7 @@ class RecordedModels:
     exits_name: str | None = None
     heads: tuple[RecordedHead, ...] = ()
     finders: tuple[RecordedFinder, ...] = ()
-    backend: Backend | None = None
+    model: TargetModel | None = None
     computed_by: str = "torch"
     weights: str | None = None
 
@@ -186,58 +187,41 @@ def load_models(
         ConfigError: the device is not there, or does not compute with this form.
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
-    num_threads = num_threads or torch.get_num_threads()
     computing = require_device(device)
-    torch.set_num_threads(torch_threads(computing, num_threads))
-    new_backend = backend_opener(computing, dtype, num_threads=num_threads)
-    decoder = load_decoder(target.folder, dtype=arithmetic(dtype))
-    backend = new_backend(decoder)  # it may move the weights, and exits go where they are
+    models = TorchModels(computing, num_threads or torch.get_num_threads())
+    loaded = models.load_target(target.folder, None if exits is None else exits.folder, dtype)
+    decoder, finders, trees = models.decoder, list[RecordedFinder](), list[RecordedHead]()
+    assert decoder is not None, "a target without its weights"
 
-    def load_target() -> Decoder:
-        if decoder.embedding.weight.is_cpu:
-            return decoder
-        return load_decoder(target.folder, dtype=arithmetic(dtype), with_layers=False)
+    def of(folder: Path) -> WindowDrafter | StreamTree:
+        if kind_of(folder) == STREAM_KIND:
+            return load_streams(folder, decoder)
+        return models.load_drafter(target.folder, folder, dtype)
 
-    is_lookup = {head: kind_of(head.folder) == PROMPT_LOOKUP_KIND for head in heads}
-    context = DrafterContext(target_folder=target.folder, dtype=arithmetic(dtype), load_target=load_target)
+    for name, folder in heads:
+        found = of(folder)
+        if isinstance(found, PromptLookupDrafter):
+            finders.append(RecordedFinder(name, found, digest_of(folder)))
+        elif isinstance(found, TreeDrafter):
+            trees.append(RecordedHead(name, found, digest_of(folder)))
+        else:
+            raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
+    draft = None if drafter is None else getattr(of(drafter.folder), "model", None)
+    if drafter is not None and not isinstance(draft, DraftModel):
+        raise ModelFormatError(f"{drafter.folder}: is not a draft model")
     return RecordedModels(
         target_name=target.name,
         drafter_name=None if drafter is None else drafter.name,
         exits_name=None if exits is None else exits.name,
         target=decoder,
-        draft=None if drafter is None else _load_draft(drafter.folder, context, new_backend),
-        exits=None if exits is None else load_exits(exits.folder, decoder, dtype=arithmetic(dtype)),
-        heads=tuple(
-            RecordedHead(head.name, _load_head(head.folder, decoder, context), digest_of(head.folder))
-            for head in heads
-            if not is_lookup[head]
-        ),
-        finders=tuple(
-            RecordedFinder(head.name, load_prompt_lookup(head.folder), digest_of(head.folder))
-            for head in heads
-            if is_lookup[head]
-        ),
-        backend=backend,
+        model=loaded,
+        draft=draft,
+        exits=models.heads,
+        heads=tuple(trees),
+        finders=tuple(finders),
         computed_by=computing.backend,
         weights=dtype,
     )
-
-
-def _load_draft(folder: Path, context: DrafterContext, new_backend: Callable[[Decoder], Backend]) -> DraftModel:
-    drafter = load_drafter(folder, context)
-    if not isinstance(drafter, Drafter) or not isinstance(drafter.model, DraftModel):
-        raise ModelFormatError(f"{folder}: is not a draft model")
-    drafter.run_on(new_backend)
-    return drafter.model
-
-
-def _load_head(folder: Path, target: Decoder, context: DrafterContext) -> TreeDrafter:
-    if kind_of(folder) == STREAM_KIND:
-        return load_streams(folder, target)
-    drafter = load_drafter(folder, context)
-    if not isinstance(drafter, EagleDrafter | HydraDrafter | MedusaDrafter):
-        raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
-    return drafter
 
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:

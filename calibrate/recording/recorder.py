@@ -26,9 +26,8 @@ from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from hwprofiles.host import computing_host
-from runtime.backends.eager import EagerBackend
 from runtime.drafters.language_model.model import rollouts_everywhere
-from runtime.target.early_exits import EarlyExit
+from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 
 _PROMPTS_PER_SAVE = 8
@@ -116,8 +115,8 @@ class Recorder:
                 f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
             )
         self.models, self.reach = models, reach
-        self._target = models.backend or EagerBackend(models.target)
-        self._early_exit = EarlyExit(models.target.lm_head.weight.detach(), models.exits, self._target)
+        model = models.model or TargetModel.of(models.target, models.exits)
+        self._target, self._early_exit = model.backend, model.early_exit
         self._trees = [(head, tuple(head.trees(reach.trees))) for head in models.heads]
         head_layers = [layer for head in models.heads for layer in head.layers]
         self._writer = TextWriter(

@@ -19,13 +19,13 @@ from runtime.target.target_model import TargetModel
 
 
 class TorchModels:
-    """Loads the models of a lane; drafters share the target's weights."""
+    """Loads the models of a lane or a record; drafters share the weights of `decoder`, whose exits are `heads`."""
 
     def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
         """Take the lane's device and threads, and the ranks that share its target (None: one)."""
         self._device, self._num_threads, self._group = device, num_threads, group or Group.alone()
-        self._decoder: Decoder | None = None
-        self._heads: ExitHeads | None = None
+        self.decoder: Decoder | None = None
+        self.heads: ExitHeads | None = None
 
     def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
         """Load the target of a folder, with its exits."""
@@ -33,10 +33,10 @@ class TorchModels:
         if self._group.world_size > 1:
             return self._group.all_do(lambda: self._load_share(target, exits, dtype))
         new_backend = self._opener(form)
-        self._decoder = decoder = load_decoder(target, dtype=dtype)
+        self.decoder = decoder = load_decoder(target, dtype=dtype)
         backend = new_backend(decoder)  # it may move the weights, and exits go where they are
-        self._heads = load_exits(exits, decoder, dtype=dtype) if exits else None
-        return TargetModel.of(decoder, self._heads, backend=backend)
+        self.heads = load_exits(exits, decoder, dtype=dtype) if exits else None
+        return TargetModel.of(decoder, self.heads, backend=backend)
 
     def _load_share(self, target: Path, exits: Path | None, dtype: torch.dtype) -> TargetModel:
         decoder = load_sharded_decoder(target, self._group, dtype=dtype)
@@ -44,8 +44,8 @@ class TorchModels:
 
     def load_streams(self, folder: Path) -> TargetModel:
         """Load streams for the target loaded last, and return it as one that can draft for itself."""
-        assert self._decoder is not None, "streams without their target"
-        return StreamingTarget(self._decoder, load_streams(folder, self._decoder), self._heads)
+        assert self.decoder is not None, "streams without their target"
+        return StreamingTarget(self.decoder, load_streams(folder, self.decoder), self.heads)
 
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder."""
@@ -53,8 +53,8 @@ class TorchModels:
 
         def load_target() -> Decoder:
             # without the target in its lane a drafter needs only the parts that it shares
-            if self._decoder is not None and self._decoder.embedding.weight.is_cpu:
-                return self._decoder
+            if self.decoder is not None and self.decoder.embedding.weight.is_cpu:
+                return self.decoder
             return load_decoder(target, dtype=dtype, with_layers=False)
 
         context = DrafterContext(target_folder=target, dtype=dtype, load_target=load_target, group=self._group)

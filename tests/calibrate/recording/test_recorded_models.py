@@ -12,6 +12,7 @@ from calibrate.recording.recorder import Recorder
 from decoding.errors import ConfigError, ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.models.model_folder import NamedFolder
+from runtime.target.target_model import TargetModel
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
 
@@ -41,7 +42,8 @@ def test_every_back_end_records_the_same_in_float32(folders):
     by_torch = load_models(*folders, dtype="float32")
     elsewhere = load_models(*folders, dtype="float32")
     elsewhere.draft.run_on(CudaBackend(elsewhere.draft.decoder, device="cpu"))
-    elsewhere = replace(elsewhere, backend=CudaBackend(elsewhere.target, device="cpu"), computed_by="cuda")
+    captured = TargetModel.of(elsewhere.target, elsewhere.exits, backend=CudaBackend(elsewhere.target, device="cpu"))
+    elsewhere = replace(elsewhere, model=captured, computed_by="cuda")
     prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), Reach(exit_layers=(2, 3), max_new_tokens=12)
     made = [Recorder(models, settings) for models in (by_torch, elsewhere)]
     assert [recorder.assemble([]).backend for recorder in made] == ["torch", "cuda"]
