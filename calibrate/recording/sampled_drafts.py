@@ -17,8 +17,7 @@ from torch import Tensor
 from decoding.messages import Candidates
 from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
-from runtime.backends.backend import Plan, prefill_pieces, segments_between
-from runtime.backends.eager import EagerBackend
+from runtime.backends.backend import prefill_pieces
 from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM
 from runtime.drafters.language_model.model import DraftModel
 from runtime.verification.rules import Sampling, sample, truncated, uniform
@@ -76,23 +75,10 @@ def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[fl
 def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tensor | None) -> Iterator[Tensor]:
     """Yield for windows from every position the rows, without features, that propose their first `width` tokens."""
     ids, start = torch.tensor(list(text.ids)), text.start
-    backend, num_layers = draft.backend or EagerBackend(draft.decoder), draft.decoder.config.num_layers
-    cache, num_slots = backend.new_text(), len(ids) + width
-    cut = segments_between(*([] if features_TE is None else [draft.config.feature_layer]), num_layers)
-    backend.prepare(
-        Plan(
-            num_slots=num_slots,
-            num_prompt=start,
-            rows=tuple({1, width}),
-            segments=tuple({*segments_between(num_layers), *cut}),
-            prompt_segments=cut if start > 1 else (),
-        )
-    )
+    backend, num_slots, rows = draft.on_a_backend(), len(ids) + width, tuple({1, width})
+    backend.prepare(draft.plan(num_slots=num_slots, num_prompt=start, rows=rows, with_features=features_TE is not None))
+    cache, shifted_TE = backend.new_text(), draft.of_positions_before(features_TE, len(ids))
     cache.start(num_slots)
-    shifted_TE = None
-    if features_TE is not None:
-        shifted_TE = features_TE.new_zeros(len(ids), features_TE.shape[-1])
-        shifted_TE[1:] = features_TE[: len(ids) - 1]
 
     def feed(first: int, stop: int, *, is_known: bool) -> Tensor:
         features = None if shifted_TE is None or not is_known else shifted_TE[first:stop]

@@ -20,7 +20,7 @@ from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
-from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
+from runtime.backends.backend import Backend, prefill_pieces
 from runtime.backends.sequences import Branches
 from runtime.drafters.language_model.draft_passes import (
     DraftPasses,
@@ -77,17 +77,13 @@ class Drafter(WindowDrafter):
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""
-        layers, config = self.model.decoder.config.num_layers, self.model.config
-        cut = (config.feature_layer,) if schedule.reads_features else ()
         rows = {1, 2, schedule.num_speculative_tokens + 1} if schedule.reads_features else {1, 2}
-        whole = segments_between(layers)
         self.backend.prepare(
-            Plan(
+            self.model.plan(
                 num_slots=slots_needed(schedule, capacity),
                 num_prompt=num_prompt,
                 rows=tuple(rows),
-                segments=tuple({*whole, *segments_between(*cut, layers)}),
-                prompt_segments=segments_between(*cut, layers) if num_prompt > 1 else (),
+                with_features=schedule.reads_features,
                 num_branches=num_roots(schedule),
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )

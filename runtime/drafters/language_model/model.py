@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
+from runtime.backends.backend import Backend, prefill_pieces
 from runtime.backends.eager import EagerBackend
 from runtime.backends.sequences import Branches, Text
 from runtime.drafters.language_model.draft_passes import DraftConfig, DraftPasses, DraftStates
@@ -76,6 +76,22 @@ class DraftModel(nn.Module, DraftPasses):
         )
         self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
+    def on_a_backend(self) -> Backend:
+        """Return its back end: torch's, if it had none."""
+        if self.backend is None:
+            self.run_on(EagerBackend(self.decoder))
+        assert self.backend is not None, "a draft that stayed without a back end"
+        return self.backend
+
+    def of_positions_before(self, features_TE: Tensor | None, count: int) -> Tensor | None:
+        """Return features as the first `count` tokens read them: of the position before, and none of the first."""
+        if features_TE is None:
+            return None
+        weight = self.decoder.embedding.weight
+        shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
+        shifted_TE[1:] = features_TE[: count - 1]
+        return shifted_TE
+
     def add_streams(self) -> StreamModel:
         """Add untrained streams of the sizes in `config` to the layers as they are now, and return them."""
         assert self.config.streams is not None, "a draft without sizes of streams"
@@ -120,8 +136,16 @@ def rollouts_everywhere(
     draft.output.add_prompt_tokens(ids[:start])
     num_slots = len(ids) + num_tokens + (draft.config.streams.num_streams if draft.config.streams else 0)
     num_branches = min(_BLOCK_ROWS, len(ids) - start)
-    backend: Backend = draft.backend or EagerBackend(draft.decoder)
-    backend.prepare(_plan(draft, num_slots, start, num_branches, with_features=features_TE is not None))
+    backend = draft.on_a_backend()
+    backend.prepare(
+        draft.plan(
+            num_slots=num_slots,
+            num_prompt=start,
+            rows=(_BLOCK_ROWS,),
+            with_features=features_TE is not None,
+            num_branches=num_branches,
+        )
+    )
     text, branches = backend.new_text(), backend.new_branches(num_branches)
     text.start(len(ids) - 1)
     branches.start(num_slots)
@@ -139,34 +163,15 @@ def rollouts_everywhere(
     return Rollouts(tokens=tokens, alternatives=alternatives, stream_hits=_hits(tokens, torch.cat(guesses)))
 
 
-def _plan(draft: DraftModel, num_slots: int, start: int, num_branches: int, *, with_features: bool) -> Plan:
-    num_layers = draft.decoder.config.num_layers
-    cut = segments_between(*([draft.config.feature_layer] if with_features else []), num_layers)
-    return Plan(
-        num_slots=num_slots,
-        num_prompt=start,
-        rows=(_BLOCK_ROWS,),
-        segments=tuple({*segments_between(num_layers), *cut}),
-        prompt_segments=cut if start > 1 else (),
-        num_branches=num_branches,
-    )
-
-
 def _encode(draft: DraftModel, ids: Sequence[int], start: int, features_TE: Tensor | None, text: Text) -> DraftStates:
     """Read all tokens but the last into the cache, the prompt as a lane prefills it; return their states."""
-    weight, count = draft.decoder.embedding.weight, len(ids) - 1
-    # a back end of its own takes ids and positions from the host
-    device = weight.device if draft.backend is None else torch.device("cpu")
-    ids_T = torch.tensor(ids[:count], device=device)
-    shifted_TE = None
-    if features_TE is not None:
-        shifted_TE = torch.zeros(count, features_TE.shape[-1], dtype=weight.dtype, device=weight.device)
-        shifted_TE[1:] = features_TE[: count - 1]
+    count = len(ids) - 1
+    ids_T, shifted_TE = torch.tensor(ids[:count]), draft.of_positions_before(features_TE, count)
     blocks = [(first, min(first + _BLOCK_ROWS, count)) for first in range(start - 1, count, _BLOCK_ROWS)]
     states = [
         draft.step(
             ids_T[first:stop],
-            positions=torch.arange(first, stop, device=device),
+            positions=torch.arange(first, stop),
             cache=text,
             features_TE=None if shifted_TE is None else shifted_TE[first:stop],
         )

@@ -11,7 +11,6 @@ from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.schedule import Schedule
 from runtime.arrays import Array, inference
-from runtime.backends.backend import Plan, segments_between
 from runtime.drafters.language_model.draft_passes import Proposer
 from runtime.wire.channel import to_block
 from runtime.wire.measurement import Measurement
@@ -37,7 +36,16 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     num_branches = 0 if (measurement.num_proposals or rows) == 1 else _each(rows, 1 + measurement.num_guesses)
     if starts:
         num_branches = measurement.num_proposals or 1
-    drafter.backend.prepare(_plan(drafter, measurement, num_branches))
+    drafter.backend.prepare(
+        drafter.model.plan(
+            num_slots=context + rows,
+            num_prompt=0,
+            rows=(max(1, rows - num_branches),),
+            with_features=measurement.with_features,
+            num_branches=num_branches,
+            least_slots=context,
+        )
+    )
     drafter.prefill([0], schedule=_schedule(), capacity=context + rows)
     drafter.propose = Proposer(drafter.model.output, num_alternatives=measurement.num_alternatives)
     ids, features_TE = _random_ids(drafter, rows), None
@@ -140,20 +148,6 @@ def _each(rows: int, of_branch: int) -> int:
     if rows % of_branch:
         raise LaneError(f"{rows} rows cannot be timed: they are no whole number of branches of {of_branch} rows")
     return rows // of_branch
-
-
-def _plan(drafter: Drafter, measurement: Measurement, num_branches: int) -> Plan:
-    layers, cut = drafter.model.decoder.config.num_layers, drafter.model.config.feature_layer
-    num_text = measurement.rows - num_branches
-    return Plan(
-        num_slots=measurement.context + measurement.rows,
-        num_prompt=0,
-        rows=(max(1, num_text),),
-        segments=segments_between(*([cut] if measurement.with_features else []), layers),
-        prompt_segments=(),
-        num_branches=num_branches,
-        least_slots=measurement.context,
-    )
 
 
 def _schedule(draft_streams: int = 0) -> Schedule:
