@@ -76,7 +76,7 @@ def draft_at(drafter, target, text, schedule):
 
 
 def places_by_drafting(draft_at, text, start, depth):
-    """What `ranks_along` returns, by drafting a tree at every place and looking for the text in it."""
+    """What a record holds, by drafting a tree at every place and looking for the text in it."""
     rows = []
     for place in range(start, len(text)):
         drafted = nodes(draft_at(text[:place]))

@@ -18,9 +18,10 @@ from torch import Tensor
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import DynamicShape, Reach
 from decoding.errors import ModelFormatError
+from decoding.files import sha256_of
 from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import FORMAT
-from decoding.schedule import MAX_TREE, Method
+from decoding.schedule import MAX_TREE
 from decoding.tree_shape import cut
 from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
@@ -52,18 +53,10 @@ class RecordedHead(NamedTuple):
     drafter: TreeDrafter
     digest: str
 
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Target layers whose states it reads."""
-        if isinstance(self.drafter, StreamTree):
-            return (self.drafter.start_layer,)
-        return self.drafter.feature_layers
-
     def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
         """Yield the trees to record: of these shapes if they are dynamic, else the head's own."""
-        drafter, streaming = self.drafter, ("speculative_streaming",)
-        methods: tuple[Method, ...] = streaming if isinstance(drafter, StreamTree) else drafter.methods
-        for method in methods:
+        drafter = self.drafter
+        for method in drafter.methods:
             if isinstance(drafter, EagleDrafter):
                 for depth, top_k in shapes:
                     yield RecordedTree(method=method, drafter=self.name, depth=depth, top_k=top_k)
@@ -86,15 +79,13 @@ class RecordedHead(NamedTuple):
         `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
         """
         drafter = self.drafter
-        if isinstance(drafter, StreamTree):
-            found = drafter.level_ranks(ids, start=start, x_TD=states[drafter.start_layer])
-            return [places_along(found, tree.paths, tree.depth) for tree in trees]
         hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
-        features_TE = target.features(hidden_TED, is_raw=drafter.raw_features)
+        features_TE = hidden_TED.flatten(-2) if drafter.raw_features else target.features(hidden_TED, is_raw=False)
         if isinstance(drafter, EagleDrafter):
             shapes = [(tree.depth, tree.top_k) for tree in trees]
             return drafter.ranks_along(ids, start=start, features_TE=features_TE, shapes=shapes)
-        return [drafter.ranks_along(ids, start=start, features_TE=features_TE, depth=tree.depth) for tree in trees]
+        found = drafter.level_ranks(ids, start=start, features_TE=features_TE)
+        return [places_along(found, tree.paths, tree.depth) for tree in trees]
 
 
 class RecordedFinder(NamedTuple):
@@ -123,12 +114,8 @@ class RecordedFinder(NamedTuple):
 
 
 def digest_of(folder: Path) -> str:
-    """Return the SHA-256 of all files of a folder of weights, in hexadecimal."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        digest.update(path.name.encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    """Return the SHA-256 of every file of a folder of weights, in hexadecimal."""
+    return " ".join(f"{path.name} {sha256_of(path)}" for path in sorted(folder.iterdir()) if path.is_file())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -118,7 +118,7 @@ class Recorder:
         model = models.model or TargetModel.of(models.target, models.exits)
         self._target, self._early_exit = model.backend, model.early_exit
         self._trees = [(head, tuple(head.trees(reach.trees))) for head in models.heads]
-        head_layers = [layer for head in models.heads for layer in head.layers]
+        head_layers = [layer for head in models.heads for layer in head.drafter.feature_layers]
         self._writer = TextWriter(
             self._target,
             max_new_tokens=reach.max_new_tokens,

@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from decoding.errors import LaneError, ModelError, ModelFormatError
-from decoding.schedule import MAX_TREE, Schedule
+from decoding.schedule import Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.trees import Ranks, candidates_per_level, places_along, ranks_by_level, require_tree
+from runtime.drafters.trees import Ranks, candidates_per_level, ranks_by_level, require_tree
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
@@ -42,11 +42,6 @@ class HeadDrafter(WindowDrafter):
     @abstractmethod
     def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterable[Tensor]:
         """Return every head's best ids for the places of a sequence from one on, [places, C]; see `ranks_by_level`."""
-
-    def ranks_along(self, ids: Sequence[int], *, start: int, features_TE: Tensor, depth: int) -> Ranks:
-        """Return places in the tree's order of the nodes that a sequence follows, [N, depth] (`AcceptanceRecord`)."""
-        ranks = self.level_ranks(ids, start=start, features_TE=features_TE)
-        return places_along(ranks, cut(self.paths, MAX_TREE, depth), depth)
 
     def prefill(
         self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any

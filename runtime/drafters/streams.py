@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from decoding.errors import ModelError
 from decoding.messages import Verdict, Window
+from decoding.schedule import Method
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import cut
 from runtime.arrays import inference
@@ -168,10 +169,15 @@ _ROWS_PER_PIECE = 64
 class StreamTree:
     """The streams of a decoder, the kept rows of its head, and their tree of best ids at any temperature."""
 
+    methods: tuple[Method, ...] = ("speculative_streaming",)
+    raw_features = True
+    """See `WindowDrafter`."""
+
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[TreePath]) -> None:
         """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
         self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
+        self.feature_layers = (self.start_layer,)
         self._decoder, self.dtype = decoder, decoder.lm_head.weight.dtype
         head_VD = decoder.lm_head.weight.detach()
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
@@ -188,22 +194,19 @@ class StreamTree:
         return window_of(paths, best_JC)
 
     @torch.inference_mode()
-    def level_ranks(self, ids: Sequence[int], *, start: int, x_TD: Tensor) -> Ranks:
-        """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J].
-
-        `x_TD` are its rows' states after `start_layer`; none is needed of the last two.
-        """
+    def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
+        """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J]; the last two rows need no states."""
         self.output.add_prompt_tokens(ids[:start])
 
         def candidates_from(first: int) -> tuple[Tensor, ...]:
-            _, keys = run_along(self._decoder, x_TD[None], self.start_layer)
+            _, keys = run_along(self._decoder, features_TE[None], self.start_layer)
             best, stop = [], len(ids) - 2
             for begin in range(first - 2, stop, _ROWS_PER_PIECE):
                 positions_R = torch.arange(begin, min(begin + _ROWS_PER_PIECE, stop))
-                is_hidden_RS = torch.arange(len(x_TD)) > positions_R[:, None]
-                visible_RS = x_TD.new_zeros(is_hidden_RS.shape).masked_fill_(is_hidden_RS, -math.inf)
+                is_hidden_RS = torch.arange(len(features_TE)) > positions_R[:, None]
+                visible_RS = features_TE.new_zeros(is_hidden_RS.shape).masked_fill_(is_hidden_RS, -math.inf)
                 mask, borrowed = stream_mask(visible_RS, self.num_streams), Borrowed(keys)
-                hidden = self.model(x_TD[None, positions_R], positions=positions_R, cache=borrowed, mask=mask)
+                hidden = self.model(features_TE[None, positions_R], positions=positions_R, cache=borrowed, mask=mask)
                 best.append(self._best(hidden[0], MOST_RANKS))
             return torch.cat(best).unbind(1)
 

@@ -159,7 +159,8 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
     def ranks(self, drafter: StreamTree, index: int) -> Ranks:
         """See `TreeTask`."""
         row, x_TD = self.states.conversations[index], self.states.rows(self.recipe.start_layer, index)
-        return drafter.level_ranks(row.ids, start=len(row.prompt), x_TD=x_TD.to(self.states.device, drafter.dtype))
+        features_TE = x_TD.to(self.states.device, drafter.dtype)
+        return drafter.level_ranks(row.ids, start=len(row.prompt), features_TE=features_TE)
 
     @torch.no_grad()
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:  # noqa: ARG002

@@ -183,7 +183,7 @@ def test_heads_and_streams_are_loaded_from_their_folders(folders):
     heads = [NamedFolder("e", root / "eagle"), NamedFolder("s", root / "streams")]
     loaded = load_models(*named, None, heads=heads, dtype="float32").heads
     assert [(head.name, type(head.drafter)) for head in loaded] == [("e", EagleDrafter), ("s", StreamTree)]
-    assert [head.layers for head in loaded] == [(4,), (2,)]
+    assert [head.drafter.feature_layers for head in loaded] == [(4,), (2,)]
     assert [head.digest for head in loaded] == [digest_of(root / "eagle"), digest_of(root / "streams")]
     assert loaded[0].digest != loaded[1].digest
 

@@ -6,10 +6,11 @@ from torch.nn import functional as F
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
+from decoding.schedule import MAX_TREE
 from decoding.tree_shape import cut, level_rows
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.medusa import MedusaDrafter, MedusaHead
-from runtime.drafters.trees import MOST_RANKS
+from runtime.drafters.trees import MOST_RANKS, places_along
 from runtime.models.decoder import causal_mask, rms_norm
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
@@ -145,7 +146,8 @@ def test_ranks_along_a_text_are_the_places_of_its_tokens_in_drafted_trees(kind, 
         text = [*text, *drafted[(5 * len(text)) % len(drafted)]]
     expected = places_by_drafting(lambda prefix: draft_at(drafter, target, prefix, schedule), text, start, depth)
     known = features(target, text, [LAYERS])[: len(text) - 2]
-    found = drafter.ranks_along(text, start=start, features_TE=known, depth=depth)
+    ranks = drafter.level_ranks(text, start=start, features_TE=known)
+    found = places_along(ranks, cut(PATHS, MAX_TREE, depth), depth)
     assert found.tolist() == expected
     assert (found >= 0).any(axis=0)[:2].all(), "no token of the text stands in any tree: the test says nothing"
 

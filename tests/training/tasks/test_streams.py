@@ -138,9 +138,9 @@ def test_trees_are_grown_on_training_answers_alone(task, tmp_path, monkeypatch):
     seen = []
     level_ranks = StreamTree.level_ranks
 
-    def spy(self, ids, *, start, x_TD):
+    def spy(self, ids, *, start, features_TE):
         seen.append((bool(self.paths), tuple(ids)))
-        return level_ranks(self, ids, start=start, x_TD=x_TD)
+        return level_ranks(self, ids, start=start, features_TE=features_TE)
 
     monkeypatch.setattr(StreamTree, "level_ranks", spy)
     task.finish(tmp_path / "streams", target_name="tiny", metadata={}, progress=lambda *_: None)
