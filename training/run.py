@@ -35,7 +35,7 @@ from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
 _WEIGHTS = "target_weights"
-"""Digest of what a folder's name says nothing of; runs of earlier versions lack it."""
+"""Digest of what a folder's name says nothing of."""
 DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
 K = TypeVar("K")
@@ -153,7 +153,7 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
             return
         earlier = json.loads(path.read_bytes())
     before, now = _flat(earlier), _flat(origin)
-    if before.setdefault(_WEIGHTS, now[_WEIGHTS]) != now[_WEIGHTS]:
+    if before.get(_WEIGHTS) != now[_WEIGHTS]:
         msg = f"{path}: the run here is of a target called {origin['target']} with other weights; name another folder"
         raise TrainingError(msg)
     for name in sorted(before.keys() | now.keys()):

@@ -213,15 +213,13 @@ class TargetStates:
         digest = hashlib.sha256(f"{TargetShape.of(config)!r} {config.num_layers}".encode())
         digest.update(self.target.final_norm.float().cpu().numpy().tobytes())
         digest.update(fingerprint(self.conversations).encode())
-        older = digest.hexdigest().encode()  # all that folders had before they knew every weight
-        own = older + b"\n" + weights_digest(self.target).encode()
+        own = f"{digest.hexdigest()}\n{weights_digest(self.target)}".encode()
         path = self.folder / _FINGERPRINT
-        found = path.read_bytes() if path.is_file() else older
-        if found not in (older, own):
+        if not path.is_file():
+            replace_file(path, own)
+        elif path.read_bytes() != own:
             msg = f"{self.folder}: holds the states of another target or other data; name an empty folder"
             raise TrainingError(msg)
-        if found != own:
-            replace_file(path, own)
 
 
 def weights_digest(target: Decoder) -> str:

@@ -25,7 +25,7 @@ from training.text.batched_decoding import decode_batch
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 _WEIGHTS = "target_weights"
-"""Digest of what a folder's name says nothing of; files of earlier versions lack it."""
+"""Digest of what a folder's name says nothing of."""
 
 
 def write_self_text(
@@ -162,7 +162,6 @@ class _Output:
             self.num_batches, self._num_bytes = int(state["num_batches"]), int(state["num_bytes"])
         except (ValueError, KeyError, TypeError) as error:
             raise TrainingError(f"{self._provenance}: damaged ({error!r})") from error
-        state.setdefault(_WEIGHTS, self._origin[_WEIGHTS])
         differing = [key for key, value in self._origin.items() if state.get(key) != value]
         if differing:
             what = (

@@ -72,17 +72,6 @@ def test_a_target_that_differs_in_a_single_weight_is_another_one(tmp_path, targe
         TargetStates(tmp_path, tuned, conversations, [2])
 
 
-def test_a_folder_that_knew_shape_and_final_norm_alone_is_read_and_knows_its_target_from_then_on(
-    tmp_path, target, conversations
-):
-    path = tmp_path / "fingerprint"
-    TargetStates(tmp_path, target, conversations, [2])
-    older, whole = path.read_bytes().partition(b"\n")[0], path.read_bytes()
-    path.write_bytes(older)
-    TargetStates(tmp_path, target, conversations, [2])
-    assert path.read_bytes() == whole != older
-
-
 def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations):
     with pytest.raises(TrainingError, match=r"layers \[7\]: the target has layers 1\.\.4"):
         TargetStates(tmp_path, target, conversations, [7])
