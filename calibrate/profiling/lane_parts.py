@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
 from calibrate.fitting.noise import Noise
-from calibrate.fitting.prompts import fit_prompts
+from calibrate.fitting.prompt_times import fit_prompts
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
 from decoding.methods import METHODS
@@ -240,7 +240,8 @@ class HeadParts:
             return self._streams_table(ratios, anchor_s)
 
         def table(sizes: Mapping[Size, Measurement]) -> LatencyTable:
-            times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in sizes.items()}
+            known = {size: of for size, of in sizes.items() if of in ratios}  # see `LaneParts.profile`
+            times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in known.items()}
             return fit_table(times, Noise.of(list(times.values())), self._task.source)
 
         steps: dict[LanePart, LatencyTable] = {"heads": table(self._steps())}

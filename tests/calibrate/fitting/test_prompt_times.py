@@ -3,7 +3,7 @@
 import pytest
 
 from calibrate.fitting.noise import Noise
-from calibrate.fitting.prompts import fit_prompts
+from calibrate.fitting.prompt_times import fit_prompts
 from calibrate.fitting.ratios import Estimate
 from runtime.backends.openvino.buckets import prompt_calls
 
