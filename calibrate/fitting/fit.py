@@ -5,7 +5,7 @@ remaining layers + head. Head and exit read their weights once and then do equal
 by a straight line.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from statistics import fmean, linear_regression
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.fitting.noise import Noise, between, cliffs, rising
+from calibrate.fitting.noise import between, cliffs, rising
 from calibrate.fitting.ratios import Estimate
 from hwprofiles.bounds import MOST_IN_A_TABLE
 from hwprofiles.latency_table import LatencyTable
@@ -33,22 +33,12 @@ def slots_between(contexts: Collection[int], num_slots: Callable[[int], int]) ->
     return {at: num_slots(at) for at in sorted(places)}
 
 
-def fit_table(
-    times: Mapping[Size, Estimate],
-    noise: Noise,
-    source: str,
-    groups: Sequence[Sequence[int]] = (),
-    slots: Slots | None = None,
-) -> LatencyTable:
-    """Return the table of an operation by ascending rows; those in one of `groups`, or all, differ in nothing else.
-
-    A single context counts as all of them.
-    """
+def fit_table(times: Mapping[Size, Estimate], error: float, source: str, slots: Slots | None = None) -> LatencyTable:
+    """Return the table of an operation by ascending rows; a single context counts as all of them."""
     rows, contexts = dict.fromkeys(count for count, _ in times), {context for _, context in times}
     if slots is None or len(contexts) == 1:
         slots = {context: context for context in sorted(contexts)}
-    lines = grow(times, groups or [list(rows)], slots, noise)
-    return make_table(rows, list(slots), lines, noise, source)
+    return make_table(rows, list(slots), grow(times, rows, slots), error, source)
 
 
 class TargetTimes(NamedTuple):
@@ -65,7 +55,7 @@ def fit_target(
     num_layers: int,
     anchor: tuple[Size, float] | None,
     slots: Slots,
-    noise: Noise,
+    error: float,
     source: str,
 ) -> tuple[LatencyTable, LatencyTable, LatencyTable | None]:
     """Return the tables of a layer, of the head, and of an exit if there are any, by whole verifications.
@@ -75,12 +65,12 @@ def fit_target(
     """
     verify, lm_head, exits = times
     rows = sorted({size[0] for size in verify})
-    whole_s = grow(verify, (rows,), slots, noise, anchor)
+    whole_s = grow(verify, rows, slots, anchor)
     base_s = {count: line[0] for count, line in zip(rows, whole_s, strict=True)}
     head_s = _within(_straight(lm_head, rows), base_s)
 
     def table(seconds: Mapping[int, float]) -> LatencyTable:
-        return make_table(rows, (0,), [[seconds[count]] for count in rows], noise, source)
+        return make_table(rows, (0,), [[seconds[count]] for count in rows], error, source)
 
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
@@ -89,37 +79,35 @@ def fit_target(
     least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
     layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
     exit_table = table(_straight(exits, rows)) if exits else None
-    return make_table(rows, list(slots), layers_s, noise, source), table(head_s), exit_table
+    return make_table(rows, list(slots), layers_s, error, source), table(head_s), exit_table
 
 
 def make_table(
-    rows: Collection[int], contexts: Sequence[int], lines: Sequence[Sequence[float]], noise: Noise, source: str
+    rows: Collection[int], contexts: Sequence[int], lines: Sequence[Sequence[float]], error: float, source: str
 ) -> LatencyTable:
-    """Return a latency table of plain numbers that were smoothed."""
+    """Return a latency table of plain numbers; `error` is the half-width (90 %) of its relative error."""
     return LatencyTable(
         rows=tuple(rows),
         contexts=tuple(contexts),
         seconds=tuple(map(tuple, lines)),
-        relative_error=noise.half_width(len(rows)),
+        relative_error=error,
         source=source,
     )
 
 
 def grow(
     times: Mapping[Size, Estimate],
-    groups: Sequence[Sequence[int]],
+    rows: Iterable[int],
     slots: Slots,
-    noise: Noise,
     known: tuple[Size, float] | None = None,
 ) -> list[list[float]]:
     """Return seconds [rows][contexts], from times of all row counts at the first context and of some at others.
 
-    Within each group, whose operations differ in rows alone, `Noise.smoothed` removes what noise explains. More rows
-    never take less time, except where repeated visits agree that they do (`calibrate.fitting.noise`). A longer context
-    adds (once + each * rows) * added slots: their keys are read once, and every row is compared with them. Both
-    coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less than the
-    noise of a single size. `known` is a size whose time has no noise: the line of its rows over slots is bent to meet
-    it, and so are those of all other rows.
+    More rows never take less time, except where repeated visits agree that they do (`calibrate.fitting.noise`). A
+    longer context adds (once + each * rows) * added slots: their keys are read once, and every row is compared with
+    them. Both coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less
+    than the noise of a single size. `known` is a size whose time has no noise: the line of its rows over slots is bent
+    to meet it, and so are those of all other rows.
     """
     first = min(slots)
     added = {
@@ -128,16 +116,14 @@ def grow(
         if slots[context] > slots[first] and (count, first) in times
     }
     once, each = _growth(added)
-    timed = {count: times[count, first] for rows in groups for count in rows}
+    timed = {count: times[count, first] for count in rows}
     base, cuts = {count: one.value for count, one in timed.items()}, cliffs(timed)
     known_rows, worth = None, [float(count - slots[first]) for count in slots.values()]
     if known is not None:
         (known_rows, _), _ = known
         base[known_rows], worth = _through(known, base[known_rows], once + each * known_rows, slots)
-    for rows in (stretch for group in groups for stretch in between(group, cuts)):
-        base |= noise.smoothed({count: base[count] for count in rows}, known=known_rows if known_rows in rows else None)
-    for rows in between(list(base), cuts):
-        base |= rising({count: base[count] for count in rows}, known=known_rows)
+    for stretch in between(list(base), cuts):
+        base |= rising({count: base[count] for count in stretch}, known=known_rows)
     return [[seconds + (once + each * count) * one for one in worth] for count, seconds in base.items()]
 
 

@@ -1,27 +1,16 @@
-"""Estimates the noise of measured times, smooths them along rows, and makes them rise with the rows.
+"""Estimates the noise of measured times, and makes them rise with the rows.
 
 A fall counts as noise until a second visit confirms it: `doubtful` names what to measure again, and `cliffs` the falls
 that noise does not explain. Everything between two cliffs is fitted to rise.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import hypot, log, sqrt
 from statistics import fmean
-from typing import Final, Self, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final, TypeVar
 
 from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
-
-_LINE: Final = 2
-"""Degrees of freedom that a straight line takes."""
-_BEND: Final = 2
-"""Degrees of freedom that a bend takes: where it is, and how steep the line is from there."""
-_KNOWN: Final = 10.0
-"""Weight of a point without noise next to one with it."""
 
 _FALL: Final = 0.15
 """Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
@@ -30,67 +19,16 @@ _ENOUGH: Final = 2
 _CERTAIN: Final = 1e9
 """Weight of a time without noise."""
 
-Floats = NDArray[np.float64]
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Noise:
-    """The noise of estimates that were made alike: the relative variance of one.
+def half_width_of(estimates: Sequence[Estimate], *, bends: float = 0.0) -> float:
+    """Return the half-width (90 %) of the error of one of some estimates that were made alike, by all of them.
 
-    `bends` is the relative standard deviation of single sizes from their line that noise hides.
+    `bends` is the relative standard deviation of single sizes from their neighbours that noise hides.
     """
-
-    variance: float
-    bends: float = 0.0
-
-    @classmethod
-    def of(cls, estimates: Sequence[Estimate], *, bends: float = 0.0) -> Self:
-        """Return the noise that estimates have in common; without any there is none."""
-        if not estimates:
-            return cls(variance=0.0, bends=bends)
-        return cls(variance=noise_of(estimates) * fmean(one.variance for one in estimates), bends=bends)
-
-    def half_width(self, num_points: int) -> float:
-        """Return the half-width (90 %) of the error of a smoothed table of `num_points`, as a whole or at one size."""
-        return NORMAL_90 * sqrt(self.variance * min(1.0, _LINE / max(1, num_points)) + self.bends**2)
-
-    def smoothed(self, seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
-        """Return times by ascending rows, moved towards a line as far as noise explains their distance from it.
-
-        The time of rows `known` has no noise: it stays, and the line passes close to it.
-
-        Reading the weights takes as long for one row as for many and hides the arithmetic of the rows, up to a number
-        (the roofline of Williams and others, 2009): a line, which may bend upwards. If the distances vary by no more
-        than noise does, the line is kept; if they vary by much more, the times are (empirical Bayes: Efron and Morris,
-        "Stein's estimation rule and its competitors", 1973).
-        """
-        if len(seconds) <= _LINE or not self.variance:
-            return dict(seconds)
-        rows, taken = np.array(list(seconds), dtype=np.float64), np.array(list(seconds.values()))
-        line, freedom = self._line(rows, taken, np.where(rows == known, _KNOWN, 1.0) / taken)
-        distances = taken / line - 1
-        own = max(0.0, float((distances**2).sum()) / (len(rows) - freedom) - self.variance)
-        estimates = line * (1 + own / (own + self.variance) * distances)
-        smooth = dict(zip(seconds, estimates.tolist(), strict=True))
-        return smooth if known is None else smooth | {known: seconds[known]}
-
-    def _line(self, rows: Floats, taken: Floats, weights: Floats) -> tuple[Floats, int]:
-        """Return the least-squares line and its degrees of freedom, two more if it bends (by Akaike's criterion)."""
-        straight, distance = _fitted([rows], taken, weights)
-        found, least = (straight, _LINE), distance - 2 * _BEND * self.variance
-        for knot in rows[2:-2]:
-            bent, distance = _fitted([rows, np.maximum(0.0, rows - knot)], taken, weights)
-            if distance < least and bent[-1] - bent[-2] > straight[-1] - straight[-2]:
-                found, least = (bent, _LINE + _BEND), distance
-        return found
-
-
-def _fitted(columns: Sequence[Floats], taken: Floats, weights: Floats) -> tuple[Floats, float]:
-    """Return the least-squares sum of columns and a constant, and its weighted squared distance from the times."""
-    design = np.stack([np.ones_like(taken), *columns], axis=1)
-    line = design @ np.linalg.lstsq(design * weights[:, None], taken * weights, rcond=None)[0]
-    return line, float((((line - taken) * weights) ** 2).sum())
+    variance = noise_of(estimates) * fmean(one.variance for one in estimates) if estimates else 0.0
+    return NORMAL_90 * sqrt(variance + bends**2)
 
 
 def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from calibrate.fitting.fit import Size, fit_table
-from calibrate.fitting.noise import Noise
+from calibrate.fitting.fit import Size, fit_table, make_table
 from calibrate.fitting.ratios import Estimate
 from hwprofiles.latency_table import LatencyTable
 
@@ -13,7 +12,7 @@ Calls = Callable[[int], Sequence[int]]
 """The sizes of the calls in which so many rows are read."""
 
 
-def fit_prompts(times: Mapping[Size, Estimate], calls: Calls | None, noise: Noise, source: str) -> LatencyTable:
+def fit_prompts(times: Mapping[Size, Estimate], calls: Calls | None, error: float, source: str) -> LatencyTable:
     """Return the table of reading prompts, from the times of some of them.
 
     A prompt takes the sum of its `calls`, each as long as the longest prompt measured that is one call of that size.
@@ -21,7 +20,7 @@ def fit_prompts(times: Mapping[Size, Estimate], calls: Calls | None, noise: Nois
     between those measured. Without `calls` every row is computed as it is.
     """
     if calls is None:
-        return fit_table(times, noise, source)
+        return fit_table(times, error, source)
     seconds = {rows: one.value for (rows, _), one in sorted(times.items())}
     of_calls = {calls(rows)[0]: one for rows, one in seconds.items() if len(calls(rows)) == 1}
     known = [0, *of_calls], [0.0, *np.maximum.accumulate(list(of_calls.values()))]
@@ -38,10 +37,5 @@ def fit_prompts(times: Mapping[Size, Estimate], calls: Calls | None, noise: Nois
             ends |= {rows, rows + 1}
     at = sorted(ends)
     dearer = np.interp(at, list(factors), list(factors.values()))
-    return LatencyTable(
-        rows=tuple(at),
-        contexts=(0,),
-        seconds=tuple((sum_of_calls(rows) * float(factor),) for rows, factor in zip(at, dearer, strict=True)),
-        relative_error=noise.half_width(len(seconds)),
-        source=source,
-    )
+    lines = [(sum_of_calls(rows) * float(factor),) for rows, factor in zip(at, dearer, strict=True)]
+    return make_table(at, (0,), lines, error, source)

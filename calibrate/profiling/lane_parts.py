@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Final
 
 from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
-from calibrate.fitting.noise import Noise
+from calibrate.fitting.noise import half_width_of
 from calibrate.fitting.prompt_times import fit_prompts
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
@@ -89,8 +89,8 @@ class LaneParts:
         }
         bends, source = _BENDS if self._device.prepares else 0.0, self._task.source
 
-        def noise_of(parts: Iterable[str]) -> Noise:
-            return Noise.of([one for of, one in estimates.items() if of.part in parts], bends=bends)
+        def error_of(parts: Iterable[str]) -> float:
+            return half_width_of([one for of, one in estimates.items() if of.part in parts], bends=bends)
 
         def alone_s(name: str) -> dict[int, float]:
             return {rows: one.value for (rows, _), one in found.get(name, {}).items()}
@@ -100,27 +100,19 @@ class LaneParts:
             num_layers=self._task.sizes.config.num_layers,
             anchor=((1, anchor.context), anchor.seconds),
             slots=self._slots,
-            noise=noise_of(OF_THE_TARGET),
+            error=error_of(OF_THE_TARGET),
             source=source,
         )
-        of_draft = noise_of(_OF_THE_DRAFT)
-        drafting = {
-            name: fit_table(
-                times,
-                of_draft,
-                source,
-                self._groups(name, list(dict.fromkeys(count for count, _ in times))),
-                self._slots,
-            )
+        of_draft = error_of(_OF_THE_DRAFT)
+        fields: dict[str, Any] = {
+            name: fit_table(times, of_draft, source, self._slots)
             for name, times in found.items()
             if name.startswith("draft") and name != "draft_prefill"
         }
-        prompts = {
-            name: fit_prompts(found[name], prompt_calls if self._device.is_compiled else None, noise_of(parts), source)
-            for name, parts in (("prefill", {"prefill"}), ("draft_prefill", _OF_THE_DRAFT))
-            if name in found
-        }
-        fields: dict[str, Any] = drafting | prompts
+        calls = prompt_calls if self._device.is_compiled else None
+        for name, parts in (("prefill", {"prefill"}), ("draft_prefill", _OF_THE_DRAFT)):
+            if name in found:
+                fields[name] = fit_prompts(found[name], calls, error_of(parts), source)
         return LaneProfile(
             name=self._lane.name,
             device=_CORES if self._device == CORES else self._device.name,
@@ -132,13 +124,6 @@ class LaneParts:
             anchor=anchor,
             **fields,
         )
-
-    def _groups(self, name: str, rows: Sequence[int]) -> Sequence[Sequence[int]]:
-        if name == "draft_step_features":  # a single row has no features, and takes less for it
-            return rows[:1], rows[1:]
-        if name == "draft_streams":
-            return [one for one in rows if one <= self._num_streams], [one for one in rows if one > self._num_streams]
-        return ()
 
     def _timed(self) -> dict[str, dict[Size, Measurement]]:
         """Return all timed sizes; what a longer context adds to streams is less than the noise."""
@@ -242,7 +227,7 @@ class HeadParts:
         def table(sizes: Mapping[Size, Measurement]) -> LatencyTable:
             known = {size: of for size, of in sizes.items() if of in ratios}  # see `LaneParts.profile`
             times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in known.items()}
-            return fit_table(times, Noise.of(list(times.values())), self._task.source)
+            return fit_table(times, half_width_of(list(times.values())), self._task.source)
 
         steps: dict[LanePart, LatencyTable] = {"heads": table(self._steps())}
         return steps | {"head_prefill": table(self._prompts())} if self._prompts() else steps

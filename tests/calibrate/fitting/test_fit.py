@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calibrate.fitting.fit import TargetTimes, fit_target, grow, slots_between
-from calibrate.fitting.noise import Noise
 from calibrate.fitting.ratios import Estimate
 from hwprofiles.latency_table import LatencyTable
 
@@ -17,9 +16,6 @@ ROWS = (1, 2, 4, 9)
 CONTEXTS = (10, 50, 90)
 SLOTS = {context: context for context in CONTEXTS}
 SECONDS = st.floats(1e-4, 1e-2)
-
-
-QUIET = Noise(variance=0.0)
 
 
 def once(seconds: float) -> Estimate:
@@ -50,8 +46,8 @@ class Tables(NamedTuple):
     exits: LatencyTable
 
 
-def fitted(times: TargetTimes, noise: Noise = QUIET) -> Tables:
-    return Tables(*fit_target(times, num_layers=LAYERS, anchor=None, slots=SLOTS, noise=noise, source="test"))
+def fitted(times: TargetTimes) -> Tables:
+    return Tables(*fit_target(times, num_layers=LAYERS, anchor=None, slots=SLOTS, error=0.0, source="test"))
 
 
 @given(SECONDS, SECONDS, SECONDS)
@@ -73,17 +69,6 @@ def test_sums_of_parts_are_the_operations_even_if_the_parts_are_noisy(random):
         assert tables.exits.at(rows, 10) == pytest.approx(times.exits[rows], rel=0.1)
 
 
-def test_what_noise_explains_is_taken_out_of_verifications():
-    times = operations(1e-3, 5e-3, 3e-3)
-    times.verify[4, 10] = times.verify[4, 10].over(1 / 1.1)
-    noisy = Noise(variance=0.2**2)
-    believed = {name: fitted(times, noise) for name, noise in (("quiet", QUIET), ("noisy", noisy))}
-    verify_s = {name: LAYERS * one.layer.at(4, 10) + one.lm_head.at(4, 10) for name, one in believed.items()}
-    assert verify_s["quiet"] == pytest.approx(times.verify[4, 10].value)
-    assert verify_s["noisy"] < 0.95 * verify_s["quiet"]
-    assert believed["noisy"].layer.relative_error == noisy.half_width(len(ROWS)) > 0
-
-
 def test_verification_is_kept_even_if_noise_makes_a_layer_impossible():
     tables = fitted(TargetTimes(verify={(1, 10): once(3.0)}, lm_head={1: 9.9}, exits={}))
     assert tables.exits is None
@@ -94,7 +79,7 @@ def test_growth_with_the_context_is_a_reading_of_keys_and_a_share_of_every_row()
     base_s = {1: 1.0, 2: 2.0, 5: 3.0}
     times = {(rows, 10): seconds for rows, seconds in base_s.items()}
     times |= {(rows, 50): base_s[rows] + 40 * (0.01 + 0.002 * rows) for rows in (1, 5)}
-    table = grow(seconds_of(times), ((1, 2), (5,)), {10: 10, 50: 50}, QUIET)
+    table = grow(seconds_of(times), (1, 2, 5), {10: 10, 50: 50})
     assert [line[0] for line in table] == [1.0, 2.0, 3.0]
     assert [line[1] - line[0] for line in table] == pytest.approx([40 * (0.01 + 0.002 * rows) for rows in base_s])
 
@@ -103,7 +88,7 @@ def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_a
     slots = slots_between({10, 50, 90}, lambda context: 64 if context < 30 else 96 if context < 80 else 128)
     assert slots == {10: 64, 29: 64, 30: 96, 50: 96, 79: 96, 80: 128, 90: 128}
     times = {(1, 10): 1.0, (1, 90): 1.4, (4, 10): 2.0, (4, 90): 2.8}
-    table = grow(seconds_of(times), ((1, 4),), slots, QUIET, ((1, 50), 1.2))
+    table = grow(seconds_of(times), (1, 4), slots, ((1, 50), 1.2))
     assert table == [pytest.approx([1, 1, 1.2, 1.2, 1.2, 1.4, 1.4]), pytest.approx([2, 2, 2.4, 2.4, 2.4, 2.8, 2.8])]
 
 
@@ -114,18 +99,18 @@ def test_where_every_position_has_a_slot_nothing_jumps():
 @given(SECONDS, SECONDS, SECONDS)
 def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s, last_s, known_s):
     times = {(1, 10): first_s, (1, 90): last_s, (4, 10): 2e-2, (4, 90): 3e-2}
-    one_row, more_rows = grow(seconds_of(times), ((1,), (4,)), SLOTS, QUIET, ((1, 50), known_s))
+    one_row, more_rows = grow(seconds_of(times), (1, 4), SLOTS, ((1, 50), known_s))
     assert one_row[1] == pytest.approx(known_s)
     for line in (one_row, more_rows):
         assert all(after >= before * (1 - 1e-9) for before, after in pairwise(line))
 
 
-@example({(1, 10): 0.00390625}, 0.00390625, 0.00390625)  # a pass that is all head
-@given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS, st.floats(0, 0.3))
-def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s, noise):
+@example({(1, 10): 0.00390625}, 0.00390625)  # a pass that is all head
+@given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS)
+def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s):
     times = operations(1e-3, head_s, 3e-3)
     times.verify.update(seconds_of(changed))
-    tables = fitted(times, Noise(variance=noise**2))
+    tables = fitted(times)
     for table in tables:
         for line in (*zip(*table.seconds, strict=True), *table.seconds):
             assert all(after >= before * (1 - 1e-9) - 1e-15 for before, after in pairwise(line))

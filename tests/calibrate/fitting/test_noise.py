@@ -1,71 +1,36 @@
-"""What noise explains is taken out of times; more rows take no less time, unless they were seen to more than once."""
+"""Times are as certain as they scatter; more rows take no less time, unless they were seen to more than once."""
 
 import random
 from itertools import pairwise
-from math import hypot
+from math import hypot, sqrt
 from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.noise import Noise, between, cliffs, doubtful, rising
+from calibrate.fitting.noise import between, cliffs, doubtful, half_width_of, rising
 from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 
 SECONDS = st.floats(1e-4, 1e-2)
-ROWS = (1, 2, 3, 4, 5, 6, 9, 17, 33)
-LINE = {rows: 40e-3 + 1.4e-3 * rows for rows in ROWS}
 
 
 @pytest.mark.parametrize("num", [2, 5])
 @pytest.mark.parametrize("doubt", [0.03, 0.05, 0.2])
-def test_the_variance_is_that_of_estimates_whatever_their_doubts_claim(num, doubt):
+def test_the_error_is_that_of_estimates_whatever_their_doubts_claim(num, doubt):
     """Doubts say how certain ratios are compared with each other; how much they scatter, the ratios say."""
     draw = random.Random(3)
     estimates = [estimate([Ratio(draw.gauss(1.0, 0.05), doubt) for _ in range(num)]) for _ in range(2000)]
-    assert Noise.of(estimates).variance == pytest.approx(0.05**2 / num, rel=0.1)
+    width = half_width_of(estimates)
+    assert width == pytest.approx(NORMAL_90 * 0.05 / sqrt(num), rel=0.05)
+    assert fmean(abs(one.value - 1) <= width for one in estimates) == pytest.approx(0.9, abs=0.02)
 
 
-def test_a_table_is_as_uncertain_as_the_line_that_its_points_share():
-    """A line has two numbers: of many points, each brings less than its own noise to the whole table."""
-    noise = Noise(variance=0.1**2)
-    assert noise.half_width(1) == noise.half_width(2) == pytest.approx(NORMAL_90 * 0.1)
-    assert noise.half_width(8) == pytest.approx(NORMAL_90 * 0.1 / 2)
-
-
-def test_bends_that_noise_hides_stay_however_many_points_there_are():
-    for num_points in (1, 8, 1000):
-        straight, bent = (Noise(variance=0.1**2, bends=bends).half_width(num_points) for bends in (0.0, 0.03))
-        assert bent == pytest.approx(hypot(straight, NORMAL_90 * 0.03))
-    assert Noise.of([], bends=0.03).half_width(8) == pytest.approx(NORMAL_90 * 0.03)
-
-
-def test_the_width_of_a_table_holds_nine_means_of_ten():
-    draw, noise = random.Random(5), Noise(variance=0.02**2)
-    width = noise.half_width(len(ROWS))
-    errors = []
-    for _ in range(1000):
-        smoothed = noise.smoothed({rows: seconds * draw.gauss(1.0, 0.02) for rows, seconds in LINE.items()})
-        errors.append(fmean(smoothed[rows] / LINE[rows] for rows in ROWS) - 1)
-    assert fmean(abs(error) <= width for error in errors) > 0.9
-
-
-@given(slope=st.floats(0, 1e-4), more=st.just(0.0) | st.floats(5e-3, 1e-2), knot=st.sampled_from(ROWS[2:-2]))
-def test_a_line_that_bends_upwards_is_left_as_it_is(slope, more, knot):
-    """Reading the weights hides the arithmetic of a few rows, and from some number of rows on it does not."""
-    bent = {rows: 30e-3 + slope * rows + more * max(0, rows - knot) for rows in ROWS}
-    assert Noise(variance=0.02**2).smoothed(bent) == pytest.approx(bent, rel=1e-6)
-
-
-@given(st.dictionaries(st.integers(1, 64), SECONDS, min_size=1, max_size=9))
-def test_times_without_noise_are_believed(seconds):
-    assert Noise(variance=0.0).smoothed(seconds) == seconds
-
-
-def test_a_step_that_noise_cannot_explain_is_kept():
-    """As where a kernel takes another path from eight rows on."""
-    taken = {rows: seconds * (1.5 if rows > 8 else 1.0) for rows, seconds in LINE.items()}
-    assert Noise(variance=0.005**2).smoothed(taken) == pytest.approx(taken, rel=0.01)
+def test_bends_that_noise_hides_are_an_error_of_their_own():
+    estimates = [estimate([Ratio(1.0 + 0.1 * sign, 0.03) for sign in (-1, 1)])] * 8
+    straight, bent = (half_width_of(estimates, bends=bends) for bends in (0.0, 0.03))
+    assert bent == pytest.approx(hypot(straight, NORMAL_90 * 0.03))
+    assert half_width_of([], bends=0.03) == pytest.approx(NORMAL_90 * 0.03)
 
 
 TIMES = st.dictionaries(st.integers(1, 64), SECONDS, min_size=1).map(lambda times: dict(sorted(times.items())))

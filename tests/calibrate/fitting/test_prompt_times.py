@@ -2,7 +2,6 @@
 
 import pytest
 
-from calibrate.fitting.noise import Noise
 from calibrate.fitting.prompt_times import fit_prompts
 from calibrate.fitting.ratios import Estimate
 from runtime.backends.openvino.buckets import prompt_calls
@@ -10,7 +9,6 @@ from runtime.backends.openvino.buckets import prompt_calls
 CALL_S = {1: 0.02, 16: 0.03, 64: 0.05}
 """Reading the weights takes most of a small call, so the times of calls are not in proportion to their rows."""
 LAST = 700
-QUIET = Noise.of([])
 
 
 def read_s(rows: int, per_row: float = 0.0) -> float:
@@ -19,7 +17,7 @@ def read_s(rows: int, per_row: float = 0.0) -> float:
 
 def fitted(rows, per_row=0.0, calls=prompt_calls):
     times = {(count, 0): Estimate(value=read_s(count, per_row), variance=0.0, num=2, scatter=0.0) for count in rows}
-    return fit_prompts(times, calls, QUIET, "a test")
+    return fit_prompts(times, calls, 0.0, "a test")
 
 
 def test_every_prompt_takes_the_sum_of_its_calls():
