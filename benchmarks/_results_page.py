@@ -10,7 +10,6 @@ from _common import RESULTS, markdown_table, read_result
 from _held_out_rows import figures
 
 from hwprofiles.profile import load_profile
-from mirrorsd.compare.outcome_folder import read_judged
 from mirrorsd.pair_on_platform import plan_pair
 from planner.wording import counted, listing
 
@@ -47,10 +46,9 @@ def headline() -> dict[str, str]:
     whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
     answers = [answer.replace("_", " ") for answer in whole["pays"]]
     said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
-    judged = (read_judged(RESULTS / "demos" / name / "demo.json") for name in found["demos"])
-    without = [one.speedup_without for one in judged if one.speedup_without is not None]
-    unsure = sum(one.outcome == "cannot tell" for one in without)
-    fewer = [one.value for one in without]
+    without = list(filter(None, (one["recomputed"]["without_repeating"] for one in found["demos"].values())))
+    unsure = sum(one["outcome"] == "cannot tell" for one in without)
+    fewer = [one["value"] for one in without]
     again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
     ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))

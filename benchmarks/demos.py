@@ -132,6 +132,8 @@ def recomputed(folder: Path) -> dict[str, Any]:
     answer = {"pays": None, "speedup": None, "winner": None}
     if verdict is not None:
         answer = {"pays": verdict.pays, "speedup": speedup_entry(verdict.speedup), "winner": verdict.recommended}
+    without = judged.speedup_without
+    answer["without_repeating"] = without and {"value": without.value, "outcome": without.outcome}
     return read_result(folder / "demo.json") | answer | {"schedules": schedule_entries(judged)}
 
 
@@ -193,7 +195,7 @@ def _answers(demos: Sequence[Json]) -> dict[str, Any]:
 def _recomputed_facts(demo: Json) -> dict[str, Any]:
     """Return the same figures by today's simulator, and all its times, so that no change of one goes unseen."""
     predicted_s = {entry["name"]: entry["predicted"]["tpot_s"] for entry in demo["schedules"]}
-    own = {name: demo[name] for name in ("pays", "speedup", "winner")}
+    own = {name: demo[name] for name in ("pays", "speedup", "winner", "without_repeating")}
     return own | {"winner_speedup": _winner_speedup(demo)} | figures([demo]) | {"predicted_tpot_s": predicted_s}
 
 

@@ -29,7 +29,7 @@ def faster(made: dict) -> dict:
         one | {"predicted": one["predicted"] | {"tpot_s": 0.9 * one["predicted"]["tpot_s"]}, "tpot_error": 0.0}
         for one in made["schedules"]
     ]
-    return made | {"pays": "no", "schedules": entries}
+    return made | {"pays": "no", "without_repeating": None, "schedules": entries}
 
 
 def entry(predicted_s, at_anchor_s):
