@@ -70,8 +70,8 @@ class Session:
             yield add
         except (torch.OutOfMemoryError, MemoryError, TimeoutError) as error:
             self.found["left_out"].append({"what": name, "why": type(error).__name__})
-        gc.collect()
         if self.device.type == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
 
     def seconds(self, run: Callable[[], object], *, warm_up: int = 3) -> float:

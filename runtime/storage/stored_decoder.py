@@ -162,7 +162,7 @@ def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtyp
             return np.full(shape, 0 if name.endswith("bias") else 1, dtype)
         scale = float(np.float32(shape[1] ** -0.5))
         if scale not in blocks:
-            blocks[scale] = (block * scale).astype(dtype)
+            blocks[scale] = (block * scale).astype(dtype, copy=False)
         start, step = _window(shape, seed, name)
         own, size = blocks[scale][start:], dtype.itemsize
         return np.lib.stride_tricks.as_strided(own, tuple(shape), (step * size, size))

@@ -22,16 +22,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 SCRIPT = str(ROOT / "benchmarks" / "gpu.py")
 
 
-def run(*arguments):
-    command = [sys.executable, "-c", BARE, SCRIPT, *arguments]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-
-
 def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path):
     out = tmp_path / "gpu.json"
-    done = run("--dry-run", "--out", str(out))
+    command = [sys.executable, "-c", BARE, SCRIPT, "--dry-run", "--out", out]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["device"]["is_dry_run"]
@@ -50,10 +45,9 @@ def test_a_dry_run_with_torch_alone_fills_every_part(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so_and_exits_2(tmp_path):
-    done = run("--out", str(tmp_path / "gpu.json"))
-    assert done.returncode == 2
-    assert "finds no NVIDIA GPU here: nothing was measured" in done.stderr
+def test_without_a_gpu_it_says_so_and_exits_2(tmp_path, capsys):
+    assert load_script("gpu").main(["--out", str(tmp_path / "gpu.json")]) == 2
+    assert "finds no NVIDIA GPU here: nothing was measured" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
