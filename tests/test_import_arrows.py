@@ -114,15 +114,16 @@ def test_right_imports_pass(path, source):
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
-package = importlib.import_module(sys.argv[1])
-for module in pkgutil.walk_packages(package.__path__, sys.argv[1] + "."):
-    importlib.import_module(module.name)
-print(*sorted({"openvino", "torch", "transformers"} & set(sys.modules)))
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        importlib.import_module(module.name)
+        if {"openvino", "torch", "transformers"} & set(sys.modules):
+            sys.exit(module.name)
 """
 
 
-@pytest.mark.parametrize("folder", ["decoding", "hwprofiles", "sim", "planner", "mirrorsd"])
-def test_nothing_on_the_way_to_a_simulation_imports_torch_or_openvino(folder):
-    command = [sys.executable, "-c", IMPORT_ALL, folder]
+def test_nothing_on_the_way_to_a_simulation_imports_torch_or_openvino():
+    command = [sys.executable, "-c", IMPORT_ALL, "decoding", "hwprofiles", "sim", "planner", "mirrorsd"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (result.stdout.strip(), result.stderr) == ("", "")
+    assert (result.returncode, result.stderr) == (0, "")

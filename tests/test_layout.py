@@ -8,6 +8,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,18 +40,20 @@ VERBS = ROOT / "mirrorsd" / "cli" / "verbs"
 """A verb's module bears the verb's name, whatever does the work."""
 
 
-def modules() -> list[Path]:
-    return sorted(
-        path
-        for name in PACKAGES
-        for path in (ROOT / name).rglob("*.py")
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """Every module by its path."""
+    paths = (path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py")))
+    return {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for path in paths
         if path.name not in ("__init__.py", "__main__.py")
-    )
+    }
 
 
-def compared_method_names(source: str) -> Iterator[str]:
+def compared_method_names(tree: ast.Module) -> Iterator[str]:
     """Comparisons of something called a method with the name of one."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -83,8 +86,7 @@ def test_a_name_of_a_module_means_one_thing():
 
 def test_a_name_of_a_class_means_one_thing():
     homes = defaultdict(set)
-    for path in modules():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(str(path.relative_to(ROOT)))
@@ -125,9 +127,8 @@ def test_no_module_is_longer_than_one_concept_needs():
 def test_nothing_outside_decoding_compares_a_methods_name():
     found = {
         str(path.relative_to(ROOT)): comparisons
-        for path in modules()
-        if "decoding" not in path.relative_to(ROOT).parts
-        and (comparisons := list(compared_method_names(path.read_text(encoding="utf-8"))))
+        for path, tree in modules().items()
+        if "decoding" not in path.relative_to(ROOT).parts and (comparisons := list(compared_method_names(tree)))
     }
     assert found == {}
 
@@ -144,4 +145,4 @@ def test_nothing_outside_decoding_compares_a_methods_name():
     ],
 )
 def test_a_comparison_is_found(source, is_found):
-    assert bool(list(compared_method_names(source))) == is_found
+    assert bool(list(compared_method_names(ast.parse(source)))) == is_found
