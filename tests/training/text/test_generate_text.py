@@ -7,6 +7,7 @@ import torch
 
 from decoding.errors import TrainingError
 from tests.runtime import plain
+from tests.runtime.reading import first_layers
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
 from tests.training.conftest import NumberTokenizer
 from training.data.states import Conversation, read_conversations
@@ -159,7 +160,7 @@ def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
     assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
 
 
-def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path):
+def test_a_model_with_the_embedded_ones_words_goes_on_from_an_opener_and_answers(embedded_model_folder, tmp_path):
     from runtime.models.decoder import load_decoder
     from runtime.models.tokenizer import Tokenizer
 
@@ -167,7 +168,7 @@ def test_the_embedded_model_goes_on_from_an_opener_and_answers(embedded_model_fo
     recipe = SelfTextRecipe(
         num_conversations=2, openers=("What is the capital of",), max_user_tokens=6, max_answer_tokens=4, batch_size=3
     )
-    target = load_decoder(embedded_model_folder, dtype=torch.bfloat16, max_position=128)
+    target = first_layers(load_decoder(embedded_model_folder, dtype=torch.float32, max_position=128), num_layers=2)
     path = tmp_path / "text.jsonl"
     generate_conversations(recipe, target, tokenizer, path, target_name="smollm2")
     for row in read_conversations([path], vocab_size=target.config.vocab_size):
