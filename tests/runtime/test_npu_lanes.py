@@ -6,27 +6,19 @@ from functools import cache
 import pytest
 
 from decoding.errors import ConfigError
-from runtime.backends.lane_device import NPU_ON_CPU
 from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
+from runtime.lanes import lane_set
+from runtime.lanes.lane import Lane, LaneSpec
 from runtime.wire.measurement import Measurement
-from tests.runtime.backends.test_devices import forget
 from tests.runtime.engine import schedules
 from tests.runtime.engine.schedules import PROMPT, on_lanes
+from tests.runtime.reading import npu_here
+from tests.runtime.thread_lanes import ThreadLane
 
 TARGET, DRAFT, TORCH = "openvino:CPU@0", "openvino:NPU", "cpu1"
 NUM_TOKENS = 40
 SCHEDULES = {name: on_lanes(schedules.SCHEDULES[name], TARGET, DRAFT) for name in ("speculative", "hybrid mirror")}
 PLAIN = on_lanes(schedules.AUTOREGRESSIVE, TARGET)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def npu_on_cpu(own_cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(NPU_ON_CPU, "1")
-        forget()
-        yield
-    forget()
 
 
 def new_engine(folders, form):
@@ -41,9 +33,10 @@ def new_engine(folders, form):
 
 
 @pytest.fixture(scope="module")
-def engine_with(long_folders):
-    """Engines by the form of the draft's weights."""
-    with ExitStack() as opened:
+def engine_with(long_folders, own_cache):
+    """Engines by the form of the draft's weights; their lanes are threads."""
+    with npu_here(), pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
+        patch.setattr(lane_set, "Lane", ThreadLane)
         yield cache(lambda form: opened.enter_context(new_engine(long_folders, form)))
 
 
@@ -97,6 +90,7 @@ def test_more_branches_than_graphs_have_rows_are_refused_by_their_number_and_the
 def test_a_compiler_that_ends_its_process_costs_the_draft_alone(long_folders, plain, monkeypatch, tmp_path):
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(lane_set, "Lane", Lane)
     is_compiler = "any(word.endswith('openvino.compiler') for word in sys.orig_argv)"
     (tmp_path / "sitecustomize.py").write_text(f"import os, sys\nif {is_compiler}:\n    os.abort()\n")
     with new_engine(long_folders, "int8") as engine:

@@ -8,6 +8,7 @@ from decoding.errors import LaneError
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
 from runtime.drafters.medusa import save_medusa
+from runtime.lanes import lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
@@ -41,7 +42,7 @@ MODELS = {
 def engine_and_folders(request, tmp_path_factory):
     model, dtype = request.param
     folders = save_all(tiny_target(**MODELS[model], max_position=400), tmp_path_factory.mktemp("models"))
-    with new_engine(folders, lanes=(TARGET, DRAFT), dtype=dtype) as engine:
+    with thread_engine(folders.target, dtype=dtype, lanes=(TARGET, DRAFT), exits_folder=folders.exits) as engine:
         yield engine, folders
 
 
@@ -126,10 +127,58 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders):
     assert len(rests) == 3 * len(found.trace.rounds)
 
 
-def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_and_folders, monkeypatch):
-    engine, folders = engine_and_folders
+def test_streams_need_a_lane_of_torch(engine_and_folders):
+    engine, _ = engine_and_folders
+    with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
+        engine.load_streams(TARGET, "smollm2-135m-streams")
+
+
+@pytest.fixture(scope="module")
+def engine_without_torch(long_folders, tmp_path_factory):
+    """Importing torch is an error in the processes of its lanes."""
+    folder = tmp_path_factory.mktemp("modules") / "torch"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise ImportError('torch was imported')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder.parent))
+        patch.setattr(lane_set, "Lane", Lane)
+        with new_engine(long_folders, lanes=(TARGET, DRAFT)) as engine:
+            yield engine
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_lanes_of_graphs_need_no_torch(engine_without_torch, long_folders, temperature):
+    engine, verification = engine_without_torch, {"verification": "match" if temperature else "greedy"}
+
+    def text_of(schedule):
+        sampled = {"temperature": temperature, "seed": 3, "eos_token_ids": ()}
+        return engine.generate(schedule.model_copy(update=verification), PROMPT, max_new_tokens=20, **sampled)
+
+    expected = text_of(PLAIN).tokens
+    for name in CHAINS:
+        found = text_of(chain(name, long_folders))
+        assert found.tokens == expected, name
+        assert len(found.trace.rounds) < 20, name
+    assert engine.row_invariance(TARGET).is_invariant
+    for lane in (TARGET, DRAFT):
+        draft = engine.load_draft(lane, str(long_folders.drafter))
+        assert draft.measure(Measurement(part="draft_step", rows=1, context=9))
+    if not temperature:
+        assert list(expected) == continue_text(long_folders.decoder, PROMPT, 20)
+
+
+def test_a_head_of_the_target_brings_torch_to_its_lane(engine_without_torch, long_folders, tmp_path):
+    target = long_folders.decoder
+    save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
+    with pytest.raises(LaneError, match="torch was imported"):
+        engine_without_torch.load_draft(TARGET, str(tmp_path / "heads"))
+
+
+def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(
+    engine_without_torch, long_folders, monkeypatch
+):
+    engine, schedule = engine_without_torch, chain("speculative", long_folders)
     expected = engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=())
-    schedule = chain("speculative", folders)
     lane, ask = engine.load_draft(DRAFT, schedule.drafter), Lane.request
 
     def request(self, method, *args):
@@ -143,47 +192,3 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(engine_
     [event] = found.trace.events
     assert "the test ends it" in event.text
     assert event.text.endswith("; the target goes on alone")
-
-
-def test_streams_need_a_lane_of_torch(engine_and_folders):
-    engine, _ = engine_and_folders
-    with pytest.raises(LaneError, match="streams of a target need a lane of torch"):
-        engine.load_streams(TARGET, "smollm2-135m-streams")
-
-
-@pytest.fixture
-def no_torch(tmp_path, monkeypatch):
-    """Importing torch is an error in every process that is started from now on."""
-    folder = tmp_path / "modules" / "torch"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("raise ImportError('torch was imported')\n")
-    monkeypatch.setenv("PYTHONPATH", str(folder.parent))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_lanes_of_graphs_need_no_torch(long_folders, no_torch, temperature):
-    verification = {"verification": "match" if temperature else "greedy"}
-    with new_engine(long_folders, lanes=(TARGET, DRAFT)) as engine:
-
-        def text_of(schedule):
-            sampled = {"temperature": temperature, "seed": 3, "eos_token_ids": ()}
-            return engine.generate(schedule.model_copy(update=verification), PROMPT, max_new_tokens=20, **sampled)
-
-        expected = text_of(PLAIN).tokens
-        for name in CHAINS:
-            found = text_of(chain(name, long_folders))
-            assert found.tokens == expected, name
-            assert len(found.trace.rounds) < 20, name
-        assert engine.row_invariance(TARGET).is_invariant
-        for lane in (TARGET, DRAFT):
-            draft = engine.load_draft(lane, str(long_folders.drafter))
-            assert draft.measure(Measurement(part="draft_step", rows=1, context=9))
-    if not temperature:
-        assert list(expected) == continue_text(long_folders.decoder, PROMPT, 20)
-
-
-def test_a_head_of_the_target_brings_torch_to_its_lane(long_folders, tmp_path, no_torch):
-    target = long_folders.decoder
-    save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
-    with new_engine(long_folders, lanes=(TARGET,)) as engine, pytest.raises(LaneError, match="torch was imported"):
-        engine.load_draft(TARGET, str(tmp_path / "heads"))

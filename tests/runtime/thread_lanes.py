@@ -22,11 +22,14 @@ class ThreadLane(Lane):
 
         def serve():
             with theirs:
-                LaneServer(Channel(theirs), self.spec.device).serve()
+                self.new_server(Channel(theirs)).serve()
 
         threading.Thread(target=serve, daemon=True).start()
         self._channel = Channel(ours)
         self._arrived = {}
+
+    def new_server(self, channel):
+        return LaneServer(channel, self.spec.device, num_threads=self.spec.num_threads)
 
     def die(self):
         """As when a process ends: the other end is gone."""
