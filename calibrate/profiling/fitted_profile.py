@@ -195,8 +195,8 @@ class _Fit:
         task, done, wanted = self._task, self._samples.num_passes, self._task.effort.least_passes
         if done < wanted:
             yield (
-                f"Calibration had {task.limit_s:g} s, too few here for all repeats: all but passes of the target was "
-                f"timed {done} of {wanted} times."
+                f"Calibration had {task.limit_s:g} s, too few here for all repeats: all parts but passes of "
+                f"the target were timed {done} of {wanted} times."
             )
         yield from task.left_out
         streams = [name for name, method in task.heads.items() if METHODS[method].drafts_itself]

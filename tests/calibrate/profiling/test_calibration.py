@@ -329,10 +329,8 @@ def test_where_time_is_short_everything_is_timed_once_and_the_profile_says_so(tm
     for (_, timed), count in visits_by_cell(engine).items():
         assert count == (3 if timed.part in OF_THE_TARGET else 1)
     (note,) = profile.notes
-    assert (
-        note
-        == "Calibration had 0.1 s, too few here for all repeats: all but passes of the target was timed 1 of 2 times."
-    )
+    assert note.startswith("Calibration had 0.1 s, too few here for all repeats: ")
+    assert note.endswith(": all parts but passes of the target were timed 1 of 2 times.")
     save_profile(profile, tmp_path / "p.yaml")
     assert load_profile(tmp_path / "p.yaml").notes == (note,)
     laws = engine.laws["cpu0"]
