@@ -121,7 +121,7 @@ def main() -> None:
 
 def gains(demos: Sequence[Demo], pair: ModelPair) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what every overhead buys on the demos together, by its name."""
-    tasks = [task_of(demo.profile, pair) for demo in demos]
+    tasks = [task_of(demo.profile, demo.samples, pair) for demo in demos]
 
     def errors(*without: Correction) -> list[dict[str, Errors]]:
         both = zip(tasks, demos, strict=True)
@@ -147,21 +147,21 @@ def _medians(pairs: Sequence[tuple[float, float]]) -> dict[str, float | None]:
     }
 
 
-def task_of(profile: Profile, pair: ModelPair) -> CalibrationTask:
-    """Return what the calibration of a demo was asked for."""
+def task_of(profile: Profile, samples: Samples, pair: ModelPair) -> CalibrationTask:
+    """Return what the calibration of a demo was asked for; steps of heads are timed at the first context."""
     pair, left_out = fitted_to(pair, [Device.of_lane(lane.name).name for lane in profile.lanes])
     config = ModelConfig.from_folder(pair.target_folder)
     sizes = ModelSizes.of(config, folder_of(pair.drafter), folder_of(pair.exits), profile.dtype)
-    layer, prefill = profile.lanes[0].layer, profile.lanes[0].prefill
+    layer, timed = profile.lanes[0].layer, [visit.cell.measurement for visit in samples.visits]
     assert layer is not None, "a calibration without a target"
-    assert prefill is not None, "a calibration without prompts"
+    first = next((one.context for one in timed if one.part == "head_step"), layer.contexts[0])
     return CalibrationTask(
         target=pair.target,
         drafter=name_of(pair.drafter),
         sizes=sizes.without_draft_streams() if left_out else sizes,
         lanes=profile.lanes,
         exit_layers=exit_layers_of(sizes),
-        contexts=(min(prefill.rows[1:-1], default=layer.contexts[0]), layer.contexts[-1]),
+        contexts=(first, layer.contexts[-1]),
         begin=layer.contexts[0],
         heads=pair.head_methods,
         max_tree=max(SearchSpace().tree_sizes),
