@@ -86,9 +86,10 @@ def plan_pair(
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or the nearest that were calibrated; a
             record has its own.
-        weights: of the target, else those that its name tells, or those of a calibration, or as the model is published
+        weights: of the target, else those of a calibration, or those that its name tells, or as the model is published
             (`bf16` mostly), but in no more bits than `int4` where devices share one memory; and of the draft, else
-            those that its name tells, or those of the target; `Storage` says how caches are stored too.
+            those that its name tells, or, as with a calibration, those of the target; `Storage` says how caches are
+            stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -122,12 +123,13 @@ def question_of(
         machine = base if isinstance(base, Platform) else of_this_make(load_platform(base))
     of_target, of_draft, cache_bits = Storage(*weights)
     shape = _shape(target)
-    usual_weights = weights_in_name(target) or _usual_weights(shape, machine, profile)
-    stored = weights_named(usual_weights if of_target is None else of_target)
+    told, told_of_draft = (None if profile is not None else weights_in_name(name) for name in (target, draft))
+    default = told or _usual_weights(shape, machine, profile)
+    stored = weights_named(default if of_target is None else of_target)
     larger = StoredModel(shape=shape, weights=stored, cache_bits=cache_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
-    drafts_in = weights_named((weights_in_name(draft) or stored) if of_draft is None else of_draft)
+    drafts_in = weights_named((told_of_draft or stored) if of_draft is None else of_draft)
     smaller = StoredModel(shape=small, weights=drafts_in, cache_bits=cache_bits, head=head)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = with_devices(machine, add)
