@@ -48,7 +48,7 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
         ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q8_0.gguf", ("q4_0", "q5_0"), ("q4_0", "q5_0")),
     ],
 )
-def test_a_name_tells_the_weights_also_where_memory_is_shared_and_not_those_of_a_calibration(target, draft, weights, stored):
+def test_a_name_tells_the_weights_where_memory_is_shared_and_not_those_of_a_calibration(target, draft, weights, stored):
     question = question_of(target, draft, "lunar-lake", weights=weights)
     assert (question.target.weights, question.draft.weights) == stored
     calibrated = question_of(target, draft, PROFILE, weights=weights)
