@@ -1,4 +1,4 @@
-"""The results of docs/results.md and of README.md, made from the committed result files alone."""
+"""The results of docs/results.md, made from the committed result files alone."""
 
 from __future__ import annotations
 
@@ -7,21 +7,10 @@ from typing import Any, Final
 
 import verdict_power
 from _common import RESULTS, markdown_table, read_result
-from _held_out_rows import figures
 
-from hwprofiles.profile import load_profile
-from mirrorsd.pair_on_platform import plan_pair
 from planner.wording import counted, listing
 
-_CELLS: Final = {
-    "short-32, quiet": "short, up to 32 tokens",
-    "short-256, quiet": "short, up to 256 tokens",
-    "short-1024, quiet": "short, up to 1,024 tokens",
-    "long-64, quiet": "300 to 1,500 tokens, up to 64",
-    "short-32, busy": "short, up to 32 tokens, a core busy",
-    "short-256, busy": "short, up to 256 tokens, a core busy",
-}
-_ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
+ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
 
 Json = Mapping[str, Any]
 
@@ -34,92 +23,13 @@ def sections() -> dict[str, str]:
         "demos-avx2": series(read_result(RESULTS / "demos-avx2.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
         "held-out": held_out(read_result(RESULTS / "held-out.json")),
+        "rounds": rounds(
+            {"Zen 5": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
+        ),
         "power": "\n".join(verdict_power.summary(read_result(RESULTS / "verdict-power.json"))) + "\n",
         "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
         "engines": other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json")),
     }
-
-
-def headline() -> dict[str, str]:
-    """Return the sentences of README.md that quote results, by marker."""
-    found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
-    whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
-    answers = [answer.replace("_", " ") for answer in whole["pays"]]
-    said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
-    without = list(filter(None, (one["recomputed"]["without_repeating"] for one in found["demos"].values())))
-    unsure = sum(one["outcome"] == "cannot tell" for one in without)
-    fewer = [one["value"] for one in without]
-    again = whole["recomputed"]["error"]
-    rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
-    ours = min(one["tpot_s"]["median"] for name, one in engines.items() if _is_ours(name))
-    theirs = engines["llama.cpp, 4-bit"]["tpot_s"]["median"]
-    lines = (
-        (
-            f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
-            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); today's simulator makes it "
-            f"{again['median']:.1%} ({again['worst']:.1%})."
-        ),
-        (
-            f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the simulated rounds (a round is "
-            "one draft and its verification)."
-        ),
-        (
-            f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, and "
-            f"{corrected['covered']} the time corrected for the machine's own change of speed."
-        ),
-        (
-            f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
-            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure} of {len(without)} demos cannot tell."
-        ),
-        f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
-    )
-    return {"headline": "".join(f"{line}\n" for line in lines)}
-
-
-def matrix() -> dict[str, str]:
-    """Return README.md's table of how good predictions of other prompts are, by marker."""
-    result = read_result(RESULTS / "held-out.json")
-    found, rows = result["summary"], result["rows"]
-    widened = {
-        name for name in {row["profile"] for row in rows} if load_profile(RESULTS / "held-out" / name).pace_error
-    }
-    since = figures([row for row in rows if row["profile"] in widened])
-    cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
-    columns = ("schedule runs", "error", "intervals", "intervals of ratios")
-    lines = [
-        {"prompts, answers": name} | {column: _held_out_line(name, one)[column] for column in columns}
-        for name, one in cells.items()
-    ]
-    ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
-    times, own = since["interval_coverage"], since["ratio_coverage"]
-    before = {name: ratios[name] - own[name] for name in ratios}
-    told = (
-        "Predictions are shown as they were made. Intervals of the first series were too narrow: "
-        f"{before['covered']} of {before['of']} ratios were inside. They have been wider since: {times['covered']} of "
-        f"{times['of']} times and {own['covered']} of {own['of']} ratios are inside. Predicted "
-        f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
-    )
-    return {"matrix": f"{_table(lines)}\n\n{told}\n"}
-
-
-def plan() -> dict[str, str]:
-    """Return the answer of README.md's example of `mirrorsd plan`, by marker."""
-    found = plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake")
-    assert found.comparison is not None, "the example drafts"
-    assert found.needed is not None, "the example breaks even somewhere"
-    assert found.drafting is not None, "the example drafts"
-    pair, length = found.drafting.pair, found.drafting.schedule.num_speculative_tokens
-    speedup = {"value": found.comparison.value, "low": found.comparison.low, "high": found.comparison.high}
-    answer = f"**{_ANSWERS[found.pays]}: {_times(speedup)} the speed of plain decoding.**"
-    where = f"Target on: {pair.target}. Draft model on: {pair.draft}. Draft length: {length} tokens."
-    break_even = f"Break-even acceptance: {found.needed.at:.0%}."
-    guessed = sum(one.status == "guessed" for one in found.assumptions)
-    basis = (
-        f"Interval: 90%. Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
-        f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
-    )
-    return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}
 
 
 def demo(result: Json) -> str:
@@ -133,7 +43,7 @@ def demo(result: Json) -> str:
             f"and {result['num_prompts']} of them run, up to {result['max_new_tokens']} new tokens each."
         ),
         *_answers(result),
-        _table(rows),
+        table(rows),
         _listed([result["rounds"], *result["notes"]]),
     ]
     return "\n\n".join(paragraphs) + "\n"
@@ -145,12 +55,12 @@ def _answers(result: Json) -> Iterator[str]:
     recommended = f" Recommended: {result['winner']}." if result["winner"] else ""
     yield f"**{result['verdict'].splitlines()[0]}**{recommended}"
     yield (
-        f"That is about prompts like these: {_times(scope['like_these'])}. On these very prompts it is "
-        f"{_times(scope['these_prompts'])}."
+        f"That is about prompts like these: {times(scope['like_these'])}. On these very prompts it is "
+        f"{times(scope['these_prompts'])}."
     )
     side = "ahead" if lengths[-1]["value"] > 1 else "behind"
     turns = "" if turn is None else f" Speculation is {side} from about {turn:,} tokens on."
-    told = "; ".join(f"{one['max_new_tokens']:,} tokens {_times(one)}" for one in lengths)
+    told = "; ".join(f"{one['max_new_tokens']:,} tokens {times(one)}" for one in lengths)
     yield f"By length of answers: {told}.{turns}"
 
 
@@ -164,7 +74,18 @@ def series(summary: Json) -> str:
         for note in one["notes"]:
             notes.setdefault(note, []).append(name)
     said = [f"{note} (demo {', '.join(names)})" for note, names in notes.items()]
-    return "\n\n".join([_table(rows), *([_listed(said)] if said else [])]) + "\n"
+    return "\n\n".join([table(rows), *([_listed(said)] if said else [])]) + "\n"
+
+
+def rounds(summaries: Mapping[str, Json]) -> str:
+    """Return predicted over measured time of rounds, by their place in a text and by how lanes work."""
+    rows = [
+        {"machine": machine, "lanes": kind}
+        | {place: f"{found[place]['error']:+.1%} ({found[place]['of']:,})" for place in ("first", "second", "later")}
+        for machine, summary in summaries.items()
+        for kind, found in summary["rounds"].items()
+    ]
+    return table(rows) + "\n"
 
 
 def held_out(result: Json) -> str:
@@ -174,19 +95,19 @@ def held_out(result: Json) -> str:
         {f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {row['date']}" for row in rows}
     )
     kinds = ("by_cell", "by_use", "by_machine")
-    told = [_held_out_line(name, one) for kind in kinds for name, one in found[kind].items()]
+    told = [held_out_line(name, one) for kind in kinds for name, one in found[kind].items()]
     return (
         "\n\n".join(
             [
                 f"{counted(found['num_runs'], 'run')}, on {listing(machines)}.",
-                _table([*told, _held_out_line("all", found["all"])]),
+                table([*told, held_out_line("all", found["all"])]),
             ]
         )
         + "\n"
     )
 
 
-def _held_out_line(name: str, figures: Json) -> dict[str, str]:
+def held_out_line(name: str, figures: Json) -> dict[str, str]:
     rounds, mean = figures["rounds_equal"], figures["speedup_error"]
     return {
         "cell": name,
@@ -209,11 +130,11 @@ def large_pair(result: Json) -> str:
         ),
         f"{result['label'][0].upper()}{result['label'][1:]}",
         (
-            f"**Does speculation pay? {_ANSWERS[result['pays']]}:** {_times(result['speedup'])} the speed of plain "
+            f"**Does speculation pay? {ANSWERS[result['pays']]}:** {times(result['speedup'])} the speed of plain "
             f"decoding. Errors after the correction are {accuracy['median_error_at_anchor']:.1%} in the median and "
             f"{accuracy['worst_error_at_anchor']:.1%} at most."
         ),
-        _table([_row(entry, is_winner=False) for entry in result["schedules"]]),
+        table([_row(entry, is_winner=False) for entry in result["schedules"]]),
     ]
     return "\n\n".join(paragraphs) + "\n"
 
@@ -222,7 +143,7 @@ def other_engines(peers: Json, break_even: Json) -> str:
     """Return the times of other engines, and the acceptance that would make our lanes as fast as the fastest."""
     rows = [
         {
-            "engine": f"{'ours, ' if _is_ours(name) else ''}{name}",
+            "engine": f"{'ours, ' if is_ours(name) else ''}{name}",
             "ms/token": "{median:.1f} ({lower_quartile:.1f} to {upper_quartile:.1f})".format(
                 **{key: 1e3 * value for key, value in one["tpot_s"].items()}
             ),
@@ -233,7 +154,7 @@ def other_engines(peers: Json, break_even: Json) -> str:
     counts = f"{peers['num_rounds']} rounds in turn, {peers['max_new_tokens']} new tokens"
     paragraphs = [
         f"The embedded model on both cores, {counts} each, medians and quartiles.",
-        _table(rows),
+        table(rows),
         _needed(break_even),
     ]
     return "\n\n".join(paragraphs) + "\n"
@@ -256,7 +177,7 @@ def _needed(break_even: Json) -> str:
     )
 
 
-def _is_ours(name: str) -> bool:
+def is_ours(name: str) -> bool:
     return name.startswith(("plain", "schedule"))
 
 
@@ -313,7 +234,7 @@ def _recomputed(figures: Json | None) -> str:
     return f"{answer}{_spread(figures['error'])}; {_share(figures['actual_coverage'])}"
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> str:
+def table(rows: Sequence[Mapping[str, str]]) -> str:
     return markdown_table(list(rows[0]), [list(row.values()) for row in rows]).rstrip()
 
 
@@ -321,14 +242,14 @@ def _listed(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-def _times(found: Json) -> str:
+def times(found: Json) -> str:
     if found["low"] is None:
         return f"{found['value']:.2f}×"
     return f"{found['value']:.2f}× ({found['low']:.2f}× to {found['high']:.2f}×)"
 
 
 def _interval(found: Json | None) -> str:
-    return "" if found is None else _times(found).replace("×", "")
+    return "" if found is None else times(found).replace("×", "")
 
 
 def _spread(errors: Json | None) -> str:

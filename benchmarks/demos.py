@@ -20,8 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from functools import cache
+from itertools import combinations, pairwise
 from math import log
 from pathlib import Path
 from shutil import copyfile
@@ -42,11 +44,15 @@ from _common import (
 from _held_out_rows import is_within, lanes_of, share_of
 
 from calibrate.profiling.samples import Samples, load_samples
+from decoding.schedule import Schedule
+from decoding.trace import Trace
 from hwprofiles.profile import load_profile
+from mirrorsd.compare.measured_answer import JudgedRuns
 from mirrorsd.compare.outcome import schedule_entries, speedup_entry
 from mirrorsd.compare.outcome_folder import read_judged
 from mirrorsd.compare.runs import load_runs, load_traces
 from mirrorsd.model_pair import find_pair
+from planner.report.report_data import ScheduleResult
 
 ROOT = Path(__file__).parents[1]
 DEMO: Final = "demo.json"
@@ -112,6 +118,7 @@ def summary(folders: Sequence[Path]) -> dict[str, Any]:
         "measured": runs[0]["measured"],
         "formats": runs[0]["formats"],
         "all": {"num_demos": len(demos)} | _answers(demos) | {"recomputed": _answers(again)},
+        "rounds": round_errors([result for folder in folders for result in judged(folder).results]),
         "machine": machine(folders),
         "demos": {
             folder.name: _facts(demo, run)
@@ -127,14 +134,19 @@ def recomputed(folder: Path) -> dict[str, Any]:
 
     Predictions are of the texts that each schedule has run, and the answer is what follows from these runs today.
     """
-    judged = read_judged(folder / "demo.json")
-    verdict = judged.answer
+    verdict = judged(folder).answer
     answer = {"pays": None, "speedup": None, "winner": None}
     if verdict is not None:
         answer = {"pays": verdict.pays, "speedup": speedup_entry(verdict.speedup), "winner": verdict.recommended}
-    without = judged.speedup_without
+    without = judged(folder).speedup_without
     answer["without_repeating"] = without and {"value": without.value, "outcome": without.outcome}
-    return read_result(folder / "demo.json") | answer | {"schedules": schedule_entries(judged)}
+    return read_result(folder / DEMO) | answer | {"schedules": schedule_entries(judged(folder))}
+
+
+@cache
+def judged(folder: Path) -> JudgedRuns:
+    """Return a demo's runs next to what today's simulator predicts of them."""
+    return read_judged(folder / DEMO)
 
 
 def figures(demos: Sequence[Json]) -> dict[str, Any]:
@@ -144,7 +156,7 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
     during calibration, and `ratio_error` of ratios of two such times on the same lanes of one demo; each is the median
     and the worst without its sign. `actual_coverage` counts the 90 % intervals that hold the measured time,
     `interval_coverage` those that hold it at the anchors' speed, `rounds_equal` the texts that went through the
-    simulated rounds.
+    simulated rounds. `first_token` is the error of the time to the first token, and its mean with its sign.
     """
     entries = [entry for demo in demos for entry in demo["schedules"]]
     covered, covered_at_anchor = (
@@ -152,8 +164,10 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
         for time in ("tpot_s", "tpot_s_at_anchor")
     )
     rounds = [entry["rounds_equal"] for entry in entries]
+    first_token = [entry["ttft"]["error"] for entry in entries if entry.get("ttft")]
     return {
         "num_schedules": len(entries),
+        "first_token": {**(_spread(first_token) or {}), "mean": fmean(first_token)} if first_token else None,
         "error": _spread([entry["tpot_error"] for entry in entries]),
         "error_at_anchor": _spread([entry["tpot_error_at_anchor"] for entry in entries]),
         "ratio_error": _spread([error for demo in demos for error in ratio_errors(demo["schedules"])]),
@@ -172,6 +186,41 @@ def ratio_errors(entries: Sequence[Json]) -> Iterator[float]:
         if lanes_of(one) == lanes_of(other):
             predicted = one["predicted"]["tpot_s"] / other["predicted"]["tpot_s"]
             yield predicted / (one["measured"]["tpot_s_at_anchor"] / other["measured"]["tpot_s_at_anchor"]) - 1
+
+
+def round_errors(results: Sequence[ScheduleResult]) -> dict[str, Any]:
+    """Return predicted over measured time of rounds, minus one, by their place in a text and by how lanes work.
+
+    Lanes decode without drafts (`plain`), share their cores (`pooled`), take turns or work at once. Texts that left the
+    simulated rounds do not count; each schedule's times are at the speed that the machine had during calibration.
+    """
+    seconds = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+    for result in results:
+        pace = result.measured_s / result.measured_at_anchor_s
+        for simulated, measured in zip(result.simulated, result.measured, strict=True):
+            if [one.outcome for one in simulated.rounds] == [one.outcome for one in measured.rounds]:
+                both = zip(_round_s(simulated), _round_s(measured), strict=True)
+                for number, (predicted_s, measured_s) in enumerate(both):
+                    place = ("first", "second", "later")[min(number, 2)]
+                    seconds[_kind(result.candidate.schedule), place].append((predicted_s, measured_s / pace))
+    found = defaultdict[str, dict[str, Any]](dict)
+    for (kind, place), pairs in sorted(seconds.items()):
+        predicted_s, measured_s = map(sum, zip(*pairs, strict=True))
+        found[kind][place] = {"error": predicted_s / measured_s - 1, "of": len(pairs)}
+    return found
+
+
+def _kind(schedule: Schedule) -> str:
+    if schedule.num_rows == 1:
+        return "plain"
+    if schedule.draft_lane is None or schedule.is_pooled:
+        return "pooled"
+    return "at once" if schedule.traits.overlaps else "in turn"
+
+
+def _round_s(trace: Trace) -> list[float]:
+    ends = [0.0, *(one.end_s for one in trace.rounds)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def _require_same(folders: Sequence[Path], today: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import _common
+import _readme_page
 import _results_page
 import acceptance
 import draft_streams
@@ -24,7 +25,7 @@ import training_curves
 ROOT: Final = Path(__file__).parents[1]
 _TRAINING: Final = (acceptance, exit_coverage, exit_features, draft_streams, training_curves)
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
-    "README.md": (_results_page.plan, _results_page.matrix, _results_page.headline),
+    "README.md": (_readme_page.plan, _readme_page.matrix, _readme_page.headline),
     "docs/engines.md": (llamacpp.sections,),
     "docs/results.md": (_results_page.sections,),
     "docs/training.md": tuple(module.sections for module in _TRAINING),

@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from decoding.schedule import Schedule
+from decoding.trace import Round, Trace
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile, save_profile
 from tests.benchmarks.scripts import RESULTS, load_script
 
@@ -19,6 +22,7 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "find_pair", lambda _name: None)
     monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
     monkeypatch.setattr(script, "recomputed", lambda folder: faster(json.loads((folder / "demo.json").read_bytes())))
+    monkeypatch.setattr(script, "judged", lambda _folder: SimpleNamespace(results=()))
     monkeypatch.setattr(script, "machine", lambda folders: {"of": [folder.name for folder in folders]})
     return script
 
@@ -158,3 +162,66 @@ def leaves(content, path=()):
             yield from leaves(value, (*path, name))
     else:
         yield path, content
+
+
+def trace(*ends_s, accepted=0):
+    made = Trace(world="measured")
+    for end_s in ends_s:
+        made.rounds.append(Round(0.0, end_s, 1, accepted, accepted + 1, (accepted, 7), None))
+    return made
+
+
+def test_rounds_are_told_apart_by_place_and_lanes_at_the_pace_of_the_calibration(script):
+    drafting = {"num_speculative_tokens": 1, "drafter": "d", "draft_lane": "b"}
+    pairs = (trace(10.0, 20.0, 30.0, 40.0), trace(40.0, 60.0, 80.0, 100.0)), (trace(1.0), trace(9.0, accepted=1))
+    in_turn = SimpleNamespace(
+        candidate=SimpleNamespace(schedule=Schedule(method="speculative", target_lane="a", **drafting)),
+        simulated=[one for one, _ in pairs],
+        measured=[other for _, other in pairs],
+        measured_s=2.0,
+        measured_at_anchor_s=1.0,
+    )
+    assert script.round_errors([in_turn]) == {
+        "in turn": {
+            "first": {"error": pytest.approx(-0.5), "of": 1},
+            "later": {"error": pytest.approx(0.0), "of": 2},
+            "second": {"error": pytest.approx(0.0), "of": 1},
+        }
+    }, "the second text left the simulated rounds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"method": "autoregressive"}, "plain"),
+        ({"method": "prompt_lookup", "num_speculative_tokens": 2, "draft_lane": "a"}, "pooled"),
+        ({"method": "speculative", "num_speculative_tokens": 1, "drafter": "d", "draft_lane": "a"}, "pooled"),
+        (
+            {
+                "method": "mirror",
+                "num_speculative_tokens": 1,
+                "root_source": "draft",
+                "draft_top_k": 1,
+                "drafter": "d",
+                "draft_lane": "b",
+            },
+            "at once",
+        ),
+    ],
+)
+def test_lanes_work_alone_together_or_at_once(script, settings, kind):
+    result = SimpleNamespace(
+        candidate=SimpleNamespace(schedule=Schedule(target_lane="a", **settings)),
+        simulated=[trace(1.0)],
+        measured=[trace(1.0)],
+        measured_s=1.0,
+        measured_at_anchor_s=1.0,
+    )
+    assert list(script.round_errors([result])) == [kind]
+
+
+def test_the_first_token_keeps_its_sign(script):
+    made = demo(*(entry(1.0, 1.0) | {"ttft": {"error": error}} for error in (-0.1, 0.3, 0.1)))
+    found = script.figures([made])["first_token"]
+    assert found == {"median": 0.1, "worst": 0.3, "of": 3, "mean": pytest.approx(0.1)}
+    assert script.figures([demo(entry(1.0, 1.0))])["first_token"] is None

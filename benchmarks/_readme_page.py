@@ -1,0 +1,104 @@
+"""The results that README.md quotes, made from the committed result files alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from _common import RESULTS, read_result
+from _held_out_rows import figures
+from _results_page import ANSWERS, held_out_line, is_ours, table, times
+
+from hwprofiles.profile import load_profile
+from mirrorsd.pair_on_platform import plan_pair
+from planner.wording import listing
+
+_CELLS: Final = {
+    "short-32, quiet": "short, up to 32 tokens",
+    "short-256, quiet": "short, up to 256 tokens",
+    "short-1024, quiet": "short, up to 1,024 tokens",
+    "long-64, quiet": "300 to 1,500 tokens, up to 64",
+    "short-32, busy": "short, up to 32 tokens, a core busy",
+    "short-256, busy": "short, up to 256 tokens, a core busy",
+}
+
+
+def headline() -> dict[str, str]:
+    """Return the sentences of README.md that quote results, by marker."""
+    found, engines = read_result(RESULTS / "demos.json"), read_result(RESULTS / "peers.json")["contenders"]
+    whole, leads = found["all"], [one["speedup"]["value"] for one in found["demos"].values()]
+    answers = [answer.replace("_", " ") for answer in whole["pays"]]
+    said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
+    without = list(filter(None, (one["recomputed"]["without_repeating"] for one in found["demos"].values())))
+    unsure = sum(one["outcome"] == "cannot tell" for one in without)
+    fewer = [one["value"] for one in without]
+    again = whole["recomputed"]["error"]
+    rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
+    ours = min(one["tpot_s"]["median"] for name, one in engines.items() if is_ours(name))
+    theirs = engines["llama.cpp, 4-bit"]["tpot_s"]["median"]
+    lines = (
+        (
+            f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
+            f"{whole['error']['median']:.1%} (worst {whole['error']['worst']:.1%}); today's simulator makes it "
+            f"{again['median']:.1%} ({again['worst']:.1%})."
+        ),
+        (
+            f"- {rounds['equal']} of {rounds['of']} sequences went through exactly the simulated rounds (a round is "
+            "one draft and its verification)."
+        ),
+        (
+            f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, and "
+            f"{corrected['covered']} the time corrected for the machine's own change of speed."
+        ),
+        (
+            f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
+            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
+            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure} of {len(without)} demos cannot tell."
+        ),
+        f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
+    )
+    return {"headline": "".join(f"{line}\n" for line in lines)}
+
+
+def matrix() -> dict[str, str]:
+    """Return README.md's table of how good predictions of other prompts are, by marker."""
+    result = read_result(RESULTS / "held-out.json")
+    found, rows = result["summary"], result["rows"]
+    widened = {
+        name for name in {row["profile"] for row in rows} if load_profile(RESULTS / "held-out" / name).pace_error
+    }
+    since = figures([row for row in rows if row["profile"] in widened])
+    cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
+    columns = ("schedule runs", "error", "intervals", "intervals of ratios")
+    lines = [
+        {"prompts, answers": name} | {column: held_out_line(name, one)[column] for column in columns}
+        for name, one in cells.items()
+    ]
+    ratios, mean = found["all"]["ratio_coverage"], found["all"]["speedup_error"]["mean"]
+    held, own = since["interval_coverage"], since["ratio_coverage"]
+    before = {name: ratios[name] - own[name] for name in ratios}
+    told = (
+        "Predictions are shown as they were made. Intervals of the first series were too narrow: "
+        f"{before['covered']} of {before['of']} ratios were inside. They have been wider since: {held['covered']} of "
+        f"{held['of']} times and {own['covered']} of {own['of']} ratios are inside. Predicted "
+        f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
+    )
+    return {"matrix": f"{table(lines)}\n\n{told}\n"}
+
+
+def plan() -> dict[str, str]:
+    """Return the answer of README.md's example of `mirrorsd plan`, by marker."""
+    found = plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake")
+    assert found.comparison is not None, "the example drafts"
+    assert found.needed is not None, "the example breaks even somewhere"
+    assert found.drafting is not None, "the example drafts"
+    pair, length = found.drafting.pair, found.drafting.schedule.num_speculative_tokens
+    speedup = {"value": found.comparison.value, "low": found.comparison.low, "high": found.comparison.high}
+    answer = f"**{ANSWERS[found.pays]}: {times(speedup)} the speed of plain decoding.**"
+    where = f"Target on: {pair.target}. Draft model on: {pair.draft}. Draft length: {length} tokens."
+    break_even = f"Break-even acceptance: {found.needed.at:.0%}."
+    guessed = sum(one.status == "guessed" for one in found.assumptions)
+    basis = (
+        f"Interval: 90%. Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
+        f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
+    )
+    return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}
