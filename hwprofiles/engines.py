@@ -14,12 +14,17 @@ from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
-from hwprofiles.weights.formats import stored_weights
+from hwprofiles.weights.formats import stored_weights, weights_named
 
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
 _DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
+_MADE_FOR: Final = {
+    "llama.cpp": re.compile(r"(i?q|tq)\d|mxfp4_moe"),
+    "mlx": re.compile("mlx-"),
+    LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
+}
 
 
 class CurvePrices(NamedTuple):
@@ -35,20 +40,30 @@ def engine_names() -> tuple[str, ...]:
     return tuple(sorted({one.engine for one in read_curves()}))
 
 
-def default_engine(name: str) -> str | None:
+def default_engine(name: str, weights: str | None = None) -> str | None:
     """Return the default engine of a GPU of that name; None where there are no curves of its maker's GPUs.
 
-    That is vLLM on cards of data centres, and llama.cpp on all others.
+    That is what weights of that format are made for, if it runs on such a GPU. For others it is vLLM on cards of data
+    centres, and llama.cpp on the rest.
     """
     key = device_key(name)
-    if family_of(key) is None:
+    family = family_of(key)
+    if family is None:
         return None
+    made_for = made_for_engine(weights) if weights else None
+    if made_for is not None and any(made_for == one.engine and family == one.family for one in read_curves()):
+        return made_for
     return LAW_ENGINE if _DATA_CENTRE.match(key) else "llama.cpp"
 
 
-def engine_on(sheet: DeviceSheet) -> str | None:
-    """Return the engine on a device: its sheet's, else the default one; None where there is none."""
-    return sheet.engine or (default_engine(sheet.name) if sheet.kind == "gpu" else None)
+def made_for_engine(weights: str) -> str | None:
+    """Return the engine whose own files have weights of that format; None where several engines read them."""
+    return next((engine for engine, names in _MADE_FOR.items() if names.match(weights_named(weights))), None)
+
+
+def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
+    """Return the engine on a device: its sheet's, else the default one for the weights; None where there is none."""
+    return sheet.engine or (default_engine(sheet.name, weights) if sheet.kind == "gpu" else None)
 
 
 def run_by(sheet: Sheet, engine: str) -> Sheet:
@@ -64,9 +79,9 @@ def platform_run_by(platform: Platform, engine: str) -> Platform:
     return platform.model_copy(update={"devices": devices})
 
 
-def has_law(sheet: DeviceSheet) -> bool:
+def has_law(sheet: DeviceSheet, weights: str | None = None) -> bool:
     """Return whether the device has a measured kernel law, which is of the engine on it."""
-    return sheet.kernel_start_s is not None and engine_of(engine_on(sheet) or LAW_ENGINE) == LAW_ENGINE
+    return sheet.kernel_start_s is not None and engine_of(engine_on(sheet, weights) or LAW_ENGINE) == LAW_ENGINE
 
 
 def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
@@ -74,8 +89,8 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
 
     Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
     """
-    engine, is_mixture = engine_on(sheet), shape.num_experts > 0
-    if engine is None or (has_law(sheet) and not is_mixture):
+    engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
+    if engine is None or (has_law(sheet, weights) and not is_mixture):
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9

@@ -107,7 +107,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     return RowCurve(
         model=model,
         device=name,
-        engine=engine_on(sheet),
+        engine=engine_on(sheet, model.weights),
         by_curves=by_curves,
         context=context,
         rows=tuple(found),

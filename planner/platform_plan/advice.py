@@ -73,8 +73,9 @@ def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
 def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
     question = plan.question
-    num_heads = question.target.shape.num_heads
-    return runs_on(question.platform, one.pair, one.schedule, question.draft.head, num_heads=num_heads)
+    target = question.target
+    head, num_heads = question.draft.head, target.shape.num_heads
+    return runs_on(question.platform, one.pair, one.schedule, head, num_heads=num_heads, weights=target.weights)
 
 
 def held_back(plan: PlatformPlan) -> str | None:

@@ -56,7 +56,7 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
     """Return the split of a dense target over a card that cannot hold it and a CPU that can; None if nothing gains."""
     question, platform, target = plan.question, plan.question.platform, plan.question.target
     plain = [need for need in plan.needs if need.is_plain and need.pair.target in platform.devices]
-    cards = [need for need in plain if not need.fits and _is_card(platform.device(need.pair.target))]
+    cards = [need for need in plain if not need.fits and _is_card(platform.device(need.pair.target), target.weights)]
     cpus = [need.pair.target for need in plain if need.fits and platform.device(need.pair.target).kind == "cpu"]
     if len(cards) != 1 or not cpus or target.shape.num_experts:
         return None
@@ -73,7 +73,7 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
     if times_s[best] >= plan.recommended.tpot_s:
         return None
     there = best.model_copy(update={"target_lane": card, "draft_lane": best.draft_lane and card})
-    engines = runs_on(platform, LanePair.alone(card), there, question.draft.head)
+    engines = runs_on(platform, LanePair.alone(card), there, question.draft.head, weights=target.weights)
     options = next((one.options for one in engines if one.engine == _ENGINE), None)
     if options is None:
         return None
@@ -89,9 +89,10 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
     )
 
 
-def _is_card(device: PlacedDevice) -> bool:
-    """Return whether it is a GPU with memory of its own that people run llama.cpp on."""
-    return device.kind == "gpu" and device.memory_pool is None and (engine_on(device) or "").startswith(_ENGINE)
+def _is_card(device: PlacedDevice, weights: str) -> bool:
+    """Return whether it is a GPU with memory of its own on which people run llama.cpp with such weights."""
+    engine = engine_on(device, weights) or ""
+    return device.kind == "gpu" and device.memory_pool is None and engine.startswith(_ENGINE)
 
 
 def _times_s(plan: PlatformPlan, card: str, cpu: str, num_layers: int) -> dict[Schedule, float]:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import engine_on
+from hwprofiles.engines import engine_on, made_for_engine
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -59,12 +59,20 @@ class _Asked(NamedTuple):
 
 
 def runs_on(
-    platform: Platform, pair: LanePair, schedule: Schedule, head: str | None = None, *, num_heads: int | None = None
+    platform: Platform,
+    pair: LanePair,
+    schedule: Schedule,
+    head: str | None = None,
+    *,
+    num_heads: int | None = None,
+    weights: str = "bf16",
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` are the target's.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` and `weights` are the
+    target's.
     """
+    made_for = made_for_engine(weights)
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
@@ -76,12 +84,18 @@ def runs_on(
         asked = _Asked(
             kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even, has_gpu
         )
-        commands = {engine: command(asked) for engine, command in _ENGINES.items()}
+        commands = {
+            engine: command(asked) for engine, command in _ENGINES.items() if made_for in (None, engine_of(engine))
+        }
         found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
-        predicted = engine_on(targets[0]) or ""
+        predicted = engine_on(targets[0], weights) or ""
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
-    if head in (None, LOOKUP) and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2]):
+    if (
+        made_for is None
+        and head in (None, LOOKUP)
+        and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])
+    ):
         drafter = "DRAFT" if schedule.traits.has_draft_model else "none"
         found.insert(0, RunsOn("mirrorsd", f"mirrorsd demo --target TARGET --drafter {drafter}"))
     return tuple(found)

@@ -116,6 +116,23 @@ def test_the_default_is_what_most_people_run_there(name, engine):
     assert default_engine(name) == engine
 
 
+@pytest.mark.parametrize(
+    ("name", "weights", "engine"),
+    [
+        ("NVIDIA GeForce RTX 4090", "awq", "vllm"),
+        ("NVIDIA GeForce RTX 4090", "fp8", "vllm"),
+        ("NVIDIA GeForce RTX 4090", "int4", "llama.cpp"),
+        ("NVIDIA H100 SXM", "Q4_K_M", "llama.cpp"),
+        ("NVIDIA H100 SXM", "nvfp4", "vllm"),
+        ("Apple M4 Max", "mlx-4bit", "mlx"),
+        ("Apple M4 Max", "gptq", "llama.cpp"),
+        ("Qualcomm Adreno X1-85", "mlx-4bit", None),
+    ],
+)
+def test_weights_of_an_engine_are_run_by_it_where_it_was_measured(name, weights, engine):
+    assert default_engine(name, weights) == engine
+
+
 def test_only_gpus_of_a_platform_change():
     before = load_platform("lunar-lake")
     after = platform_run_by(before, "llama.cpp")

@@ -13,11 +13,11 @@ from planner.platform_plan.runs_on import runs_on
 DEMO = "mirrorsd demo --target TARGET --drafter"
 
 
-def engines(platform, target, draft, head=None, num_heads=None, **settings):
+def engines(platform, target, draft, head=None, num_heads=None, weights="bf16", **settings):
     machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
-    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, num_heads=num_heads)
+    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, num_heads=num_heads, weights=weights)
     return {one.engine: one.options for one in found}
 
 
@@ -104,3 +104,24 @@ def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_d
 def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_for_it(platform, engine, first):
     machine = load_platform(platform) if engine is None else platform_run_by(load_platform(platform), engine)
     assert next(iter(engines(machine, "gpu", "gpu"))) == first
+
+
+@pytest.mark.parametrize(
+    ("platform", "weights", "expected"),
+    [
+        ("rtx4090", "awq", ["vllm", "sglang"]),
+        ("rtx4090", "q4_k_m", ["llama.cpp"]),
+        ("rtx4090", "nvfp4", ["llama.cpp", "vllm", "sglang"]),
+        ("h100", "UD-Q4_K_XL", ["llama.cpp"]),
+        ("m4-max", "mlx-4bit", ["mlx-lm"]),
+        ("m4-max", "awq", []),
+    ],
+)
+def test_weights_of_an_engine_run_there_alone(platform, weights, expected):
+    assert list(engines(platform, "gpu", "gpu", weights=weights)) == expected
+
+
+def test_lanes_of_this_project_load_no_weights_of_other_engines():
+    target = next(iter(load_platform("cpu-2core").lanes))
+    assert "mirrorsd" in engines("cpu-2core", target, target, weights="int8")
+    assert list(engines("cpu-2core", target, target, weights="q8_0")) == ["llama.cpp"]
