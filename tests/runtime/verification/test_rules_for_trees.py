@@ -11,14 +11,9 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from decoding.messages import Candidates, Verdict, Window
+from decoding.messages import Candidates, Window
 from runtime.verification.rules import (
-    GREEDY,
-    Sampling,
-    decide,
     probabilities,
     residual,
     truncated,
@@ -261,111 +256,3 @@ def test_the_integral_notices_one_draw_for_all_siblings():
 
     found = decided_texts(target, window, integrate(rule, shared), 2)
     assert total_variation(found, target.texts(2)) > 0.01
-
-
-# Against rules written by enumerating paths
-
-trees_and_logits = st.tuples(st.integers(0, 10_000), st.integers(1, 12), st.integers(1, 4))
-
-
-def paths_of(window):
-    """The nodes from the root to each node, the empty path among them."""
-    paths = [()]
-    for node in range(len(window.tokens)):
-        path = [node]
-        while window.parents[path[0]] >= 0:
-            path.insert(0, window.parents[path[0]])
-        paths.append(tuple(path))
-    return paths
-
-
-def rows_along(path):
-    """The row that decides each node of a path, and the one that decides what follows."""
-    return [0, *[node + 1 for node in path]]
-
-
-@settings(deadline=None)
-@given(trees_and_logits)
-def test_greedy_takes_the_longest_path_of_argmaxes(case):
-    rng = np.random.default_rng(case)
-    window, _ = random_tree(rng, *case[1:])
-    logits = torch.tensor(rng.integers(0, 4, (len(window.tokens) + 1, VOCAB))).bfloat16()  # ties are frequent
-    best = [int(np.flatnonzero(row == row.max())[0]) for row in logits.float().numpy()]
-    right = [
-        path
-        for path in paths_of(window)
-        if all(best[row] == window.tokens[node] for row, node in zip(rows_along(path), path, strict=False))
-    ]
-    path = max(right, key=len)
-    expected = Verdict(len(path), best[rows_along(path)[-1]], path=path)
-    assert decide(logits, window, Sampling("greedy"), 9) == expected
-    for rule in ("match", "one-hot", "typical"):
-        assert decide(logits, window, Sampling(rule, 0.0, seed=3), 9) == expected
-
-
-@settings(deadline=None)
-@given(trees_and_logits)
-def test_typical_takes_the_deepest_path_of_plausible_tokens(case):
-    rng = np.random.default_rng(case)
-    window, _ = random_tree(rng, *case[1:])
-    logits = torch.tensor(rng.normal(0.0, 2.0, (len(window.tokens) + 1, VOCAB)))
-
-    def is_plausible(row, token):
-        p = torch.softmax(logits[row] / 0.9, -1)
-        entropy = torch.distributions.Categorical(p).entropy()
-        return bool(p[token] > torch.minimum(torch.tensor(0.09), 0.3 * torch.exp(-entropy)))
-
-    good = [
-        path
-        for path in paths_of(window)
-        if all(is_plausible(row, window.tokens[node]) for row, node in zip(rows_along(path), path, strict=False))
-    ]
-    verdict = decide(logits, window, Sampling("typical", 0.9, seed=case[0]), 9)
-    assert verdict.path == max(good, key=len)
-    after = logits[rows_along(verdict.path)[-1]][None]
-    plain = decide(after, Window(()), Sampling("match", 0.9, seed=case[0]), 9 + verdict.num_accepted)
-    assert verdict.next_token == plain.next_token
-
-
-@settings(deadline=None)
-@given(trees_and_logits)
-def test_match_commits_what_plain_sampling_commits(case):
-    rng = np.random.default_rng(case)
-    window, _ = random_tree(rng, *case[1:])
-    logits = torch.tensor(rng.normal(0.0, 1.0, (len(window.tokens) + 1, VOCAB)))
-    sampling = Sampling("match", 0.9, case[0])
-    verdict = decide(logits, window, sampling, position=5)
-    rows = rows_along(verdict.path)
-    plain = [decide(logits[row][None], Window(()), sampling, 5 + place).next_token for place, row in enumerate(rows)]
-    assert [*window.accepted(verdict), verdict.next_token] == plain
-
-
-@given(seed=st.integers(0, 10_000), drafted=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
-def test_a_chain_written_as_a_tree_is_decided_as_a_chain(seed, drafted):
-    logits = torch.tensor(np.random.default_rng(seed).normal(0.0, 1.0, (len(drafted) + 1, VOCAB)))
-    chain = Window(tuple(drafted))
-    tree = Window(tuple(drafted), parents=tuple(range(-1, len(drafted) - 1)))
-    draws = np.random.default_rng(seed + 1).random((2, len(drafted) + 1)).tolist()
-
-    def own(depth):
-        return draws[0][depth]
-
-    def accept(depth, _rank):
-        return draws[1][depth]
-
-    for rule in (
-        partial(decide, sampling=GREEDY, position=0),
-        partial(verify_match, temperature=TEMPERATURE, own=own),
-        partial(verify_one_hot, temperature=TEMPERATURE, own=own, accept=accept),
-        partial(verify_typical, temperature=TEMPERATURE, own=own),
-    ):
-        found = rule(logits, chain)
-        assert rule(logits, tree) == found._replace(path=tuple(range(found.num_accepted)))
-
-
-@pytest.mark.parametrize("rule", ["match", "one-hot", "typical"])
-def test_without_a_window_every_rule_samples_as_plain_decoding(rule):
-    logits = Target(5).logits()[None]
-    for position in range(20):
-        found = decide(logits, Window(()), Sampling(rule, 0.8, seed=2), position)
-        assert found == decide(logits, Window(()), Sampling("match", 0.8, seed=2), position)
