@@ -1,18 +1,10 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from decoding.errors import ConfigError
 from decoding.yaml_file import load_yaml
-from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
-def test_a_published_number_is_a_number(value: float) -> None:
-    with pytest.raises(ValidationError, match="value"):
-        Quantity(value=value, status="datasheet", source="test")
 
 
 def test_a_purchase_costs_by_the_hour_what_its_write_off_makes_of_it() -> None:
