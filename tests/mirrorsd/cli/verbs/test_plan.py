@@ -102,30 +102,17 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--platform", "moon-lake"], "no platform is called 'moon-lake'"),
         ([*LAKE, "--set", "npu.memory"], "PART.FIELD=VALUE"),
-        ([*LAKE, "--acceptance", "often"], "neither a rate"),
-        ([*LAKE, "--acceptance", "80"], "rates are from 0 to 1, such as 0.8 for 80 %, not 80"),
-        ([*LAKE, "--acceptance", "x" * 300], "cannot be a path"),
-        (["--platform", "x" * 300], "no platform is called"),
-        ([*LAKE, "--draft", "llama-3.2-1b"], "cannot draft for Qwen3-14B"),
-        ([*LAKE, "--context", "100k"], "a prompt of 102,400 tokens and 32 new ones"),
         ([*LAKE, "--context", "0"], "'0' is not a number of tokens (1 or more, such as 8192 or 8k)"),
-        ([*LAKE, "--new-tokens", "1000000"], "Qwen3-14B has 40,960"),
         ([*LAKE, "--set", "memory.bytes_per_s=1e4"], "hours for 1 row"),
         ([*LAKE, "--target", ""], "no model shape is called ''; there are "),
         ([*LAKE, "--draft", ""], "no model shape is called ''; there are "),
         (["--platform", ""], "no platform is called ''; there are "),
         ([*LAKE, "--weights", ""], "no weight format is called ''; there are "),
         ([*LAKE, "--add", ""], "no device is called ''; there are "),
-        ([*LAKE, "--target", "gpt-5"], "no model shape is called 'gpt-5'"),
-        (["--platform", "m4-max", "--engine", "torch"], "no engine is called 'torch'; there are ik_llama.cpp, "),
         ([], "give a --platform, or the --profile of a calibrated machine, and not both"),
         ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
-        *(
-            ([*LAKE, "--batch", sizes], "write sizes of 1..256, such as 1,2,4,8")
-            for sizes in ("0", "1,257", "two", "", "9" * 5000)
-        ),
+        *(([*LAKE, "--batch", sizes], "write sizes of 1..256, such as 1,2,4,8") for sizes in ("1,257", "9" * 5000)),
     ],
 )
 def test_what_is_wrong_is_said(words, message):

@@ -101,15 +101,11 @@ def test_trees_of_the_heads_that_are_named_are_recorded(words, prompt_file, head
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--exit-layer", "9"), "exit layer 9 is outside 1..3"),
-        (("--max-new-tokens", "600"), "exceed the target's 512"),
-        (("--drafter", "nowhere"), "'nowhere' is not a shipped drafter"),
         (("--heads", "nowhere"), "'nowhere' is not a shipped drafter"),
         (("--tree", "5"), "--tree 5: expected depth x top-k, such as 5x8"),
         (("--tree", "99x4"), "--tree 99x4: expected depth x top-k"),
         (("--tree", "5" * 5000 + "x4"), "expected depth x top-k"),
         (("--temperature", "1e308"), "temperature is 1e+308: it must be 0, or 0.001 to 100"),
-        (("--texts", "2"), "2 texts of every prompt at temperature 0: greedy ones are one each"),
         (("--dtype", "int8", "--device", "cpu"), "'cpu' does not compute with int8; it does with bfloat16, float32"),
     ],
 )

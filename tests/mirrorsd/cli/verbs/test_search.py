@@ -75,21 +75,8 @@ def test_what_is_left_out_is_counted_by_reason(words, tmp_path):
     assert f"{sum(left_out.values())} schedules could not be predicted" in call(*asked).stdout
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("methods: [guessing]", r"space.yaml:1:11: methods.0: .* found 'guessing'"),
-        ("windows: [0]", r"space.yaml:1:11: windows.0: .* found 0"),
-        ("windows: [", r"space.yaml:2:1: not valid YAML"),
-    ],
-)
-def test_a_malformed_space_is_named_with_line_and_value(words, text, message):
-    assert re.search(message, error_of(*words(text)))
-
-
-def test_a_missing_profile_is_named(record_path, tmp_path):
-    path = tmp_path / "nowhere.yaml"
-    assert f"{path}: cannot be read" in error_of("search", "--profile", path, "--record", record_path)
+def test_a_malformed_space_is_named_with_line_and_value(words):
+    assert re.search(r"space.yaml:1:11: windows.0: .* found 0", error_of(*words("windows: [0]")))
 
 
 def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(words, tmp_path):

@@ -1,6 +1,6 @@
 """`mirrorsd retrodict` by its contract: cases, and a summary with what was skipped."""
 
-from tests.mirrorsd.cli.calls import call, error_of, json_of
+from tests.mirrorsd.cli.calls import call, json_of
 from tests.planner.retrodict.test_retrodiction import CASES
 
 
@@ -17,7 +17,3 @@ def test_people_get_tables_and_what_they_are_worth():
     told = call("retrodict", CASES)
     assert "Gain of speculation: " in told.stdout
     assert "Not predicted: ane-both (absolute): the case does not say how weights are stored" in told.shown
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    assert "cases.yaml" in error_of("retrodict", tmp_path / "cases.yaml")
