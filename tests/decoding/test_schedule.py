@@ -91,15 +91,6 @@ def test_a_contradictory_schedule_is_refused(base, changes, rule):
         Schedule(**base | changes)
 
 
-def test_uniform_budgets():
-    schedule = Schedule(**MIRROR)
-    assert schedule.num_rows == 4
-    assert schedule.exit_roots_per_row == (2, 2, 2, 2)
-    assert schedule.draft_roots_per_row == (0, 0, 0, 0)
-    # one more than the budget, since the drafted token is skipped
-    assert (schedule.num_exit_candidates, schedule.num_alternatives) == (3, 0)
-
-
 def test_a_tree_is_verified_in_one_row_per_node_and_the_root():
     eagle, medusa, streaming = Schedule(**EAGLE), Schedule(**MEDUSA), Schedule(**STREAMING)
     assert [one.num_rows for one in (eagle, medusa, streaming)] == [21, 21, 21]
@@ -116,6 +107,7 @@ def test_heads_always_read_features_and_drafts_when_asked_to():
 
 
 def test_both_sources_have_budgets_in_a_hybrid():
+    """One more candidate than the budget, since the drafted token is skipped."""
     schedule = Schedule(**MIRROR | {"root_source": "hybrid", "draft_top_k": 1})
     assert schedule.exit_roots_per_row == (2, 2, 2, 2)
     assert schedule.draft_roots_per_row == (1, 1, 1, 1)
