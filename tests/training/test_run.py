@@ -164,12 +164,6 @@ def test_an_unusable_device_is_answered_with_the_usable_ones(run):
         run(EXITS, device="tpu")
 
 
-def test_weights_that_overflow_stop_the_run(run, target_folder, monkeypatch):
-    wild = EXITS.model_copy(update={"optimisation": OPTIMISATION.model_copy(update={"learning_rate": 1e30})})
-    with pytest.raises(TrainingError, match=r"is (nan|inf) at step \d+"):
-        run(wild)
-
-
 def test_benchmarks_and_acceptance_by_task_are_added_to_the_card_later(run):
     folder = run(EXITS)
     worse, better = (

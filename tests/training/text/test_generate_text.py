@@ -127,30 +127,17 @@ def test_a_target_with_nothing_new_to_say_ends_in_an_error(make):
         make(silent)
 
 
-def test_a_first_batch_that_found_no_room_is_made_again(make, monkeypatch):
-    whole, original = make(name="whole.jsonl"), generate.replace_file
-
-    def fill_up(path, content):
-        if path.with_name("text.jsonl").exists():
-            raise OSError(28, "No space left on device")
-        original(path, content)
-
-    monkeypatch.setattr(generate, "replace_file", fill_up)
-    with pytest.raises(TrainingError, match=r"text.jsonl: cannot be written .*No space left"):
-        make(name="text.jsonl")
-    monkeypatch.undo()
-    assert make(name="text.jsonl").read_bytes() == whole.read_bytes()
-
-
-def test_a_full_disk_keeps_what_is_complete(make, monkeypatch):
+@pytest.mark.parametrize("num_complete", [0, 1])
+def test_a_full_disk_keeps_what_is_complete_and_makes_a_first_batch_again(make, monkeypatch, num_complete):
     whole = make(name="whole.jsonl")
     original = generate.replace_file
     saves = []
 
     def fill_up(path, content):
-        if len(saves) == 2:
-            raise OSError(28, "No space left on device")
-        saves.append(path)
+        if path.with_name("text.jsonl").exists():
+            if len(saves) == num_complete:
+                raise OSError(28, "No space left on device")
+            saves.append(path)
         original(path, content)
 
     monkeypatch.setattr(generate, "replace_file", fill_up)
