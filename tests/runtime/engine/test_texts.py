@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 from decoding import metrics
 from decoding.errors import ConfigError, LaneError, ModelError
-from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
 from runtime.lanes.sequence_lanes import Listener
 from runtime.verification.rules import Sampling
 from tests.runtime import plain
@@ -132,15 +129,6 @@ def test_an_error_inside_a_lane_comes_out_with_its_kind_and_text(engine, tmp_pat
         engine.load_draft("small", str(tmp_path))
     with pytest.raises(LaneError, match="lane 'small': this lane has no operation 'Unknown.dance'"):
         engine.lane("small").request(Unknown.dance).result()
-
-
-def test_a_method_that_is_only_simulated_is_refused_before_anything_is_loaded(tiny_folders):
-    blocks = Schedule(
-        method="block", target_lane="big", draft_lane="big", num_speculative_tokens=2, drafter="nobody's blocks"
-    )
-    engine = Engine(tiny_folders.target, lanes=[LaneSpec(name="big")])
-    with pytest.raises(ConfigError, match="method block is simulated only: no drafter drafts so on real lanes yet"):
-        engine.generate(blocks, PROMPT, max_new_tokens=2)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -88,7 +88,6 @@ def test_a_folder_of_another_kind_is_refused(name, folder, target):
     ("name", "changes", "message"),
     [
         ("draft", {"quantization_format": "int4"}, "quantization_format: .*'int8-symmetric-per-row', found 'int4'"),
-        ("draft", {"source_layers": None}, "source_layers: Field required"),
         ("draft", {"colour": "red"}, "colour: Extra inputs are not permitted, found 'red'"),
         ("draft", {"feature_layer": 5}, r"feature_layer 5 is outside 0\.\.2"),
         ("draft", {"exit_features": [9]}, r"exit_features 9 is outside the target's layers 1\.\.4"),
