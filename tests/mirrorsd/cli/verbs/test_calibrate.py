@@ -79,14 +79,6 @@ def test_ctrl_c_writes_nothing(words, tmp_path):
     assert not out.parent.exists()
 
 
-def test_a_folder_in_the_place_of_the_file_is_named(tiny_folders, tmp_path):
-    words = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--out", tmp_path)
-    result = call("calibrate", *words)
-    assert result.exit_code == 2
-    assert f"{tmp_path}: cannot be written (it is a folder; name a file)" in result.stderr.replace("\n", "")
-    assert "timing" not in result.stderr
-
-
 def test_what_is_no_draft_is_refused_before_anything_is_measured(tiny_folders, tmp_path):
     words = ("--target", tiny_folders.target, "--drafter", tiny_folders.exits, "--out", tmp_path / "profile.yaml")
     assert "is not a draft model" in error_of("calibrate", *words)
