@@ -61,17 +61,13 @@ def test_what_is_missing_is_named(name):
     ("changes", "complaint"),
     [
         ({"architectures": "LlamaForCausalLM"}, "architectures: "),
-        ({"architectures": [3]}, "architectures.0: "),
         ({"architectures": []}, r"architecture '\(none\)' is not supported"),
-        ({"hidden_act": 3}, "hidden_act: "),
         ({"head_dim": 7}, "head_dim is 7: rotary embeddings need an even one"),
         ({"num_attention_heads": 64}, "head_dim is 0: "),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 is not a multiple"),
-        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings: "),
         ({"eos_token_id": ["2"]}, "eos_token_id"),
         ({"rope_theta": -1.0}, "rope_theta: "),
         ({"rope_scaling": 3}, "rope_scaling: "),
-        ({"rope_scaling": LLAMA3 | {"factor": "8"}}, "rope_scaling.factor: "),
         ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling of type .llama3. needs factor"),
         ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.*: Input should be 'default' or 'llama3', found 'yarn'"),
@@ -108,7 +104,6 @@ def test_an_opt_config_says_what_is_other_about_it():
         ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm: Input should be False"),
         ({"activation_function": "gelu"}, "activation_function: Input should be 'relu', found 'gelu'"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
-        ({"ffn_dim": "24"}, "ffn_dim: Input should be"),
     ],
 )
 def test_variants_of_opt_that_are_not_supported_are_named(changes, complaint):

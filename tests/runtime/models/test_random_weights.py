@@ -115,16 +115,9 @@ def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache):
     assert ModelConfig.from_folder(found).random_seed == 0
 
 
-@pytest.mark.parametrize(
-    ("raw", "complaint"),
-    [
-        ({"architectures": ["MambaForCausalLM"]}, "architecture 'MambaForCausalLM' is not supported"),
-        (TINY | {"hidden_size": "32"}, "hidden_size: Input should be"),
-    ],
-)
-def test_a_shape_that_is_none_is_refused(shape, raw, complaint):
-    with pytest.raises(ModelError, match=complaint):
-        shape(raw)
+def test_a_shape_that_is_none_is_refused(shape):
+    with pytest.raises(ModelError, match="architecture 'MambaForCausalLM' is not supported"):
+        shape({"architectures": ["MambaForCausalLM"]})
 
 
 def test_a_shape_that_is_not_there_is_refused(cache):
