@@ -18,47 +18,31 @@ from runtime.lanes.lane_set import LaneSet
 
 
 @pytest.mark.parametrize(
-    ("lane", "device"),
+    ("lane", "device", "backend"),
     [
-        ("cpu0", "cpu"),
-        ("cpu0+1", "cpu"),
-        ("big", "cpu"),
-        ("openvino:CPU", "openvino:CPU"),
-        ("openvino:CPU@1", "openvino:CPU"),
-        ("openvino:CPU@0+1", "openvino:CPU"),
-        ("openvino:GPU.1", "openvino:GPU.1"),
-        ("openvino:NPU", "openvino:NPU"),
-        ("cuda:0", "cuda:0"),
-        ("cuda:1#2", "cuda:1"),
-        ("cuda:1-2ranks", "cuda:1"),
+        ("cpu0", "cpu", "torch"),
+        ("cpu0+1", "cpu", "torch"),
+        ("big", "cpu", "torch"),
+        ("openvino:CPU", "openvino:CPU", "openvino:CPU"),
+        ("openvino:CPU@1", "openvino:CPU", "openvino:CPU"),
+        ("openvino:CPU@0+1", "openvino:CPU", "openvino:CPU"),
+        ("openvino:GPU.1", "openvino:GPU.1", "openvino:GPU"),
+        ("openvino:NPU", "openvino:NPU", "openvino:NPU"),
+        ("cuda:0", "cuda:0", "cuda"),
+        ("cuda:1#2", "cuda:1", "cuda"),
+        ("cuda:1-2ranks", "cuda:1", "cuda"),
     ],
 )
-def test_a_lanes_name_says_its_device(lane, device):
-    assert Device.of_lane(lane).name == device
+def test_a_lanes_name_says_its_device_and_back_end_and_torchs_cores_alone_run_streams(lane, device, backend):
+    found = Device.of_lane(lane)
+    assert (found.name, found.backend) == (device, backend)
+    assert found.has_readable_cache == (backend == "torch")
 
 
 @pytest.mark.parametrize("lane", ["cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"])
 def test_a_name_with_a_colon_that_says_none_is_refused(lane):
     with pytest.raises(ConfigError, match="names no device; names are such as cpu0, openvino:CPU"):
         LaneSpec(name=lane)
-
-
-@pytest.mark.parametrize(
-    ("device", "backend"),
-    [
-        ("cpu", "torch"),
-        ("generic-cpu", "torch"),
-        ("openvino:CPU", "openvino:CPU"),
-        ("openvino:CPU@0+1", "openvino:CPU"),
-        ("openvino:GPU.1", "openvino:GPU"),
-        ("openvino:NPU", "openvino:NPU"),
-        ("cuda:1", "cuda"),
-        ("cuda:1#2", "cuda"),
-    ],
-)
-def test_a_back_end_is_that_of_its_kind_of_device_and_torchs_cores_alone_run_streams(device, backend):
-    assert Device.of_lane(device).backend == backend
-    assert Device.of_lane(device).has_readable_cache == (backend == "torch")
 
 
 def test_ranks_have_gpus_that_follow_each_other_and_share_cores():
