@@ -82,7 +82,6 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
         (LOOKUP, {"verification": "ratio"}, "verification is ratio: prompt_lookup takes greedy, match"),
         (LOOKUP, {"draft_streams": 2}, "draft_streams belong to speculative, mirror"),
         (LOOKUP, {"exit_features": True}, "exit_features are an option of"),
-        (MIRROR, {"exit_topk": 2}, "Extra inputs are not permitted"),
     ],
 )
 def test_a_contradictory_schedule_is_refused(base, changes, rule):

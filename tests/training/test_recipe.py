@@ -74,7 +74,6 @@ def test_the_shipped_recipes_for_text_are_valid_and_name_nothing_twice():
         (PASSAGES, "[10, 20]", "[20, 10]", r"passage_tokens: 20 is more than 10"),
         (PASSAGES, "[10, 20]", "[0, 10]", r"recipe.yaml:3:\d+: .*greater than 0, found 0"),
         (PASSAGES, "Summarize: {passage}", "Summarize:", r"template 'Summarize:' has no {passage}"),
-        (PASSAGES, "num_conversations", "num", r"recipe.yaml:2:\d+: .*Extra inputs"),
     ],
 )
 def test_a_wrong_recipe_is_answered_with_line_and_rule(tmp_path, good, old, new, message):

@@ -182,7 +182,6 @@ IMPOSSIBLE = {
         "alternative_rates": (0.1,),
         "trees": ({"method": "medusa", "drafter": "head", "depth": 1, "paths": ((0, 0),)},),
     },
-    "coverage: Extra inputs are not permitted": {"rates": (0.5,), "coverage": 1},
 }
 
 
