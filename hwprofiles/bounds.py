@@ -1,11 +1,12 @@
-"""Plausible ranges of numbers in a profile: whatever lies outside, or is not finite, is refused when it is read.
+"""Plausible ranges of numbers in a profile: whatever lies outside is refused when it is read.
 
-They hold every machine there is, and keep predictions finite.
+They hold every machine there is, and keep predictions finite. They are for fields of a `StrictModel`, which by itself
+refuses what is not finite, and YAML's `true`.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 MOST_RELATIVE_ERROR: Final = 100.0
 LONGEST_S: Final = 3600.0
@@ -17,24 +18,16 @@ MOST_IN_A_TABLE: Final = 1e6
 """Longest over shortest time of one part, zeros left out."""
 
 
-def _no_truth(value: Any) -> Any:
-    """Refuse YAML's `true`, which counts as 1."""
-    if isinstance(value, bool):
-        raise ValueError("no number")  # noqa: TRY004  what pydantic turns into a mistake of the file
-    return value
-
-
 def _none_or_some(seconds: float) -> float:
     if 0 < seconds < SHORTEST_S:
         raise ValueError(f"no operation takes so little: 0, or {SHORTEST_S:g} at least")
     return seconds
 
 
-_NUMBER: Final = BeforeValidator(_no_truth)
-Seconds = Annotated[float, _NUMBER, Field(ge=0, le=LONGEST_S, allow_inf_nan=False), AfterValidator(_none_or_some)]
-RelativeError = Annotated[float, _NUMBER, Field(ge=0, le=MOST_RELATIVE_ERROR, allow_inf_nan=False)]
-Bytes = Annotated[float, _NUMBER, Field(ge=0, le=1e15, allow_inf_nan=False)]
-BytesPerSecond = Annotated[float, _NUMBER, Field(ge=1, le=1e18, allow_inf_nan=False)]
-Factor = Annotated[float, _NUMBER, Field(ge=0.01, le=MOST_SLOWDOWN, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_S), AfterValidator(_none_or_some)]
+RelativeError = Annotated[float, Field(ge=0, le=MOST_RELATIVE_ERROR)]
+Bytes = Annotated[float, Field(ge=0, le=1e15)]
+BytesPerSecond = Annotated[float, Field(ge=1, le=1e18)]
+Factor = Annotated[float, Field(ge=0.01, le=MOST_SLOWDOWN)]
 """A time over another time of the same work."""
-Count = Annotated[int, _NUMBER, Field(ge=0, le=10**9)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
