@@ -41,12 +41,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if torch.is_grad_enabled() or not weight.is_cpu:
         return F.linear(x, weight, bias)
     # always of two dimensions: one row of three may take another kernel than one of two
-    rows = x.reshape(-1, x.shape[-1])
-    num_rows = len(rows)
-    missing = -num_rows % (_multiple(weight, bias) or 1)
-    if missing:
+    *batch, num_inputs = x.shape
+    rows = x.reshape(-1, num_inputs)
+    num_rows = rows.shape[0]  # `len` of a tensor takes as long as a small product
+    if missing := -num_rows % (_multiple(weight, bias) or 1):
         rows = F.pad(rows, (0, 0, 0, missing))
-    return F.linear(rows, weight, bias)[:num_rows].view(*x.shape[:-1], len(weight))
+    return F.linear(rows, weight, bias)[:num_rows].view(*batch, weight.shape[0])
 
 
 def rows_are_alike(weight: Tensor, count: int) -> bool:
@@ -57,7 +57,8 @@ def rows_are_alike(weight: Tensor, count: int) -> bool:
 
 def _multiple(weight: Tensor, bias: Tensor | None) -> int | None:
     """Return what to fill rows up to a multiple of, so that their number changes no bits; None if nothing helps."""
-    outputs, inputs = min(len(weight), _MOST_OUTPUTS), weight.shape[1]
+    outputs, inputs = weight.shape
+    outputs = min(outputs, _MOST_OUTPUTS)
     return _fitting_multiple(outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads())
 
 
