@@ -4,6 +4,7 @@ A message names the file (where there is one), the value found, and the valid on
 message stays one that can be read on a terminal (`MOST_CHARACTERS`).
 """
 
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -17,6 +18,12 @@ _GAP: Final = " [...] "
 _FEW: Final = 8
 """Up to this many names are all listed."""
 _MORE: Final = "and {} more mistakes"
+_PLAIN: Final = (
+    (re.compile(r"valid (dictionary|mapping)( or instance of \w+)?$"), "valid map"),
+    (re.compile(r"valid tuple$"), "valid list"),
+    (re.compile(r"^(Tuple|Dictionary) (should have .*) after validation"), r"Value \2"),
+)
+"""Words of pydantic that name types of Python, and ours."""
 
 
 def shown(value: object) -> str:
@@ -53,10 +60,12 @@ def _key(name: str) -> str:
 
 def mistake(item: Mapping[str, Any]) -> str:
     """Return an entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value."""
-    place = ".".join(str(part) for part in item["loc"]) or "(whole file)"
+    place = ".".join(filter(None, map(str, item["loc"]))) or "(whole file)"
     value = item.get("input")
     found = "" if isinstance(value, dict | list) else f", found {shown(value)}"
     what = str(item["msg"]).removeprefix("Value error, ")
+    for words, ours in _PLAIN:
+        what = words.sub(ours, what)
     return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(what, _MOST_OF_A_VALUE)}{found}"
 
 

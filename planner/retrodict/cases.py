@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
@@ -18,10 +18,15 @@ USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
 _NUMBER: Final = re.compile(r"(\d+)(k\b)?", re.IGNORECASE)
 _DRAFTED: Final = re.compile(r"(\d+) drafted")
+_EVERY: Final = ""
+"""The key of what is told of every setting."""
 Speed = Annotated[float, Field(gt=0, le=1e6)]
-Key = int | str
-BySetting = Mapping[Key, Speed | None]
 Share = Annotated[float, Field(ge=0, le=1)]
+_ByKey = BeforeValidator(
+    lambda told: {str(key): one for key, one in told.items()} if isinstance(told, Mapping) else {_EVERY: told}
+)
+Speeds = Annotated[dict[str, Speed | None], _ByKey]
+Shares = Annotated[dict[str, Share | None], _ByKey]
 
 
 class _Told(BaseModel):
@@ -78,9 +83,9 @@ class Case(_Told):
     engine: str = ""
     target: CaseModel
     drafter: CaseDrafter = CaseDrafter()
-    plain_tokens_per_s: Speed | BySetting | None = None
-    accepted_share: Share | Mapping[Key, Share | None] | None = None
-    published_tokens_per_s: Speed | BySetting | None = None
+    plain_tokens_per_s: Speeds = {}
+    accepted_share: Shares = {}
+    published_tokens_per_s: Speeds = {}
     context: Annotated[int, Field(ge=0)] | None = None
     drafted: Annotated[int, Field(ge=1)] | None = None
     note: str = ""
@@ -88,17 +93,15 @@ class Case(_Told):
     @property
     def measured(self) -> "Iterator[PublishedSpeed]":
         """All that was measured of speculation; none drafted is plain decoding."""
-        found = self.published_tokens_per_s
-        speeds = found if isinstance(found, Mapping) else {} if found is None else {"auto": found}
         told = _DRAFTED.search(self.note)
         usual = self.drafted or (int(told[1]) if told else None)
-        for key, speed in speeds.items():
+        for key, speed in self.published_tokens_per_s.items():
             number, context = _number_of(key), _context_of(key)
             if speed is None or number == 0:
                 continue
             drafted = usual if context is not None or number is None else number
             yield PublishedSpeed(
-                key=str(key),
+                key=key or "auto",
                 drafted=USUAL_WINDOW if drafted is None else drafted,
                 is_drafted_known=drafted is not None,
                 context=self.context_at(key),
@@ -107,28 +110,25 @@ class Case(_Told):
                 share=self._at(self.accepted_share, key, None),
             )
 
-    def context_at(self, key: Key | None) -> int:
+    def context_at(self, key: str) -> int:
         """Return the cached tokens of a setting: those that its key names, else the case's."""
-        named = None if key is None else _context_of(key)
+        named = _context_of(key)
         usual = USUAL_CONTEXT if self.context is None else self.context
         return usual if named is None else named
 
     @staticmethod
-    def _at(found: float | Mapping[Key, float | None] | None, key: Key, context: int | None) -> float | None:
+    def _at(found: Mapping[str, float | None], key: str, context: int | None) -> float | None:
         """Return what is told under a key or a context; what is told of everything, otherwise."""
-        if not isinstance(found, Mapping):
-            return found
-        by_text = {str(name): value for name, value in found.items()}
-        return by_text.get(str(key), None if context is None else by_text.get(str(context)))
+        return found.get(key, found.get(str(context), found.get(_EVERY)))
 
 
-def _number_of(key: Key) -> int | None:
+def _number_of(key: str) -> int | None:
     """Return the number in a key, of which `8k` has 8,192; None where it has none."""
-    found = _NUMBER.search(str(key))
+    found = _NUMBER.search(key)
     return None if found is None else int(found[1]) * (1024 if found[2] else 1)
 
 
-def _context_of(key: Key) -> int | None:
+def _context_of(key: str) -> int | None:
     """Return the cached tokens that a key names; None where it names something else."""
     number = _number_of(key)
     return number if number is not None and number > LARGEST_WINDOW else None

@@ -4,7 +4,7 @@ Two questions: `ratio` (given plain speed, and acceptance where known, what does
 only device, engine and models). `plain` is the speed without speculation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Literal, get_args
@@ -182,7 +182,7 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
             return f"{predictor.target} does not fit into {case.device}: nobody says where the rest was"
         if not predictor.are_weights_known:
             return "the case does not say how weights are stored"
-    if question != "absolute" and case.plain_tokens_per_s is None:
+    if question != "absolute" and not case.plain_tokens_per_s:
         return "no plain speed is given"
     if question != "plain" and not list(case.measured):
         return "no speed of speculation is given"
@@ -205,9 +205,7 @@ def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -
 
 
 def _plain_speeds(case: Case) -> Iterator[PublishedSpeed]:
-    plain = case.plain_tokens_per_s
-    by_setting = plain.items() if isinstance(plain, Mapping) else [(None, plain)]
-    for setting, speed in by_setting:
+    for setting, speed in case.plain_tokens_per_s.items():
         if speed is not None:
             yield PublishedSpeed("0", 0, True, case.context_at(setting), speed, speed, None)
 

@@ -1,8 +1,11 @@
 """A message can be read on a terminal, whatever it is about."""
 
+from typing import Annotated
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field, ValidationError
 
 from decoding.errors import MOST_CHARACTERS, ConfigError, LaneTimeoutError, cut, listed, mistake, shown, unknown
 
@@ -47,6 +50,26 @@ def test_a_small_value_is_shown_as_it_is():
 def test_what_a_check_of_ours_says_stands_by_itself():
     item = {"loc": ("npu",), "msg": "Value error, dispatch_s and dispatch_of belong together", "input": {}}
     assert mistake(item) == "npu: dispatch_s and dispatch_of belong together"
+
+
+class Told(BaseModel):
+    numbers: Annotated[tuple[float, ...], Field(min_length=1)] = (1.0,)
+    by_name: dict[str, float] = {}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (3, "(whole file): Input should be a valid map, found 3"),
+        ({"numbers": 3}, "numbers: Input should be a valid list, found 3"),
+        ({"numbers": []}, "numbers: Value should have at least 1 item, not 0"),
+        ({"by_name": 3}, "by_name: Input should be a valid map, found 3"),
+    ],
+)
+def test_types_of_python_are_named_as_a_file_has_them(told, words):
+    with pytest.raises(ValidationError) as caught:
+        Told.model_validate(told)
+    assert [mistake(item) for item in caught.value.errors()] == [words]
 
 
 @given(st.lists(st.text(min_size=1, max_size=300), min_size=1, max_size=30))

@@ -151,6 +151,23 @@ def test_a_case_with_a_mistake_costs_no_other_one(tmp_path):
     assert reasons["percent"].startswith("line 1: cases.1.accepted_share")
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"plain_tokens_per_s": "fast"}, "cases.0.plain_tokens_per_s: Input should be a valid number, .* found 'fast'"),
+        ({"published_tokens_per_s": {2: -70.0}}, "cases.0.published_tokens_per_s.2: Input .* greater than 0"),
+        ({"accepted_share": {4: [0.7]}}, "cases.0.accepted_share.4: Input should be a valid number"),
+        ({"target": "qwen3-8b"}, "cases.0.target: Input should be a valid map, found 'qwen3-8b'"),
+    ],
+)
+def test_a_mistake_is_named_once_in_words_of_the_file(changed, told, tmp_path):
+    """Not in those of types in Python: a speed is a number or a map of numbers."""
+    path = tmp_path / "cases.yaml"
+    path.write_text(json.dumps({"cases": [TOLD | changed]}))
+    with pytest.raises(ConfigError, match=f"^{path}:1:[0-9]+: {told}[^\n]*$"):
+        load_cases(path)
+
+
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "cases.yaml"
     path.write_text("cases:\n- id: 1\n")

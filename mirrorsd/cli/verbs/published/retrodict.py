@@ -1,5 +1,6 @@
 """`mirrorsd retrodict`: public measurements of speculation next to predictions from shipped data."""
 
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,8 +32,11 @@ def retrodict(
         if found.of(question):
             columns = ("drafted", "published", "predicted", "interval", "off by")
             show(plain_table(IN_WORDS[question], ("case",), columns, map(_row, found.of(question))))
-    skipped = [f"{one.id} ({one.question}): {one.reason.partition(';')[0]}" for one in found.skipped]
-    show_paragraphs(*filter(None, (worth(found), f"Not predicted: {'; '.join(skipped)}." if skipped else "")))
+    skipped = defaultdict[tuple[str, str], list[str]](list)
+    for one in found.skipped:
+        skipped[one.id, one.reason.partition(";")[0]].append(one.question)
+    lines = [f"{name} ({', '.join(questions)}): {reason}" for (name, reason), questions in skipped.items()]
+    show_paragraphs(*filter(None, (worth(found), "\n".join(["Not predicted:", *lines]) if lines else "")))
 
 
 def _row(one: "Retrodicted") -> tuple[str, ...]:

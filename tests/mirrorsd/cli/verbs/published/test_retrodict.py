@@ -16,4 +16,4 @@ def test_scripts_get_what_was_promised():
 def test_people_get_tables_and_what_they_are_worth():
     told = call("retrodict", CASES)
     assert "Gain of speculation: " in told.stdout
-    assert "Not predicted: ane-both (absolute): the case does not say how weights are stored" in told.shown
+    assert "Not predicted: ane-both (absolute, plain): the case does not say how weights are stored" in told.shown
