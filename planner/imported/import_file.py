@@ -1,9 +1,9 @@
 """Imports files of engines: one reader for each format, chosen by a page's content."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError
 from planner.imported.accepted import (
@@ -40,15 +40,25 @@ class Told:
     target: str | None = None
     context: int = 512
     window: int | None = None
-    sizes: dict[str, int] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def options(self) -> set[str]:
+        """The options of sizes that are given."""
+        named = {"--batch-size": self.sizes.get("rows"), "--new-tokens": self.sizes.get("new_tokens")}
+        return {name for name, size in ({"--window": self.window} | named).items() if size is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """The content of all files: curves of what rows cost, and how often drafted tokens were accepted."""
+    """The content of all files: curves of what rows cost, and how often drafted tokens were accepted.
+
+    `unread` has the options of sizes that none of them needed.
+    """
 
     curves: tuple[BenchCurve, ...]
     acceptance: tuple[EngineAcceptance, ...]
+    unread: frozenset[str]
 
 
 Found = Sample | EngineAcceptance
@@ -59,44 +69,56 @@ def _has(*known: Collection[str]) -> Callable[[Page], bool]:
     return lambda page: any(page.fields.issuperset(fields) for fields in known)
 
 
-READERS: Final[dict[str, tuple[Callable[[Page], bool], Callable[[Page, Told], Iterable[Found]]]]] = {
-    "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": (
+class Reader(NamedTuple):
+    """How a format is told, what reads it, and which options of sizes it takes."""
+
+    looks_so: Callable[[Page], bool]
+    read: Callable[[Page, Told], Iterable[Found]]
+    options: tuple[str, ...] = ()
+
+
+READERS: Final = {
+    "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": Reader(
         is_metrics,
         lambda page, told: read_metrics(page, told.window),
+        ("--window",),
     ),
-    "speculation_profile.json": (
+    "speculation_profile.json": Reader(
         _has(*(("schema_version", rates) for rates in (RATES, SHARES, "measured"))),
         lambda page, _: read_speculation_profile(page),
     ),
-    "answers of llama-server, vLLM or SGLang": (is_answers, lambda page, told: read_answers(page, told.window)),
-    "llama-bench": (_has(["n_prompt"], ["test", "t/s"]), lambda page, _: read_llama_bench(page)),
-    "llama-batched-bench": (_has(["t_tg", "pl"], ["T_TG s", "B"]), lambda page, _: read_batched_bench(page)),
-    "vLLM's bench latency": (
-        _has(["avg_latency", "latencies"], ["benchmark", "metric"]),
-        lambda page, told: read_vllm_latency(page, told.sizes or {}),
+    "answers of llama-server, vLLM or SGLang": Reader(
+        is_answers, lambda page, told: read_answers(page, told.window), ("--window",)
     ),
-    "bench serve of vLLM, bench_serving of SGLang": (
+    "llama-bench": Reader(_has(["n_prompt"], ["test", "t/s"]), lambda page, _: read_llama_bench(page)),
+    "llama-batched-bench": Reader(_has(["t_tg", "pl"], ["T_TG s", "B"]), lambda page, _: read_batched_bench(page)),
+    "vLLM's bench latency": Reader(
+        _has(["avg_latency", "latencies"], ["benchmark", "metric"]),
+        lambda page, told: read_vllm_latency(page, told.sizes),
+        ("--batch-size", "--new-tokens"),
+    ),
+    "bench serve of vLLM, bench_serving of SGLang": Reader(
         _has(["median_itl_ms", "completed"]),
         lambda page, _: read_serving(page),
     ),
-    "SGLang's bench_one_batch": (
+    "SGLang's bench_one_batch": Reader(
         _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]),
         lambda page, _: read_one_batch(page),
     ),
-    "LLMServingSim": (
+    "LLMServingSim": Reader(
         _has(["layer", "tokens", "time_us"], OLDER),
         lambda page, told: read_llmservingsim(page, told.target, told.context),
     ),
-    "Vidur": (
+    "Vidur": Reader(
         _has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]),
         lambda page, told: read_vidur(page, told.target),
     ),
-    "AIConfigurator's products": (
+    "AIConfigurator's products": Reader(
         _has(["gemm_dtype", "m", "n", "k", "latency"]),
         lambda page, told: read_aiconfigurator(page, told.target),
     ),
 }
-"""By what people call a format: how it is told, and what reads it."""
+"""By what people call a format."""
 _PARQUET: Final = b"PAR1"
 
 
@@ -106,9 +128,13 @@ def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
     Raises `ConfigError`, which names file, line, field, value and what was expected.
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
+    unread = told.options
     for path in (page for one in paths for page in (folder_pages(one) if one.is_dir() else [one])):
         before = len(samples) + len(acceptance)
-        for found in _read(path, told):
+        page = _page(path)
+        reader = _reader(page)
+        unread.difference_update(reader.options)
+        for found in reader.read(page, told):
             if isinstance(found, Sample):
                 samples.append((path.name, found))
             else:
@@ -116,18 +142,21 @@ def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
         if len(samples) + len(acceptance) == before:
             msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
             raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")
-    return Imported(curves=curves_of(samples), acceptance=tuple(acceptance))
+    return Imported(curves=curves_of(samples), acceptance=tuple(acceptance), unread=frozenset(unread))
 
 
-def _read(path: Path, told: Told) -> Iterable[Found]:
+def _page(path: Path) -> Page:
     if path.is_file():
         with path.open("rb") as file:
             if file.read(len(_PARQUET)) == _PARQUET:
                 how = 'pip install pyarrow; python -c "import sys, pyarrow.parquet as p, pyarrow.csv as c; '
                 how += 'c.write_csv(p.read_table(sys.argv[1]), sys.argv[2])" TABLE.parquet TABLE.csv'
                 raise ConfigError(f"{path}: a Parquet table, which needs pyarrow; make CSV of it: {how}")
-    page = Page.read(path)
-    for looks_so, read in READERS.values():
-        if looks_so(page):
-            return read(page, told)
-    raise ConfigError(f"{path}: an unknown kind of file; known: {', '.join(READERS)}")
+    return Page.read(path)
+
+
+def _reader(page: Page) -> Reader:
+    for reader in READERS.values():
+        if reader.looks_so(page):
+            return reader
+    raise ConfigError(f"{page.path}: an unknown kind of file; known: {', '.join(READERS)}")

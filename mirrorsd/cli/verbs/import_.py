@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 EXAMPLE = (
     "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"
 )
+_OF_LATENCY = "only vLLM's bench latency needs it"
+_OF_PROFILE = "it describes the profile of --profile-out"
+_USES = {
+    "--batch-size": _OF_LATENCY,
+    "--draft": _OF_PROFILE,
+    "--new-tokens": _OF_LATENCY,
+    "--weights": _OF_PROFILE,
+    "--window": "only metrics and answers of engines, which may tell a mean alone, need it",
+}
 
 
 def import_(
@@ -41,8 +50,9 @@ def import_(
     ] = None,
     draft: Annotated[str | None, option("Draft model of the profile.", autocompletion=options.shape_names)] = None,
     weights: Annotated[
-        str, option("How the weights of both models of a profile are stored, as in `plan`.", metavar="FORMAT")
-    ] = "bf16",
+        str | None,
+        option("How weights of both models of a profile are stored, as in `plan`. Default: bf16.", metavar="FORMAT"),
+    ] = None,
     context: Annotated[
         int,
         option("KV positions, for tables of attention, such as 8k.", parser=cached_tokens, metavar="N"),
@@ -72,6 +82,8 @@ def import_(
     sizes = {"rows": batch_size, "new_tokens": new_tokens}
     given = {name: size for name, size in sizes.items() if size is not None}
     found = import_files(files, Told(target=target, context=context, window=window, sizes=given))
+    of_profile = {"--draft": draft, "--weights": weights} if profile_out is None else {}
+    _refuse(found.unread | {name for name, one in of_profile.items() if one is not None})
     result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
     if out is not None:
         if not found.curves:
@@ -79,7 +91,8 @@ def import_(
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
         larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
-        save_profile(engine_profile(found.curves, Timed(larger, smaller, weights_named(weights))), profile_out)
+        timed = Timed(larger, smaller, weights_named(weights or "bf16"))
+        save_profile(engine_profile(found.curves, timed), profile_out)
     if acceptance_out is not None:
         _write_acceptance(found.acceptance, acceptance_out)
     for path in filter(None, (out, profile_out, acceptance_out)):
@@ -94,6 +107,12 @@ def import_(
         rates = ",".join(f"{rate:.3g}" for rate in accepted.rates)
         length = f"{accepted.mean_acceptance_length:.2f} tokens per verification"
         show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
+
+
+def _refuse(unread: frozenset[str]) -> None:
+    """Refuse options that nothing was read by."""
+    if unread:
+        raise ConfigError("\n".join(f"{name}: has no use here; {_USES[name]}" for name in sorted(unread)))
 
 
 def _table(curve: "BenchCurve") -> Any:

@@ -86,9 +86,7 @@ def test_devices_of_a_group_make_curves_of_their_own():
 def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
     pages = [path for path in sorted(PAGES.rglob("*")) if path.suffix in (".json", ".jsonl", ".txt", ".csv")]
     pages = [path for path in pages if path.name not in ("per_sequence.csv", "attention.csv")]
-    taken = {
-        path.name: [name for name, (looks_so, _) in READERS.items() if looks_so(Page.read(path))] for path in pages
-    }
+    taken = {path.name: [name for name, one in READERS.items() if one.looks_so(Page.read(path))] for path in pages}
     assert {len(names) for names in taken.values()} == {1}
     assert {name for (name,) in taken.values()} == {*READERS} - {"llama-batched-bench"}
 

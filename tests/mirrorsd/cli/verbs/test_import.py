@@ -83,6 +83,20 @@ def test_what_is_not_there_is_not_written(tmp_path, page, option, told):
     assert not output.exists()
 
 
+@pytest.mark.parametrize(
+    ("page", "options", "told"),
+    [
+        ("llama-bench.jsonl", ("--window", 4), ("--window: has no use here; only metrics and answers",)),
+        ("llama-bench.jsonl", ("--batch-size", 8), ("--batch-size: has no use here; only vLLM's bench latency",)),
+        ("vllm-metrics.txt", ("--new-tokens", 8), ("--new-tokens: has no use here",)),
+        ("llama-bench.jsonl", ("--draft", "llama-3.2-1b", "--weights", "q4_0"), ("--draft: ", "--weights: ")),
+    ],
+)
+def test_an_option_that_no_file_needs_is_refused(page, options, told):
+    found = error_of("import", PAGES / page, *options)
+    assert all(one in found for one in told)
+
+
 def test_several_runs_are_tasks_of_one_acceptance(tmp_path):
     output = tmp_path / "accepted.yaml"
     call("import", PAGES / "vllm-metrics.txt", PAGES / "speculation_profile.json", "--acceptance-out", output)
