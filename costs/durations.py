@@ -16,7 +16,7 @@ from costs.cost_model import Floats, LaneCost, Part, PartFacts
 from costs.crossings import Messages
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
-from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind
+from costs.round_plan import DRAFT_READS, DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind
 from costs.ticks import one_in_ticks, work_in_ticks
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
@@ -36,7 +36,7 @@ class Durations:
 
     Attributes:
         segments_s: the target's operations, in the plan's order.
-        streams_s: what streams add to each; zero without streams.
+        drafting_s: what drafting adds to each: streams, or what the draft model reads again.
         step_s: steps of a draft model by kind.
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
         later_s: the steps of a rollout after its first one.
@@ -51,7 +51,7 @@ class Durations:
     plan: RoundPlan
     first_context: int
     segments_s: tuple[Floats, ...]
-    streams_s: tuple[Floats, ...]
+    drafting_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
     later_s: tuple[Floats, ...]
@@ -113,20 +113,32 @@ class DurationTables:
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """Return why `durations` would raise, or None."""
         try:
-            demands = RoundPlan.of(schedule, shape, self.profile.num_layers).demands
+            demands = self.demands(schedule, RoundPlan.of(schedule, shape, self.profile.num_layers))
             return next(filter(None, (self.missing_part(*demand) for demand in demands)), None)
         except (ConfigError, ProfileError) as error:
             return str(error)
+
+    def demands(self, schedule: Schedule, plan: RoundPlan) -> tuple[tuple[str, Part, int], ...]:
+        """Return every part that is ever called, with its lane and rows."""
+        added = self.drafting_calls(schedule, plan)
+        return *plan.demands, *((plan.target_lane, part, one.rows) for one in plan.segments for part, _ in added)
+
+    def drafting_calls(self, schedule: Schedule, plan: RoundPlan) -> Calls:
+        """Return what drafting adds to each of the target's operations, over the same rows."""
+        if plan.streams:
+            return ((plan.streams, 1),)
+        is_own = schedule.traits.has_draft_model and plan.draft_lane == plan.target_lane
+        return ((DRAFT_READS, 1),) if is_own and not self.missing_part(plan.target_lane, DRAFT_READS, 1) else ()
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
         """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
         plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         works = [(tuple(one.calls.items()), one.rows) for one in plan.segments]
-        streams = ((plan.streams, 1),) if plan.streams else ()
-        streams_s = [self.work_s(target.name, streams, rows) for _, rows in works]
+        added = self.drafting_calls(schedule, plan)
+        drafting_s = [self.work_s(target.name, added, rows) for _, rows in works]
         segments_s = [
-            self.work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, streams_s, strict=True)
+            self.work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, drafting_s, strict=True)
         ]
         more_s = [self.prices.pass_overhead_s(schedule, operation.work) for operation in plan.segments]
         segments_s = [
@@ -143,7 +155,7 @@ class DurationTables:
             plan=plan,
             first_context=self._range.start,
             segments_s=tuple(segments_s),
-            streams_s=tuple(streams_s),
+            drafting_s=tuple(drafting_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
             catch_up_s=catch_up_s,
             later_s=later_s,
@@ -163,7 +175,8 @@ class DurationTables:
         """Return what is known of a schedule's durations besides themselves; arguments are those of `durations`."""
         plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
         works = tuple((tuple(one.calls.items()), one.rows) for one in plan.segments)
-        drafting = [self._facts(plan.draft_lane, part) for part in plan.drafting_parts]
+        added = [part for part, _ in self.drafting_calls(schedule, plan) if part is not plan.streams]
+        drafting = [self._facts(plan.draft_lane, part) for part in (*plan.drafting_parts, *added)]
         facts = [*(self._facts(plan.target_lane, part) for calls, _ in works for part, _ in calls), *drafting]
         return DurationFacts(
             plan=plan,

@@ -63,7 +63,7 @@ MOST_PLANS = 4096
 
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
-DRAFT_START = Part("draft_start")
+DRAFT_START, DRAFT_READS = Part("draft_start"), Part("draft_reads")
 
 
 class RoundShape(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from costs.cost_model import Floats, LaneCost, Part
-from hwprofiles.lane_profile import PARTS, LaneProfile
+from hwprofiles.lane_profile import PARTS, LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Profile
 
@@ -33,7 +33,8 @@ def tabulated(
     Lanes that are not in `costs` stay as they are. Rows of a call go to `most_rows`, or as far as a lane has a cost;
     prompts have `prompt_rows`, or between powers of two about as many.
     """
-    parts = [Part(kind) for kind in ("layer", "lm_head", "draft_step", "draft_streams", "prefill", "draft_prefill")]
+    kinds: tuple[LanePart, ...] = ("layer", "lm_head", "draft_step", "draft_streams", "draft_reads")
+    parts = [*map(Part, (*kinds, "prefill", "draft_prefill"))]
     parts += [Part("exit", layer) for layer in exits]
     parts += [Part(kind, drafter=profile.drafter) for kind in ("heads", "head_prefill") if profile.drafter]
     at, given = np.array(contexts, dtype=np.float64), {*prompt_rows}

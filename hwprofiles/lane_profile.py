@@ -32,6 +32,7 @@ LanePart = Literal[
     "draft_step_features",
     "draft_start",
     "draft_streams",
+    "draft_reads",
     "heads",
     "streams",
     "prefill",
@@ -133,6 +134,7 @@ class LaneProfile(StrictModel):
         draft_step_features: a step that reads the next tokens of a sequence with their exit features.
         draft_start: one step that reads the window's rows with exit features and the first row of each branch.
         draft_streams: the draft's streams of one row or of one row of each branch; their rows are guesses.
+        draft_reads: what an engine's loop has its draft model read of the rows of every verification, all at once.
         heads: a whole step of a draft head, by the drafter's name.
         streams: what the target's streams add to a verification, by the drafter's name.
         prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by target, draft, or head.
@@ -157,6 +159,7 @@ class LaneProfile(StrictModel):
     draft_step_features: LatencyTable | None = None
     draft_start: LatencyTable | None = None
     draft_streams: LatencyTable | None = None
+    draft_reads: LatencyTable | None = None
     heads: dict[str, LatencyTable] = Field(default={})
     streams: dict[str, LatencyTable] = Field(default={})
     prefill: LatencyTable | None = None

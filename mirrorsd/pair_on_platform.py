@@ -16,7 +16,6 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
-from planner.imported.engine_profile import without_rereading
 from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
@@ -220,8 +219,7 @@ def _calibrated(
     has_target = has_target and profile.num_layers == target[1].shape.num_layers
     if not (has_target and (has_draft or draft[1].head == LOOKUP)):
         _require_bytes(profile, target[1], draft[1])
-    kept = profile if has_draft else without_rereading(profile)
-    return CalibratedLanes(profile=kept, has_target=has_target, has_draft=has_draft)
+    return CalibratedLanes(profile=profile, has_target=has_target, has_draft=has_draft)
 
 
 def _require_bytes(profile: Profile, *asked: StoredModel) -> None:

@@ -182,32 +182,26 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     )
 
 
-def without_rereading(profile: Profile) -> Profile:
-    """Return a profile for other drafts than its own: none of its verified rows are read by that once more."""
-    if profile.host.get("engine") not in _READS_AGAIN:
-        return profile
-    return profile.model_copy(update={"lanes": tuple(lane.scaled({"lm_head": 0.0}) for lane in profile.lanes)})
-
-
 def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
     return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
 def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
     nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
-    head, step = nothing, None
+    step = again = None
     if draft is not None:
         step = dict.fromkeys((1, 2), draft[1])
         if of.engine in _READS_AGAIN:
             shared = {rows: draft[rows] for rows in target if rows > 1 and rows in draft}
-            head = {1: dict.fromkeys(draft[1], 0.0)} | shared
+            again = {1: dict.fromkeys(draft[1], 0.0)} | shared
     return LaneProfile(
         name=LANE,
         device=of.device,
         dispatch_s=0.0,
         layer=_table(target, source),
-        lm_head=_table(head, source),
+        lm_head=_table(nothing, source),
         draft_step=None if step is None else _table(step, source),
+        draft_reads=None if again is None else _table(again, source),
     )
 
 

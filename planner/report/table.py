@@ -131,6 +131,7 @@ def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
         "draft step, exit features": lane.draft_step_features,
         "first step of branches, exit features": lane.draft_start,
         "streams of the draft": lane.draft_streams,
+        "rows that the draft reads again": lane.draft_reads,
         **{f"step of {name}": table for name, table in sorted(lane.heads.items())},
         **{f"streams of {name}": table for name, table in sorted(lane.streams.items())},
         "reading a prompt, target": lane.prefill,

@@ -146,11 +146,9 @@ class ArrayLanes:
     def _compute(self, rounds: Rounds, segment: int, cause: str, overhead_s: float) -> None:
         """Add the time of a target segment."""
         durations, place = self._durations, rounds.place
-        waits_s = {cause: durations.segments_s[segment][place]}
+        waits_s = {"draft": durations.drafting_s[segment][place], cause: durations.segments_s[segment][place]}
         self.times.target_busy_s += float(waits_s[cause].sum())
-        if durations.plan.streams:
-            waits_s["draft"] = durations.streams_s[segment][place]
-            waits_s[cause] = waits_s[cause] - waits_s["draft"]
+        waits_s[cause] = waits_s[cause] - waits_s["draft"]
         if self._overlap:
             waits_s["contention"] = self._overlap.slowed_s[segment][place]
             self.times.target_busy_s += float(waits_s["contention"].sum())

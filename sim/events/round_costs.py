@@ -51,8 +51,11 @@ class RoundCosts:
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_overhead_s = [one_in_ticks(prices.pass_overhead_s(schedule, one.work)) for one in plan.segments]
         self._tables = tables
-        streams = (((plan.streams, 1),),) if plan.streams else ()
-        self._segments: list[tuple[Calls, ...]] = [(tuple(one.calls.items()), *streams) for one in plan.segments]
+        added = tables.drafting_calls(schedule, plan)
+        self._segments: list[tuple[Calls, ...]] = [
+            (tuple(one.calls.items()), *((added,) if added else ())) for one in plan.segments
+        ]
+        self._demands = tables.demands(schedule, plan)
         self._step: Calls = ((plan.step, 1),) if plan.step else ()
         self._is_shared = self.contention.pool_bytes_per_s < inf
         self._bytes, self._branch_works = cache(self._bytes_of), cache(self._works_of)
@@ -122,7 +125,7 @@ class RoundCosts:
 
     def check(self, num_sequences: int) -> None:
         """Raise `OutOfRangeError` if a lane has no cost for the rows of `num_sequences` that all have a window."""
-        for lane, part, rows in self.plan.demands:
+        for lane, part, rows in self._demands:
             if reason := self._tables.missing_part(lane, part, rows * num_sequences):
                 raise OutOfRangeError(reason)
 

@@ -51,6 +51,9 @@ def test_an_engine_is_simulated_as_its_rounds_come_to(engine, tmp_path):
     found = json_of("simulate", *engine, "--schedule", tmp_path / "two.yaml")
     assert found["tpot_s"] * found["mean_acceptance_length"] == pytest.approx(ROUND_S, rel=0.02)
     assert found["mean_acceptance_length"] == pytest.approx(1 + 0.75 + 0.5, rel=0.02)
+    shares = {name: time_s / sum(found["bottlenecks_s"].values()) for name, time_s in found["bottlenecks_s"].items()}
+    assert shares["target_verify"] == pytest.approx(10e-3 / ROUND_S, rel=0.02)
+    assert shares["draft"] == pytest.approx((2 * 1.6e-3 + 2e-3) / ROUND_S, rel=0.02)
 
 
 def test_a_profile_has_no_target_of_one_engine_and_draft_of_another(tmp_path):
