@@ -1,7 +1,8 @@
 """From a profile and a record to an answer: search, sensitivity and verdict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from decoding.record import AcceptanceRecord
@@ -44,7 +45,9 @@ class Judged:
         return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
 
 
-def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Sensitivity) -> SpeculationVerdict:
+def judge(
+    judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Callable[[], Sensitivity]
+) -> SpeculationVerdict:
     """Return the verdict on a search; `record` holds the prompts to judge on."""
     result = judged.result
     plain, drafting = result.best(kind="plain"), result.best_drafting()
@@ -71,11 +74,11 @@ def judge(judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivit
         why=tuple(_why(judged, winner)),
         next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
         others=tuple(claim_of(winner, rival) for rival in rivals),
-        facts={
-            "Faster for short answers, reading the prompt included": list(short_answers(winner, rivals)),
-            "Fastest instead": list(break_evens(sensitivity, record)),
+        facts={"Faster for short answers, reading the prompt included": list(short_answers(winner, rivals))},
+        slow_facts=lambda: {
+            "Fastest instead": list(break_evens(sensitivity(), record)),
             "Tokens per second if one part were 10 % faster": [
-                f"{part} +{percent(gain)}" for part, gain in sensitivity.gains.items()
+                f"{part} +{percent(gain)}" for part, gain in sensitivity().gains.items()
             ],
         },
     )
@@ -150,14 +153,22 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The ranking over all prompts, the best of every kind over those to judge on, and the verdict."""
+    """The ranking over all prompts, the best of every kind over those to judge on, and the verdict.
+
+    `find_sensitivity` takes seconds the first time.
+    """
 
     profile: Profile
     record: AcceptanceRecord
     search: SearchResult
     judged: Judged
-    sensitivity: Sensitivity
+    find_sensitivity: Callable[[], Sensitivity]
     verdict: SpeculationVerdict
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """What would have to change for another answer."""
+        return self.find_sensitivity()
 
     @property
     def recommended(self) -> Candidate:
@@ -184,14 +195,18 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
         is_ever_right=any(one.prediction.num_accepted_tokens for one in found.candidates),
     )
     compare = comparer(profile, to_judge)
-    sensitivity = analyse(found, profile, record, significantly_slower(judged.result, compare))
+
+    @cache
+    def find_sensitivity() -> Sensitivity:
+        return analyse(found, profile, record, significantly_slower(judged.result, compare))
+
     return Plan(
         profile=profile,
         record=record,
         search=found,
         judged=judged,
-        sensitivity=sensitivity,
-        verdict=judge(judged, to_judge, compare, sensitivity),
+        find_sensitivity=find_sensitivity,
+        verdict=judge(judged, to_judge, compare, find_sensitivity),
     )
 
 

@@ -4,7 +4,7 @@ Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. A verdic
 ratio contradicts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf
 from typing import Any, Final, Literal
@@ -51,6 +51,7 @@ class SpeculationVerdict:
         others: the recommended schedule next to other rows of the table.
         by_length: the ratio of `claim` for answers cut at so many tokens.
         facts: further items by label.
+        slow_facts: returns those that take seconds to find, when they are shown.
         warnings: sentences that the answer must not be read without.
         badges: what each schedule is best at, by its name in the table.
 
@@ -69,6 +70,7 @@ class SpeculationVerdict:
     others: Sequence[Claim] = ()
     by_length: Mapping[int, Ratio] = field(default_factory=dict)
     facts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    slow_facts: Callable[[], Mapping[str, Sequence[str]]] = dict
     warnings: tuple[str, ...] = ()
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
 
@@ -126,6 +128,7 @@ class SpeculationVerdict:
             f'Speed of "{self.recommended}" over that of': rivals(self.others),
             "By length of answers": lengths,
             **self.facts,
+            **self.slow_facts(),
         }
         return tuple(line for label, items in facts.items() for line in fact(label, items))
 

@@ -116,7 +116,7 @@ def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_e
         ratio = times[other] / times[one]
         return Ratio(value=ratio, num_pairs=8, machine_error=machine_error, prompts_error=prompts_error)
 
-    verdict = judge(plan.judged, plan.record, compare, plan.sensitivity)
+    verdict = judge(plan.judged, plan.record, compare, plan.find_sensitivity)
     assert verdict.pays == "cannot_tell"
     assert re.match(said, verdict.next_step[0])
     assert {claim.outcome for claim in verdict.others} == {"cannot tell"}
@@ -147,7 +147,7 @@ def test_lanes_that_are_faster_together_leave_no_negative_part():
 
 
 def test_it_says_what_would_have_to_change(plans):
-    facts = plans["speculative"].verdict.facts
+    facts = plans["speculative"].verdict.slow_facts()
     [plain, *_] = [item for item in facts["Fastest instead"] if "accepted" in item]
     assert re.match(
         r"plain decoding, if \d+ % \(\d+ % to \d+ %\) of the draft model's tokens were accepted, not", plain
@@ -155,7 +155,7 @@ def test_it_says_what_would_have_to_change(plans):
     assert any(re.search(r"drafting were [\d.]+× \(.*\) slower", item) for item in facts["Fastest instead"])
     parts = facts["Tokens per second if one part were 10 % faster"]
     assert [item.split()[0] for item in parts] == ["target", "draft", "link"]
-    accepted = [item for item in plans["mirror"].verdict.facts["Fastest instead"] if "accepted" in item]
+    accepted = [item for item in plans["mirror"].verdict.slow_facts()["Fastest instead"] if "accepted" in item]
     assert all(item.startswith("plain decoding") for item in accepted), "a worse draft helps no kind that uses it"
 
 

@@ -1,5 +1,6 @@
 """`mirrorsd search`: simulates every schedule, explains the best and writes it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,10 +66,10 @@ def search(
     if html is not None:
         write_search_page(found, html)
         say(f"Wrote {escaped(html)}")
-    result = _result(found)
-    if write_json(result, json):
+    if write_json({} if json is None else _result(found), json):
+        verdict = (found.verdict if explain else replace(found.verdict, slow_facts=dict)).entry
         show(ranking(found.search, top))
-        show_verdict(result, explain=explain, more=_left_out(found.search))
+        show_verdict(verdict, explain=explain, more=_left_out(found.search))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")
         if out is None:

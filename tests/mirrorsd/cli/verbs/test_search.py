@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from markupsafe import escape
 
+from decoding.errors import PlanError
 from decoding.schedule import load_schedule
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.tables import ranking
@@ -129,3 +130,15 @@ def test_the_chosen_schedule_is_in_the_table_with_a_star_where_another_is_faster
     assert "*: " in shown.title
     alike = ranking(SimpleNamespace(candidates=(first, chosen), winner=first), 2)
     assert not any("*" in text for text in (alike.title, *alike.columns[0].cells))
+
+
+def test_what_would_change_the_answer_is_sought_where_it_is_shown_alone(words, monkeypatch):
+    """It takes most of a search's time."""
+
+    def sought(*_args, **_more):
+        raise PlanError("sought")
+
+    monkeypatch.setattr("planner.plan.analyse", sought)
+    assert "speculation" in call(*words(), exit_code=0).stdout
+    assert "sought" in error_of(*words(), "--explain")
+    assert "sought" in error_of(*words(), "--json")
