@@ -108,8 +108,9 @@ def places_of(question: Question) -> Places:
     if not alone:
         reasons = " ".join(f"{listing(places)}: {why.rstrip('.')}." for why, places in _by_reason(left_out).items())
         fitting = {lane: weights_that_fit(question, lane) for lane in lanes}
-        narrower = ((one, lane) for one in _USUAL_WEIGHTS for lane in lanes if one in fitting[lane])
-        advice = next((f" --weights {weights} would fit on {lane}." for weights, lane in narrower), "")
+        widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
+        told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
+        advice = f" {', '.join(told)}." if told else ""
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))

@@ -96,3 +96,9 @@ def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
     assert last.refused.endswith("28.8 GB are usable: too little. --weights q6_k would fit on gpu.")
     with pytest.raises(PlanError, match="fits nowhere"):
         choose_machine({"lunar-lake": asked["lunar-lake"]})
+
+
+def test_weights_that_would_fit_are_named_for_each_memory():
+    """Not for the host's alone, which holds more and is ten times as slow as the card."""
+    with pytest.raises(PlanError, match="--weights int8 would fit on cpu, --weights int4 would fit on gpu.$"):
+        plan_pair("qwen3-32b", "qwen3-0.6b", "rtx4090", weights=("bf16", None))
