@@ -25,12 +25,12 @@ _MOST_ROWS: Final = 30
 def write_search_page(plan: Plan, path: Path) -> None:
     """Write the page atomically: the answer, the machine, the first rounds, sensitivity, and the ranking."""
     profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
-    leaders = _leaders(plan)
+    leaders, own = _leaders(plan), record.drafter if record.assumed is None else None
     filters = {one.__name__: one for one in (between, milliseconds, percent)}
     page = page_template(Path(__file__).with_name("search_page.html"), filters).render(
         plan=plan,
         verdict=plan.verdict,
-        models=f"{record.target} with {record.drafter or profile.drafter or 'no draft model'}",
+        models=f"{_target(plan)} with {own or profile.drafter or 'no draft model'}",
         machine=_machine(plan),
         first_rounds=first_rounds(winner, profile, record),
         drafts=winner.num_speculative_tokens > 0,
@@ -54,11 +54,16 @@ def _leaders(plan: Plan) -> list[Candidate]:
     return list(found.values())[:_MOST_ROWS]
 
 
+def _target(plan: Plan) -> str:
+    """Return the name of the target, which texts that are drawn do not know."""
+    return str(plan.profile.target if plan.record.assumed else plan.record.target)
+
+
 def _machine(plan: Plan) -> Markup | None:
     """Return the picture of the lanes and what the winner puts there; None for a profile that is no platform."""
     winner = plan.search.winner.schedule
     with suppress(ProfileError):
-        models = str(plan.record.target), str(winner.drafter)
+        models = _target(plan), str(winner.drafter)
         return machine_of(calibrated_platform(plan.profile), plan.profile, winner, models)
     return None
 

@@ -149,7 +149,10 @@ def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[d
     pairs = profile.split_pairs() if "split" in space.placements else []
     if "pooled" in space.placements and not traits.overlaps:
         pairs += [(lane, lane) for lane in profile.whole_lanes()]
-    pairs = [pair for pair in pairs if not pair[0].endswith(SECOND_STREAM)]  # a target there is one on the first
+    pairs = [pair for pair in pairs if not any(lane.endswith(SECOND_STREAM) for lane in pair)]  # as on the first
+    if "split" in space.placements and traits.overlaps:
+        streams = ((lane, f"{lane}{SECOND_STREAM}") for lane in profile.whole_lanes())
+        pairs += [pair for pair in streams if profile.contention_of(*pair) is not None]
     targets = list(dict.fromkeys(target for target, _ in pairs))
     if not traits.has_draft_lane:
         return [{"target_lane": lane} for lane in targets]

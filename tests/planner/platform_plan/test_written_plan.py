@@ -76,6 +76,14 @@ def test_a_target_on_the_second_stream_is_searched_as_one_on_the_first(sure):
     assert not [one for one in lanes if one[0] == "gpu#2"]
 
 
+def test_a_draft_on_a_second_stream_is_searched_beside_its_target_alone(sure):
+    """A plan that recommends it is not contradicted by a search of its files."""
+    space = SearchSpace(methods=("speculative", "mirror"), root_sources=("draft",), windows=(2,), uneven_roots=())
+    found = enumerate_schedules(space, written_profile(sure), sure.question.record)
+    on_streams = {(one.target_lane, one.draft_lane, one.method) for one in found if one.draft_lane == "gpu#2"}
+    assert on_streams == {("gpu", "gpu#2", "mirror")}
+
+
 def test_recorded_acceptance_is_not_written_again(tmp_path, usual):
     recorded = replace(usual, question=replace(usual.question, assumed=None))
     with pytest.raises(ConfigError, match="was recorded"):

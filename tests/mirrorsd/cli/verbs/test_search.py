@@ -7,7 +7,7 @@ from markupsafe import escape
 
 from decoding.errors import PlanError
 from decoding.schedule import load_schedule
-from hwprofiles.profile import save_profile
+from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.cli.tables import ranking
 from planner.search.search import Candidate
 from sim.evaluator import predict
@@ -112,6 +112,13 @@ def test_acceptance_may_be_assumed(profile_path, tmp_path):
         "more than 3 tokens are not",
     ):
         assert missing in reasons
+
+
+def test_a_page_of_assumed_acceptance_names_the_models_of_the_profile(profile_path, tmp_path):
+    page, machine = tmp_path / "page.html", load_profile(profile_path)
+    call("search", "--profile", profile_path, "--acceptance", "0.8,0.7", "--html", page, exit_code=0)
+    assert f"{machine.target} with {machine.drafter} on" in page.read_text()
+    assert "assumed with" not in page.read_text()
 
 
 def test_a_record_or_assumed_acceptance_is_needed_and_not_both(profile_path, record_path):
