@@ -1,7 +1,7 @@
 """Plans for two models and a platform by name. Nothing here loads torch."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -9,12 +9,13 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
-from hwprofiles.engines import platform_run_by
+from hwprofiles.engines import engine_on, platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
+from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
 from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
@@ -27,6 +28,8 @@ from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
+_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
+"""What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 
@@ -123,7 +126,7 @@ def question_of(
     of_target, of_draft, cache_bits = Storage(*weights)
     shape = _shape(target)
     told, told_of_draft = (None if profile is not None else weights_in_name(name) for name in (target, draft))
-    default = told or _usual_weights(shape, machine, profile)
+    default = told or _usual_weights(shape, machine if engine is None else platform_run_by(machine, engine), profile)
     stored = weights_named(default if of_target is None else of_target)
     larger = StoredModel(shape=shape, weights=stored, cache_bits=cache_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
@@ -262,5 +265,13 @@ def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | No
     if profile is not None:
         return "bf16" if profile.dtype == "float32" else profile.dtype
     shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
-    usual = (target.published_in, "int4") if shared else (target.published_in,)
+    published = published_for(target, platform.devices.values())
+    usual = (published, "int4") if shared else (published,)
     return min(usual, key=lambda name: stored_weights(name).bits)
+
+
+def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
+    """Return the format of a model's published weights, or what llama.cpp makes of it where all GPUs run that."""
+    engines = [engine_on(one) for one in devices if one.kind == "gpu"]
+    in_llama_cpp = engines and all(one is not None and one.startswith("llama.cpp") for one in engines)
+    return _IN_LLAMA_CPP.get(target.published_in, target.published_in) if in_llama_cpp else target.published_in

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from costs.cost_model import Part
-from decoding.errors import PlanError, ProfileError
+from decoding.errors import OutOfRangeError, PlanError, ProfileError
 from hwprofiles.curves.row_prices import STEP_IN_WORDS
 from hwprofiles.engines import CurvePrices, engine_on, priced
 from hwprofiles.quantity import Status
@@ -87,6 +87,11 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     """
     if sheet.memory_bytes_per_s is None:
         raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about another device")
+    shape, longest = model.shape, context + max(rows)
+    if longest > shape.max_position:
+        msg = f"{context:,} cached tokens and {max(rows)} rows: {longest:,} positions, and {shape.name} has"
+        most = shape.max_position - max(rows)
+        raise OutOfRangeError(f"{msg} {shape.max_position:,}" + (f"; --context {most} would do" if most > 0 else ""))
     needed_bytes = model.shape.weight_bytes(model.weights) + model.kv_bytes(context)
     if sheet.memory_bytes is not None and needed_bytes > sheet.memory_bytes.value:
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))

@@ -93,9 +93,10 @@ def weights_told(text: str) -> str:
 def weights_in_name(name: str | Path) -> str | None:
     """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none."""
     try:
-        return weights_told(str(name).rpartition("/")[2])
+        told = weights_told(str(name).rpartition("/")[2])
     except ConfigError:
         return None
+    return "mxfp4_moe" if told == "mxfp4" and "gguf" in str(name).lower() else told
 
 
 def _checked(value: object) -> object:

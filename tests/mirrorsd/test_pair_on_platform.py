@@ -36,8 +36,23 @@ def with_a_card():
 
 def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
     plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
-    assert plan.question.target.weights == "mxfp4"
+    assert plan.question.target.weights == "mxfp4_moe"
     assert plan.plain.pair.target == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("platform", "engine", "weights"),
+    [
+        ("rtx3090", None, "mxfp4_moe"),
+        ("rtx3090", "vllm", "mxfp4"),
+        ("h100-sxm", None, "mxfp4"),
+        ("h100-sxm", "llama.cpp", "mxfp4_moe"),
+        ("cpu-2core", None, "mxfp4"),
+    ],
+)
+def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, engine, weights):
+    question = question_of("gpt-oss-20b", "prompt-lookup", PlannedMachine(platform, engine=engine), lengths=(64, 32))
+    assert question.target.weights == weights
 
 
 @pytest.mark.parametrize(
@@ -45,6 +60,7 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
     [
         ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf", (None, None), ("q8_0", "q4_k_m")),
         ("Qwen/Qwen3-8B-AWQ", "qwen3-0.6b", (None, None), ("awq-int4", "awq-int4")),
+        ("gpt-oss-20b-mxfp4.gguf", "prompt-lookup", (None, None), ("mxfp4_moe", "mxfp4_moe")),
         ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q8_0.gguf", ("q4_0", "q5_0"), ("q4_0", "q5_0")),
     ],
 )

@@ -39,12 +39,12 @@ def curve(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet, device_sheet
     from hwprofiles.weights.formats import weights_in_name, weights_named
+    from mirrorsd.pair_on_platform import published_for
     from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
 
     sizes = counts("--rows", rows, MOST_ROWS)
     shape = model_shape(target)
-    model = StoredModel(shape=shape, weights=weights_named(weights or weights_in_name(target) or shape.published_in))
     if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
     if device.endswith((".yaml", ".yml")):
@@ -54,7 +54,9 @@ def curve(
         if named.num_devices > 1:
             raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
         device, sheet = named.sheet, device_sheet(named.sheet)
-    found = row_curve(model, device, sheet if engine is None else run_by(sheet, engine), sizes, context)
+    sheet = sheet if engine is None else run_by(sheet, engine)
+    stored = weights_named(weights or weights_in_name(target) or published_for(shape, [sheet]))
+    found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {out}")
