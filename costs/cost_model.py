@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import OutOfRangeError, ProfileError
+from decoding.schedule import MAX_WINDOW
 from hwprofiles.lane_profile import PARTS, DeviceGroup
 from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
@@ -80,7 +81,7 @@ class MeasuredCost:
         try:
             return self._table(part).along(rows, contexts)
         except OutOfRangeError as error:
-            raise OutOfRangeError(self._beyond(part, str(error))) from None
+            raise OutOfRangeError(self._beyond(part, rows, str(error))) from None
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -89,10 +90,11 @@ class MeasuredCost:
             known = ", ".join(map(str, self._tables)) or "nothing"
             return f"lane {self._name!r} has no measured {part}; measured there: {known}"
         reason = table.missing(rows, contexts)
-        return None if reason is None else self._beyond(part, reason)
+        return None if reason is None else self._beyond(part, rows, reason)
 
-    def _beyond(self, part: Part, reason: str) -> str:
-        return f"{part} on lane {self._name!r}: {reason}"
+    def _beyond(self, part: Part, rows: float, reason: str) -> str:
+        option = _widened_by(part, rows) if rows > self._tables[part].rows[-1] else None
+        return f"{part} on lane {self._name!r}: {reason}{f', by a larger {option}' if option else ''}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
@@ -103,6 +105,14 @@ class MeasuredCost:
         if part not in self._tables:
             raise ProfileError(self.missing(part, 0, np.zeros(1)))
         return self._tables[part]
+
+
+def _widened_by(part: Part, rows: float) -> str | None:
+    """Return the option of `mirrorsd calibrate` that measures a part over so many rows; None where there is none."""
+    if part.kind in ("draft_step", "draft_step_features", "draft_start"):
+        return "--max-branches"
+    # wider passes of the target are those of trees and batches
+    return "--max-window" if part.kind in ("layer", "lm_head", "exit") and rows <= MAX_WINDOW + 1 else None
 
 
 def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:

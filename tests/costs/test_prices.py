@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
+from costs.cost_model import MeasuredCost, Part
 from costs.durations import DurationTables
 from costs.prices import Prices
 from costs.round_plan import STARTS, RoundShape
 from costs.ticks import TICK_S
 from decoding.errors import OutOfRangeError, ProfileError
+from decoding.schedule import MAX_WINDOW
 from decoding.trace import Work
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from tests.sim.playing import by_rows
 from tests.sim.worlds.machines import lane, machine, with_overheads
 from tests.sim.worlds.records import TREES
@@ -101,3 +103,21 @@ def test_what_was_not_measured_is_refused_and_named():
     bare = machine(LaneProfile(name="target", device="x", dispatch_s=0, layer=by_rows(1.0, 2.0)))
     with pytest.raises(ProfileError, match="lane 'target' has no measured lm_head; measured there: layer"):
         Prices(bare).operation_s(AUTOREGRESSIVE, Work.VERIFY, 1, AT)
+
+
+@pytest.mark.parametrize(
+    ("part", "rows", "option"),
+    [
+        (Part("draft_step"), 3, "by a larger --max-branches"),
+        (Part("draft_start"), 3, "by a larger --max-branches"),
+        (Part("layer"), MAX_WINDOW + 1, "by a larger --max-window"),
+        (Part("layer"), MAX_WINDOW + 2, None),
+        (Part("draft_step"), 0.5, None),
+    ],
+)
+def test_the_option_is_named_that_calibrates_a_wider_grid(part, rows, option):
+    measured = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1.0,), (2.0,)), source="by hand")
+    tables = dict.fromkeys(("layer", "draft_step", "draft_start"), measured)
+    missing = MeasuredCost(LaneProfile(name="one", device="x", dispatch_s=0, **tables)).missing(part, rows, AT)
+    assert missing is not None
+    assert missing.partition("; calibrate a wider grid")[2] == (f", {option}" if option else "")
