@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
 from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
@@ -76,12 +76,29 @@ def record(
     if write_json(result, json):
         show(_in_words(result))
         profile = out.with_name("profile.yaml")
-        if profile.is_file():
+        if profile.exists() and not _fits(profile, made):
+            profile = out.with_name(f"{out.stem}-profile.yaml")
+        if profile.exists() and _fits(profile, made):
             say_next("search", "--profile", profile, "--record", out, "--out", out.with_name("best.yaml"))
         else:
             given = () if device is None else ("--device", device)
             far = reach_words(prompts, max_new_tokens, max_window)
             say_next("calibrate", *names.words, *given, *far, "--quick", "--out", profile)
+
+
+def _fits(profile: Path, record: "AcceptanceRecord") -> bool:
+    """Return whether a profile is of the recorded models and of such lengths, so that a search takes both."""
+    from hwprofiles.profile import load_profile
+    from mirrorsd.compare.calibrated_lengths import require_reach
+    from mirrorsd.simulation import require_same_models
+
+    try:
+        found = load_profile(profile)
+        require_same_models(found, record)
+        require_reach(found, record, [lane.name for lane in found.lanes])
+    except MirrorsdError:
+        return False
+    return True
 
 
 def _in_words(result: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from decoding.record import AcceptanceRecord
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.profile import Profile, save_profile
 from mirrorsd.cli.chosen import models_of
 from mirrorsd.cli.options import DEFAULT_TARGET
 from tests.mirrorsd.cli.calls import call, error_of, json_of
@@ -44,9 +46,30 @@ def test_a_record_leads_to_the_search_or_to_the_calibration_that_it_needs(words,
     assert said.startswith(f"Next: mirrorsd calibrate {shlex.join(map(str, words[1:7]))} ")
     reach = f"--prompts {prompts} --max-new-tokens 10 --max-window 3"
     assert said.endswith(f" {reach} --quick --out {profile}")
-    profile.touch()
+    save_profile(profile_of(AcceptanceRecord.load(out)), profile)
     said = call(*words, "--prompts", prompts, "--out", out).stderr
     assert said.endswith(f"Next: mirrorsd search --profile {profile} --record '{out}' --out {tmp_path / 'best.yaml'}\n")
+
+
+def profile_of(record, **other):
+    """A made-up profile of the recorded models, on lanes like the recorded ones."""
+    names = {"target": record.target, "drafter": record.drafter, "dtype": record.dtype}
+    lane = LaneProfile(name="own", device=record.backend if ":" in record.backend else "cpu", dispatch_s=0)
+    return Profile(host={}, num_layers=4, lanes=(lane,), **(names | other))
+
+
+@pytest.mark.parametrize("other", [{"target": "another"}, {"dtype": "int8"}, None])
+def test_a_profile_of_other_models_is_neither_searched_nor_written_over(words, prompt_file, tmp_path, other):
+    out, profile, own = (tmp_path / name for name in ("record.npz", "profile.yaml", "record-profile.yaml"))
+    words = (*words, "--prompts", prompt_file(PROMPTS[0]), "--out", out)
+    profile.touch()
+    call(*words)
+    record = AcceptanceRecord.load(out)
+    if other is not None:
+        save_profile(profile_of(record, **other), profile)
+    assert call(*words).stderr.endswith(f" --quick --out {own}\n")
+    save_profile(profile_of(record), own)
+    assert f"Next: mirrorsd search --profile {own} " in call(*words).stderr
 
 
 def test_the_exits_recorded_are_named_where_the_schedule_runs(words, prompt_file, tiny_folders, tmp_path):
