@@ -87,7 +87,7 @@ def _in_words(profile: "Profile", out: Path) -> str:
 
     lines = [
         f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}.",
-        f"Schedules that were run as a check took up to {percent(profile.relative_error)} more or less than predicted.",
+        f"All predictions may be off together by up to {percent(profile.relative_error)}; speed-ups are free of that.",
     ]
     for lane in profile.lanes:
         context = lane.layer.contexts[0] if lane.layer is not None else 0
