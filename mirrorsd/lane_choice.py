@@ -87,6 +87,19 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
         )
 
 
+def require_computed(schedule: Schedule, dtype: Dtype) -> None:
+    """Refuse weights that a lane's device here does not compute with, and streams where it hides the KV cache."""
+    for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
+        device = Device.of_lane(name)
+        if status_of(device.name).missing is None:
+            require_form(name, device.name, dtype)
+        if schedule.traits.drafts_itself and not device.has_readable_cache:
+            raise ConfigError(
+                f"method {schedule.method} needs a lane of torch, such as cpu0: streams read the KV cache, which lane "
+                f"{name!r} does not expose"
+            )
+
+
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
     """Return the pair without models that the devices cannot run, and a sentence for each of those."""
     refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_readable_cache]

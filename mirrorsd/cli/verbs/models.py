@@ -52,12 +52,14 @@ def memory(
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule
+    from mirrorsd.lane_choice import require_computed
     from mirrorsd.model_pair import find_scheduled_pair
     from runtime.drafters.registry import find_drafter
     from runtime.memory.needs import available_bytes, draft_size, gigabytes, in_words, memory_needed
     from runtime.models.config import ModelConfig
 
     pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, dtype=dtype.value)
+    require_computed(wanted, pair.dtype)
     config = ModelConfig.from_folder(pair.target_folder)
     draft = None
     if wanted.draft_lane is not None and wanted.drafter is not None:

@@ -94,6 +94,25 @@ def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_fi
     assert found < total(method="speculative", drafter=str(tiny_folders.drafter), **lane)
 
 
+def test_memory_is_not_told_of_what_no_lane_computes(tiny_folders, head_folders, tmp_path):
+    def told(verb, lane):
+        schedule = Schedule(
+            method="speculative_streaming",
+            target_lane=lane,
+            num_speculative_tokens=2,
+            tree_size=4,
+            drafter=str(head_folders["streams"]),
+        )
+        save_schedule(schedule, tmp_path / "streams.yaml")
+        return error_of(
+            *verb, "--target", tiny_folders.target, "--dtype", "int8", "--schedule", tmp_path / "streams.yaml"
+        )
+
+    for verb in (("models", "memory"), ("run", "--prompt", "w1")):
+        assert "lane 'cpu0' does not compute with int8; it does with bfloat16, float32" in told(verb, "cpu0")
+        assert "needs a lane of torch, such as cpu0: streams read the KV cache" in told(verb, "openvino:CPU")
+
+
 def test_the_drafter_of_a_schedule_means_the_same_in_its_memory_as_in_its_run():
     verbs = dict(leaves())
     run, memory = (verbs[words].params for words in (("run",), ("models", "memory")))
