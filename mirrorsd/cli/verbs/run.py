@@ -17,7 +17,7 @@ from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from calibrate.prompts import Prompt
     from decoding.schedule import Schedule
@@ -57,7 +57,7 @@ def run(
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.compare.numbers import schedule_entry
-    from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_lanes
+    from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.run_file import TARGET_FILES
     from mirrorsd.text_engine import Decoding
@@ -71,6 +71,7 @@ def run(
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     require_lanes(given, lanes)
     pair, wanted = find_scheduled_pair(given, target, drafter=drafter, exits=exits, dtype=dtype.value)
+    require_computed(wanted, pair.dtype)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     entry = schedule_entry(wanted)
     settings = {
@@ -83,6 +84,7 @@ def run(
         **({} if out is None else {TARGET_FILES: sampled_sha256(pair.target_folder)}),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
+    warnings += _unused(wanted, drafter, exits)
     saved: list[str] = []
     with (
         telling_what_was_saved(saved),
@@ -107,6 +109,14 @@ def run(
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
     write_json({"schedule": entry, **models, **summary, "warnings": warnings, "prompts": rows}, json)
     say(_in_words(summary))
+
+
+def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Iterator[str]:
+    """Yield a sentence for each option that names models which the schedule does not run."""
+    if drafter is not None and schedule.traits.drafts == "nobody":
+        yield f"--drafter is not used: method {schedule.method} drafts nothing"
+    if exits is not None and not schedule.uses_exit:
+        yield "--exits is not used: the schedule takes no early exit"
 
 
 class _Source(NamedTuple):

@@ -163,6 +163,19 @@ def test_penalties_that_the_targets_folder_asks_for_are_told_once(in_threads, ti
     assert "repetition_penalty 1.1, top_p 0.8" in warning
 
 
+def test_models_that_the_schedule_does_not_run_are_told(run, words, schedule_file):
+    """The words name a drafter and exits for every schedule."""
+    told = {
+        "--drafter is not used: method autoregressive drafts nothing": ["autoregressive"],
+        "--exits is not used: the schedule takes no early exit": ["autoregressive", "speculative"],
+    }
+    for method, fields in METHODS.items():
+        given = ("--schedule", schedule_file(**fields), "--prompt", PROMPTS[0])
+        warnings = json.loads(run(*given, "--json").stdout)["warnings"]
+        assert warnings == [one for one, methods in told.items() if method in methods]
+        assert [one in run(*given).said for one in told] == [method in methods for methods in told.values()]
+
+
 def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
     schedule = schedule_file(method="speculative", verification="match")
     words = ("--schedule", schedule, "--prompt", PROMPTS[0], "--temperature", "1.0", "--json")
