@@ -30,11 +30,17 @@ def path_from(folder: Path, path: Path) -> str:
     return os.path.relpath(path.resolve(), folder.resolve())
 
 
-def run_command(schedule: Path, models: Sequence[str] = (), *, temperature: float = 0.0) -> str:
-    """Return the command that runs a schedule file; `models` are the options that name target, exits and weights."""
+def run_command(path: Path, schedule: Schedule, models: Sequence[str] = (), *, temperature: float = 0.0) -> str:
+    """Return the command that runs a schedule's file.
+
+    `models` are the options that name target, exits and weights; exits that the schedule does not take are left out.
+    """
+    if "--exits" in models and not schedule.uses_exit:
+        place = models.index("--exits")
+        models = (*models[:place], *models[place + 2 :])
     sampled = ("--temperature", f"{temperature:g}") if temperature else ()
     question = ("--prompt", "Why is the sky blue?")
-    return shlex.join(("mirrorsd", "run", "--schedule", str(schedule), *models, *sampled, *question))
+    return shlex.join(("mirrorsd", "run", "--schedule", str(path), *models, *sampled, *question))
 
 
 _NAMES: Final = (

@@ -192,7 +192,7 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
     if path is None:
         path = folder / "best.yaml"
         save_schedule(recommended, path)
-    return run_command(path, outcome.run_options)
+    return run_command(path, recommended, outcome.run_options)
 
 
 def read_report_data(path: Path) -> ReportData:

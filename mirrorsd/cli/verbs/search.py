@@ -78,7 +78,12 @@ def search(
             replaying = ("--replayed-acceptance",) if replayed_acceptance else ()
             say_next("search", "--profile", profile, *accepting, *widened, *replaying, "--out", "best.yaml")
         elif record is not None and not replayed_acceptance:
-            say_command("Next", run_command(out, models_of(accepted).words, temperature=accepted.temperature))
+            say_command(
+                "Next",
+                run_command(
+                    out, found.recommended.schedule, models_of(accepted).words, temperature=accepted.temperature
+                ),
+            )
 
 
 def _result(found: "Plan") -> dict[str, Any]:

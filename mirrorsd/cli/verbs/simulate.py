@@ -77,7 +77,9 @@ def simulate(
             if not accepted.temperature and {prompt.name for prompt in accepted.prompts} <= shipped:
                 say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
             else:  # a comparison with real runs is greedy, and takes the file of the user's prompts
-                say_command("Next", run_command(schedule, models_of(accepted).words, temperature=accepted.temperature))
+                say_command(
+                    "Next", run_command(schedule, wanted, models_of(accepted).words, temperature=accepted.temperature)
+                )
 
 
 def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[str, Any]]:

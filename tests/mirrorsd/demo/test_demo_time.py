@@ -151,7 +151,7 @@ def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo
     assert world.asked_s == pytest.approx(175.5)
     assert load_schedule(tmp_path / "best.yaml") == outcome.plan.search.winner.schedule
     assert outcome.facts["winner"] == outcome.judged.verdict.recommended
-    command = run_command(tmp_path / "best.yaml", outcome.run_options)
+    command = run_command(tmp_path / "best.yaml", load_schedule(tmp_path / "best.yaml"), outcome.run_options)
     assert command.endswith("best.yaml --target t --prompt 'Why is the sky blue?'")
     first = draw_prompts(PROMPTS, 1, seed=0)[0]
     assert outcome.sample == (first.text, RECORD.prompts[int(first.prompt_id)].text.tolist())
