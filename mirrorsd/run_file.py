@@ -132,17 +132,24 @@ class RunFile:
                 raise ConfigError(msg) from error
             own = self._settings
             settings = {TARGET_FILES: own.get(TARGET_FILES)} | row.pop(SETTINGS)
-            if names := [n for n in {**settings, **own} if settings.get(n) != own.get(n)]:
-                pairs = (_other(n, settings.get(n), own.get(n)) for n in names)
-                msg = f"{self.path}:{number}: was made with other settings ({', '.join(pairs)})"
+            if others := list(_others(settings, own)):
+                msg = f"{self.path}:{number}: was made with other settings ({', '.join(others)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")
             yield row
 
 
-def _other(name: str, theirs: object, ours: object) -> str:
-    if name == TARGET_FILES:
-        return "other weights, tokenizer or config.json of a target of the same name"
-    return f"{name} {shown(theirs)}, not {shown(ours)}"
+def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words every setting that differs; of a schedule its own fields."""
+    for name in dict.fromkeys([*theirs, *ours]):
+        one, other = theirs.get(name), ours.get(name)
+        if one == other:
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _others(one, other)
+        elif name == TARGET_FILES:
+            yield "other weights, tokenizer or config.json of a target of the same name"
+        else:
+            yield f"{name} {shown(one)}, not {shown(other)}"
 
 
 def _is_interrupted(line: bytes) -> bool:

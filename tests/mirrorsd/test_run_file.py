@@ -39,6 +39,16 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, half):
     assert path.read_bytes() == whole
 
 
+def test_of_another_schedule_only_what_differs_is_told(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+    other = {"method": "speculative", "target_lane": "target", "draft_lane": "draft"}
+    told = r"other settings \(method 'autoregressive', not 'speculative', draft_lane None, not 'draft'\); name"
+    with pytest.raises(ConfigError, match=told):
+        RunFile(path, SETTINGS | {"schedule": other})
+
+
 @contextmanager
 def full_after(num_bytes):
     """Files of this process may grow to so many bytes: what a full disk looks like to a program."""
