@@ -183,6 +183,7 @@ def find_scheduled_pair(
 
     That is a draft model, a head, streams or prompt lookup, as its method asks. `drafter` is taken in place of the one
     that the schedule names; without either the one that ships for the target. Other arguments are those of `find_pair`.
+    Exit adapters are the pair's only where the schedule takes an early exit.
 
     Raises:
         ConfigError: nothing is named, and nothing that drafts by the method ships for the target.
@@ -195,7 +196,7 @@ def find_scheduled_pair(
     elif drafts != "nobody":
         models["heads"] = None if named is None else (named,)
     pair = find_pair(target, exits=exits, dtype=dtype, **models)
-    return pair, pair.with_drafter(schedule)
+    return replace(pair, exits=pair.exits if schedule.uses_exit else None), pair.with_drafter(schedule)
 
 
 def name_of(model: NamedFolder | None) -> str | None:

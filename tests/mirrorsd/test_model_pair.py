@@ -110,6 +110,16 @@ def schedule_of(method, drafter=None):
     return Schedule(method=method, target_lane="cpu0", drafter=drafter, **settings)
 
 
+def test_exits_are_loaded_only_for_a_schedule_that_takes_one(tiny_folders):
+    """Those of another target would not even load."""
+    given = {"drafter": tiny_folders.drafter, "exits": tiny_folders.exits}
+    mirror = schedule_of("mirror")
+    takes_one = mirror.model_copy(update={"root_source": "exit", "exit_layer": 2, "exit_top_k": 1, "draft_top_k": 0})
+    for schedule, exits in ((mirror, None), (schedule_of("autoregressive"), None), (takes_one, tiny_folders.exits)):
+        found = find_scheduled_pair(schedule, tiny_folders.target, **given)[0].exits
+        assert (found and found.folder) == exits
+
+
 @pytest.mark.parametrize("method", [name for name, traits in METHODS.items() if not traits.is_simulated_only])
 def test_a_schedule_without_a_drafter_gets_the_shipped_one_of_its_method(method, embedded_model_folder):
     pair, schedule = find_scheduled_pair(schedule_of(method), embedded_model_folder)

@@ -77,7 +77,7 @@ def run(
     settings = {
         "schedule": entry,
         "target": pair.target,
-        "exits": name_of(pair.exits) if wanted.uses_exit else None,
+        "exits": name_of(pair.exits),
         "dtype": pair.dtype,
         **asdict(decoding),
         **source.settings,
