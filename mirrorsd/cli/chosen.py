@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from decoding.errors import ConfigError, shown
+from decoding.errors import ConfigError, MirrorsdError, OutOfRangeError, shown
 from mirrorsd.cli.options import DEFAULT_TARGET, MAX_NEW_TOKENS, MAX_WINDOW, Dtype
 
 if TYPE_CHECKING:
@@ -68,6 +69,31 @@ def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
 
     is_default = record.target == DEFAULT_TARGET and record.exits in shipped_names()
     return ModelNames(record.target, exits=exits or (None if is_default else record.exits), dtype=Dtype(record.dtype))
+
+
+def beside(names: Sequence[Path], fits: Callable[[Path], bool]) -> tuple[Path, bool]:
+    """Return the first of some files that is there and fits, and whether one does.
+
+    Else it is the first name that no file has, or the last one. Files that cannot be read do not fit.
+    """
+    for path in filter(Path.exists, names):
+        with suppress(MirrorsdError):
+            if fits(path):
+                return path, True
+    return next((path for path in names if not path.exists()), names[-1]), False
+
+
+def fit_each_other(profile: Profile, record: AcceptanceRecord) -> bool:
+    """Return whether a search takes both: they are of the same models, and of the same lengths."""
+    from mirrorsd.compare.calibrated_lengths import require_reach
+    from mirrorsd.simulation import require_same_models
+
+    try:
+        require_same_models(profile, record)
+        require_reach(profile, record, [lane.name for lane in profile.lanes])
+    except (ConfigError, OutOfRangeError):
+        return False
+    return True
 
 
 def recorded_or_assumed(text: str, texts: Texts | None = None) -> AcceptanceRecord | AssumedAcceptance:

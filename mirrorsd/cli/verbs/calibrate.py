@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
+from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
@@ -47,6 +47,7 @@ def calibrate(
     json: options.JsonOption = None,
 ) -> None:
     """Measure this machine with these models; only the lengths of the prompts matter."""
+    from decoding.record import AcceptanceRecord
     from mirrorsd.lane_choice import chosen_lanes, usual_device
     from mirrorsd.measure_pair import calibrate as measure
     from mirrorsd.measure_pair import contexts_of
@@ -78,7 +79,12 @@ def calibrate(
             reach = reach_words(prompts, max_new_tokens, max_window)
             timed_on = Device.of_lane(profile.lanes[0].name).name  # a record holds for lanes of its device
             on = () if timed_on == usual_device(pair) else ("--device", timed_on)
-            say_next("record", *names.words, *on, *reach, "--out", out.with_name("record.npz"))
+            names_beside = (out.with_name("record.npz"), out.with_name(f"{out.stem.removesuffix('-profile')}.npz"))
+            record, is_there = beside(names_beside, lambda path: fit_each_other(profile, AcceptanceRecord.load(path)))
+            if is_there:
+                say_next("search", "--profile", out, "--record", record, "--out", out.with_name("best.yaml"))
+            else:
+                say_next("record", *names.words, *on, *reach, "--out", record)
 
 
 def _in_words(profile: "Profile", out: Path) -> str:

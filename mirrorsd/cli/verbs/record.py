@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from decoding.errors import ConfigError, MirrorsdError
+from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, chosen_prompts, reach_words
+from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words
 from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
@@ -47,6 +47,7 @@ def record(
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; run it again to resume."""
     from calibrate.recording.reach import USUAL_TREES, Reach
+    from hwprofiles.profile import load_profile
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import record as make
 
@@ -75,30 +76,14 @@ def record(
         say(f"[yellow]{escaped(warning)}[/]")
     if write_json(result, json):
         show(_in_words(result))
-        profile = out.with_name("profile.yaml")
-        if profile.exists() and not _fits(profile, made):
-            profile = out.with_name(f"{out.stem}-profile.yaml")
-        if profile.exists() and _fits(profile, made):
+        names_beside = (out.with_name("profile.yaml"), out.with_name(f"{out.stem}-profile.yaml"))
+        profile, is_there = beside(names_beside, lambda path: fit_each_other(load_profile(path), made))
+        if is_there:
             say_next("search", "--profile", profile, "--record", out, "--out", out.with_name("best.yaml"))
         else:
             given = () if device is None else ("--device", device)
             far = reach_words(prompts, max_new_tokens, max_window)
             say_next("calibrate", *names.words, *given, *far, "--quick", "--out", profile)
-
-
-def _fits(profile: Path, record: "AcceptanceRecord") -> bool:
-    """Return whether a profile is of the recorded models and of such lengths, so that a search takes both."""
-    from hwprofiles.profile import load_profile
-    from mirrorsd.compare.calibrated_lengths import require_reach
-    from mirrorsd.simulation import require_same_models
-
-    try:
-        found = load_profile(profile)
-        require_same_models(found, record)
-        require_reach(found, record, [lane.name for lane in found.lanes])
-    except MirrorsdError:
-        return False
-    return True
 
 
 def _in_words(result: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from hwprofiles.profile import load_profile
 from runtime.backends.lane_device import Device
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
-from tests.planner.synthetic import machine
+from tests.planner.synthetic import acceptance_record, machine
 
 
 @pytest.fixture
@@ -68,6 +69,20 @@ def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(words, tmp_
     assert "Next: mirrorsd record --target" in result.stderr
     assert ("--device cpu" in result.said) == ("cpu" in given)
     assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
+
+
+@pytest.mark.parametrize(("name", "of_its_own"), [("profile.yaml", "profile.npz"), ("mine-profile.yaml", "mine.npz")])
+def test_a_record_of_the_same_models_leads_to_the_search_and_no_other_is_written_over(
+    words, tmp_path, asked, name, of_its_own
+):
+    out, record = tmp_path / name, acceptance_record(num_prompts=3, num_tokens=40)
+    words = (*words, "--device", "cpu", "--out", out)
+    assert call(*words).stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
+    replace(record, target="another").save(tmp_path / "record.npz")
+    assert call(*words).stderr.endswith(f"--out {tmp_path / of_its_own}\n")
+    record.save(tmp_path / of_its_own)
+    found = f"mirrorsd search --profile {out} --record {tmp_path / of_its_own} --out {tmp_path / 'best.yaml'}\n"
+    assert call(*words).stderr.endswith(f"Next: {found}")
 
 
 def test_ctrl_c_writes_nothing(words, tmp_path):
