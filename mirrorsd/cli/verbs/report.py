@@ -12,7 +12,7 @@ EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 
 
 def report(
-    result: Annotated[Path, typer.Argument(help="demo.json or validate.json, with the files that it names.")],
+    result: Annotated[Path, typer.Argument(help="demo.json or validate.json, or the folder of either.")],
     out: Annotated[Path, output("Where the page goes.")] = Path("report.html"),
     json: JsonOption = None,
 ) -> None:
@@ -20,6 +20,7 @@ def report(
     from mirrorsd.compare.outcome_folder import read_report_data
     from planner.report.report import write_report
 
-    write_report(read_report_data(result), out)
+    known = [path for name in ("demo.json", "validate.json") if (path := result / name).is_file()]
+    write_report(read_report_data(known[0] if known else result), out)
     if write_json({"report": str(out)}, json):
         show(f"Wrote {escaped(out)}")

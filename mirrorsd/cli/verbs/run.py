@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from runtime.lanes.lane import LaneSpec
 
 _PROMPT_HASH = "prompt_hash"
+_MANY_ROUNDS = 32
+"""A draft that is made for its target has a token accepted in so many."""
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 
@@ -104,6 +106,8 @@ def run(
 
         rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
     summary = _summary(rows)
+    if not source.settings:
+        warnings += _never_accepted(wanted, pair.target, summary)
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
@@ -117,6 +121,14 @@ def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Itera
         yield f"--drafter is not used: method {schedule.method} drafts nothing"
     if exits is not None and not schedule.uses_exit:
         yield "--exits is not used: the schedule takes no early exit"
+
+
+def _never_accepted(schedule: Schedule, target: str, summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence where a model drafts and is never right: schedules do not name the target that they are for."""
+    rounds = summary["num_rounds"]
+    is_by_model = schedule.traits.drafts not in ("nobody", "text")
+    if is_by_model and rounds >= _MANY_ROUNDS and summary["num_tokens"] <= rounds:
+        yield f"no drafted token was accepted in {rounds} rounds: is {schedule.drafter} made for {target} (--target)?"
 
 
 class _Source(NamedTuple):
