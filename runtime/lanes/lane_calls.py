@@ -170,9 +170,10 @@ class DraftCalls:
         """Add the exit's roots to the branches under way."""
         if self._is_lost:
             return
-        self._lane.post(DraftRole.join, signal)
         link, rows = f"{self._schedule.target_lane}->{self._lane.name}", len(signal.candidates)
+        # before it is sent: a lane that wakes up on this core keeps the sender from its clock for milliseconds
         self._writer.span(link, Work.TRANSFER, self._writer.exit_sent_s, time.perf_counter(), rows)
+        self._lane.post(DraftRole.join, signal)
 
     def take(self, verdict: Verdict) -> Callable[[], Window]:
         """Draft the window after a verdict, from a branch or afresh; replies `Window`."""
