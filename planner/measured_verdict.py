@@ -192,7 +192,7 @@ def judge_measured(
     missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
     holders: dict[Badge, MeasuredSchedule | None] = {
         "recommended": winner,
-        "predicted fastest": min(schedules, key=lambda one: one.predicted_s, default=None),
+        "predicted fastest on all prompts": min(schedules, key=lambda one: one.predicted_s, default=None),
         "measured fastest": runs.fastest,
     }
     return SpeculationVerdict(

@@ -169,7 +169,10 @@ def test_the_answer_the_choice_and_what_is_said(case):
 
 def test_badges_mark_what_is_best_at_what():
     verdict = judged(ran("plain", 1.0), ran("tree", 1.2, predicted_s=0.8))
-    assert verdict.badges == {"plain": ("recommended", "measured fastest"), "tree": ("predicted fastest",)}
+    assert verdict.badges == {
+        "plain": ("recommended", "measured fastest"),
+        "tree": ("predicted fastest on all prompts",),
+    }
 
 
 @pytest.mark.parametrize("prompt", [PromptTime(0.0, 0), PromptTime(float("nan"), 3)])
