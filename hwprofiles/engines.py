@@ -25,6 +25,7 @@ _MADE_FOR: Final = {
     "mlx": re.compile("mlx-"),
     LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
 }
+"""Formats of weights that one engine's own files have, by that engine."""
 
 
 class CurvePrices(NamedTuple):
