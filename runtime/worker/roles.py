@@ -24,7 +24,7 @@ from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans
 F = TypeVar("F", ExitSignal, Verdict)
 
 _CUT_ROWS: Final = (1, 2)
-"""A row of its own has its own graph; two share that of all others."""
+"""Two sizes of calls make all graphs that any sequence asks for."""
 
 
 class TargetRole:

@@ -2,11 +2,12 @@
 
 A graph of static shape holds the weights packed for its rows, so there are few. One of dynamic shape gets a new memory
 layout whenever the size of a call changes, which takes much of a small decoder's pass and little of a large one's. So a
-small decoder has a copy for each number of rows and of a few texts, a middling one for single rows, a large one none.
+small decoder has a copy for each number of rows and of a few texts, a middling one for the fewest rows of a sequence
+whose calls have others too, a large one none.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -77,11 +78,16 @@ def own_size(size: Size, num_bytes: int) -> Size | None:
     copies at most.
     """
     num_copies = COPIES_BYTES // num_bytes
-    if size == SINGLE_ROW:
-        return size if num_copies else None
     if not is_small(num_bytes):
-        return None
+        return size if num_copies and size[0] == 1 else None
     return size if size[0] <= min(_FEW_TEXTS, num_copies // 2) else SEVERAL_TEXTS
+
+
+def sizes_with_copies(sizes: Collection[Size], num_bytes: int) -> set[Size]:
+    """Return which of a sequence's sizes of calls are to have copies, see the module."""
+    if is_small(num_bytes):
+        return set(sizes)
+    return {min(sizes)} if len(set(sizes)) > 1 else set()
 
 
 def copies_bytes(num_bytes: int) -> int:

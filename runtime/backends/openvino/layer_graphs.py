@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from runtime.arrays import rms_norm
 from runtime.backends.backend import Head
-from runtime.backends.openvino.buckets import COPIES_BYTES, SINGLE_ROW, Limits, Size, is_small, own_size
+from runtime.backends.openvino.buckets import (
+    COPIES_BYTES,
+    SINGLE_ROW,
+    Limits,
+    Size,
+    is_small,
+    own_size,
+    sizes_with_copies,
+)
 from runtime.backends.openvino.calls import Floats, Rotation, RowInputs, SegmentCall, run
 from runtime.backends.openvino.compiler import Compiled, Compiler
 from runtime.backends.openvino.graph import ANY, OUT, Constants, SegmentShape, X, head_graph, segment_graph
@@ -73,9 +81,11 @@ class LayerGraphs:
 
     def make_ready(self, segments: Iterable[Segment], sizes: Sequence[Size], slots: Iterable[int]) -> None:
         """Make the graphs of segments, and call them once with each size and number of slots."""
+        copied = sizes_with_copies(sizes, self._num_bytes) if self._is_dynamic else ()
         for segment, size, num_slots in product(segments, sizes, slots):
             inputs = self._inputs_of((*size, num_slots))
-            for key in self._keys(segment, inputs):
+            for own in self._keys(segment, inputs):
+                key = own if size in copied else GraphKey(own.shape)
                 call = self._call(key)
                 if not self._is_dynamic or inputs.size in self._called.setdefault(key, set()):
                     continue
@@ -114,7 +124,7 @@ class LayerGraphs:
         shape, layers, num_bytes = key.shape, self._layers_of(key), self._bytes_of(key)
         build = partial(segment_graph, self._config, layers, shape, self._constants)
         if self._is_dynamic:
-            if key.size not in (None, SINGLE_ROW):
+            if key.size is not None:
                 self._make_room_for_copy(num_bytes)
             compiled = self._copy(shape) or self._compiler.compiled(build())
         else:
@@ -135,13 +145,13 @@ class LayerGraphs:
         return self._compiler.copy(self._compiled[shape])
 
     def _make_room_for_copy(self, num_bytes: int) -> None:
-        """Drop the least recently called copies, but never that of single rows."""
-        copies = [key for key in self._calls if key.size is not None]
-        held = sum(map(self._bytes_of, copies))
+        """Drop the least recently called copies, but never a small decoder's of single rows."""
+        copies, is_small_one = [key for key in self._calls if key.size is not None], is_small(self._num_bytes)
+        held, most = sum(map(self._bytes_of, copies)), COPIES_BYTES if is_small_one else self._num_bytes
         for key in copies:
-            if held + num_bytes <= COPIES_BYTES:
+            if held + num_bytes <= most:
                 return
-            if key.size != SINGLE_ROW:
+            if key.size != SINGLE_ROW or not is_small_one:
                 held -= self._bytes_of(key)
                 self._drop(key)
 

@@ -10,6 +10,7 @@ from runtime.backends.openvino.buckets import (
     own_size,
     pieces,
     row_bucket,
+    sizes_with_copies,
 )
 
 
@@ -29,12 +30,14 @@ def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_an
     assert len({SINGLE_ROW, (1, rows), (texts, 1), SEVERAL_TEXTS}) == 4
 
 
-@given(st.sampled_from([(1, 2), (1, 9), (2, 1), (30, 1)]))
-def test_a_middling_decoder_has_one_for_single_rows_alone_and_a_large_one_none(size):
+@given(st.sets(st.sampled_from([(1, 1), (1, 2), (1, 9), (2, 1), (30, 1)]), min_size=1))
+def test_a_middling_decoder_has_one_for_the_fewest_of_several_rows_and_a_large_one_none(sizes):
     for num_bytes in (COPIES_BYTES // 8 + 1, COPIES_BYTES):
-        assert own_size(size, num_bytes) is None
-        assert own_size(SINGLE_ROW, num_bytes) == SINGLE_ROW
-    assert own_size(size, COPIES_BYTES + 1) is own_size(SINGLE_ROW, COPIES_BYTES + 1) is None
+        copied = sizes_with_copies(sizes, num_bytes)
+        assert copied == ({min(sizes)} if len(sizes) > 1 else set())
+        assert all(own_size(size, num_bytes) == (size if size[0] == 1 else None) for size in sizes)
+    assert {own_size(size, COPIES_BYTES + 1) for size in sizes} == {None}
+    assert sizes_with_copies(sizes, COPIES_BYTES // 8) == sizes
 
 
 @given(st.integers(0, 700), st.sets(st.integers(1, 80), min_size=1, max_size=5))

@@ -217,9 +217,9 @@ def test_a_single_row_is_never_filled_up_to_what_a_sequence_planned(copies, rows
 
 @pytest.mark.parametrize(
     ("method", "sizes"),
-    [("autoregressive", {SINGLE_ROW}), ("speculative", {None}), ("prompt_lookup", {SINGLE_ROW, None})],
+    [("autoregressive", {None}), ("speculative", {None}), ("prompt_lookup", {SINGLE_ROW, None})],
 )
-def test_the_target_of_a_chain_has_no_graph_of_single_rows_unless_some_windows_are_empty(copies, method, sizes):
+def test_a_middling_target_has_one_graph_unless_only_some_windows_are_empty(copies, compiled, method, sizes):
     backend = new_backend()
     copies(weights_of(backend))
     drafted = {} if method == "autoregressive" else {"draft_lane": "b", "drafter": "d", "num_speculative_tokens": 4}
@@ -227,6 +227,18 @@ def test_the_target_of_a_chain_has_no_graph_of_single_rows_unless_some_windows_a
     start = SequenceStart(prompt=(3, 4, 5), max_new_tokens=8, schedule=schedule, temperature=0.0, seed=0)
     TargetRole(TargetModel(backend, early_exit=None)).prepare(start, ())
     assert sizes_of(backend) == sizes
+    compiled.clear()
+    read(backend, [40, 1, 5])
+    assert not [name for name in compiled if name.startswith("layers")], "a prompt waits for no compiler"
+
+
+def test_a_middling_decoder_keeps_one_copy_of_each_layer(copies):
+    backend = new_backend()
+    copies(7 * weights_of(backend))
+    for rows in ((2, 5), (3, 5), (1, 5)):
+        backend.prepare(plan(2, rows=rows))
+        assert sizes_of(backend) == {(1, rows[0]), None}
+        assert len(backend._graphs._calls) == 4
 
 
 @pytest.mark.parametrize("form", ["int8", "int4"])
