@@ -82,8 +82,9 @@ class _Turns:
         return order[start:] + order[:start]
 
     def warm_up(self, schedule: Schedule, prompt: EncodedPrompt) -> None:
-        """Load what the schedule needs, and run it briefly."""
+        """Load what the schedule needs, and run it briefly; anchors' single rows are to change no graph of its rows."""
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
+        self._engine.cut_target(schedule.target_lane, layers=(), drafters=())
 
     def run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         """Return a run between anchors; made again where it lost a lane."""

@@ -23,8 +23,8 @@ from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans
 
 F = TypeVar("F", ExitSignal, Verdict)
 
-_CUT_ROWS: Final = (1, 2)
-"""Two sizes of calls make all graphs that any sequence asks for."""
+_CUT_ROWS: Final = (1, 16)
+"""Calls of two sizes, also where few rows are filled up (`row_floor`): they make all graphs of a middling decoder."""
 
 
 class TargetRole:

@@ -23,7 +23,7 @@ class Machine:
 
     def __init__(self, lost_in=()):
         self.now_s = 0.0
-        self.done, self.loaded = [], []
+        self.done, self.loaded, self.cut = [], [], []
         self._lost_in = list(lost_in)
 
     def generate(self, schedule, prompt, *, max_new_tokens, listener=NOBODY):
@@ -40,6 +40,10 @@ class Machine:
 
     def load_target(self, lane):
         self.loaded.append(lane)
+
+    def cut_target(self, lane, layers, drafters):
+        assert (layers, drafters) == ((), ()), "schedules that ran have cut where they need it"
+        self.cut.append((lane, len(self.done)))
 
     def lane(self, name):
         return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
@@ -62,6 +66,13 @@ class Machine:
 
 def run(machine, schedules, prompts=PROMPTS, **more):
     return run_in_turn(machine, schedules, prompts, machine.anchors(), **{"cuts": [9] * len(prompts)} | more)
+
+
+def test_targets_have_graphs_for_the_single_rows_of_anchors_before_the_first_of_them():
+    machine = Machine()
+    run(machine, [PLAIN, SPLIT, POOLED])
+    assert machine.cut == [("target", 1), ("target", 2), ("both", 3)]
+    assert machine.done.index(("anchor", "target")) == 3
 
 
 def test_schedules_take_turns_on_every_prompt_and_warm_up_before():

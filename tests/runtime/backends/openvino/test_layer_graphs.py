@@ -15,6 +15,8 @@ from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.graph import SegmentShape
+from runtime.backends.openvino.layer_graphs import GraphKey
 from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import SequenceStart
@@ -96,6 +98,18 @@ def test_cuts_that_are_told_before_anything_is_compiled_let_no_layer_be_compiled
     backend.prepare(plan())
     read(backend, [7] * 40, cuts=(1, 3))
     assert compiled == []
+
+
+@pytest.mark.parametrize("floor", [1, 2, 8])
+def test_a_cut_target_has_a_graph_of_the_fewest_rows_that_other_calls_leave_alone(copies, floor):
+    backend = new_backend()
+    copies(weights_of(backend))
+    backend.__dict__["_probed_floor"] = floor
+    TargetRole(TargetModel(backend, early_exit=None)).cut([2])
+    assert sizes_of(backend) == {(1, floor), None}
+    backend.prepare(plan(2, rows=(floor + 1,)))
+    read(backend, [40, floor + 1], cuts=(2,))
+    assert backend._graphs._called[GraphKey(SegmentShape(0, 2), (1, floor))] == {(1, floor, 256)}
 
 
 @pytest.mark.usefixtures("copies")
