@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from calibrate.profiling import task
+from calibrate.profiling import anchors, task
 
 
 def few_sizes(set_attribute=setattr):
-    """Let calibrations time few sizes in one pass, and not use up their time."""
+    """Let calibrations time few sizes in one pass, and not use up their time; nor anchors, the most of all calls."""
     usual = task.effort_for
 
     def few(*sizes, quick):
@@ -16,6 +16,7 @@ def few_sizes(set_attribute=setattr):
         return replace(effort, **rows, passes=1, run_tokens=8)
 
     set_attribute(task, "effort_for", few)
+    set_attribute(anchors, "_WARM_UP", 0)
 
 
 def few_fits(set_attribute):
