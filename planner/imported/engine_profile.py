@@ -19,6 +19,7 @@ from decoding.errors import ProfileError
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.profile import Profile
 
 How = Literal["one sequence", "several sequences"]
@@ -202,6 +203,7 @@ def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LanePro
         lm_head=_table(nothing, source),
         draft_step=None if step is None else _table(step, source),
         draft_reads=None if again is None else _table(again, source),
+        heads={LOOKUP: _table(nothing, source)},
     )
 
 

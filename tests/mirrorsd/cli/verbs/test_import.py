@@ -66,6 +66,16 @@ def test_a_search_finds_the_window_of_an_engine(engine, tmp_path):
     assert load_schedule(tmp_path / "best.yaml").num_speculative_tokens == 2
 
 
+def test_a_search_tries_prompt_lookup_in_an_engine_that_was_timed_without_a_draft(tmp_path):
+    engine, accepted = tmp_path / "engine.yaml", tmp_path / "accepted.yaml"
+    call("import", BENCHES[0], "--profile-out", engine, exit_code=0)
+    accepted.write_text("rates: [0.75, 0.667]\nlookups: [prompt-lookup]\ntexts: {num_tokens: 32}\n")
+    found = json_of("search", "--profile", engine, "--acceptance", accepted)["candidates"]
+    by_window = {one["schedule"].get("num_speculative_tokens", 0): one["predicted"]["tpot_s"] for one in found}
+    assert by_window[0] == pytest.approx(8e-3, rel=0.01)
+    assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(10e-3, rel=0.03)
+
+
 def test_curves_are_written_as_they_are_told_to_scripts(engine, tmp_path):
     written = yaml.safe_load((tmp_path / "curves.yaml").read_text())["curves"]
     assert written == json_of("import", *BENCHES)["curves"]
