@@ -56,11 +56,15 @@ def parse_sweep(text: str) -> SweptNumber:
             return SweptNumber(field=field, values=tuple(sorted(_value(field, one) for one in spec.split(","))))
         low, high, *steps = spec.split(":")
         ends, count = (_value(field, low), _value(field, high)), int(steps[0]) if steps else _STEPS
-        if len(steps) > 1 or not 2 <= count <= _MOST_CELLS or not ends[0] < ends[1]:
+        if len(steps) > 1:
             raise ValueError
     except ValueError as error:
         msg = f"--sweep {shown(text)}: write PART.FIELD=LOW:HIGH, LOW:HIGH:STEPS or a list"
         raise ConfigError(f"{msg}, such as npu.memory_bytes_per_s=20:120") from error
+    if not ends[0] < ends[1]:
+        raise ConfigError(f"--sweep {shown(text)}: LOW has to be below HIGH")
+    if not 2 <= count <= _MOST_CELLS:
+        raise ConfigError(f"--sweep {shown(text)}: STEPS are from 2 to {_MOST_CELLS}, not {count}")
     step = (ends[1] - ends[0]) / (count - 1)
     return SweptNumber(field=field, values=tuple(ends[0] + step * place for place in range(count)))
 

@@ -23,9 +23,22 @@ def test_a_range_or_a_list_is_read_with_units(text, values):
     assert parse_sweep(text).values == pytest.approx(values)
 
 
-@pytest.mark.parametrize("text", ["npu", "npu.dispatch_s=", "npu.x=3:1", "npu.x=1:2:1", "npu.x=1:2:3:4", "npu.x=a"])
+@pytest.mark.parametrize("text", ["npu", "npu.dispatch_s=", "npu.x=1:2:3:4", "npu.x=a"])
 def test_what_is_no_range_is_refused_with_an_example(text):
     with pytest.raises(ConfigError, match="such as npu.memory_bytes_per_s=20:120"):
+        parse_sweep(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("npu.x=3:1", "LOW has to be below HIGH"),
+        ("npu.x=3:3", "LOW has to be below HIGH"),
+        ("npu.x=1:2:1", "STEPS are from 2 to 100, not 1"),
+    ],
+)
+def test_a_range_that_spans_nothing_is_refused_with_what_is_wrong(text, told):
+    with pytest.raises(ConfigError, match=told):
         parse_sweep(text)
 
 
