@@ -114,5 +114,7 @@ def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> 
     if explain:
         parts = prediction.bottlenecks._asdict()
         shares = [f"{PART[name]} {percent(time_s / sum(parts.values()))}" for name, time_s in parts.items() if time_s]
-        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]
-    return "\n".join(lines if label is None else [*lines, escaped(label)])
+        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]  # which has the label
+    elif label is not None:
+        lines.append(escaped(label))
+    return "\n".join(lines)

@@ -151,6 +151,9 @@ def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_pa
     assert [sum(row["accept_lengths"]) for row in result["prompts"]] == [30, 30]
     assert not any("token_ids" in row for row in result["prompts"])
     assert "Acceptance is assumed and not recorded" in call(*words).shown
+    explained = call(*words, "--explain").shown
+    assert explained.count("0.7 at every position") == 1
+    assert "From assumed acceptance 0.7 at every position" in explained
 
 
 def test_assumed_rates_do_not_answer_for_branches(schedule_path, profile_path):
