@@ -29,6 +29,7 @@ from _served_curves import lines_of, served_curves
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
 from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_STARTS_S, STEPS, kernel_start_s, reading, started_by
+from hwprofiles.weights.formats import stored_weights
 from sim.derived.device_speed import KERNELS_PER_LAYER
 
 OUT: Final = RESULTS / "row-curves.json"
@@ -103,10 +104,12 @@ MODELS: Final = {
 BITS: Final = {
     "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
     "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
-    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4": 4.4, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
+    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4 throughout": 4.25, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
     "Q1_0": 1.3, "IQ4_XS": 4.35, "AWQ 4-bit": 6.2, "FP16": 16.0,
 }  # fmt: skip
 """Of a weight, head included."""
+EXPERTS_ONLY: Final = {"MXFP4": ("mxfp4", {"llama.cpp": "mxfp4_moe"})}
+"""Formats of experts, whose other weights have more bits: as published, and in the files of an engine."""
 
 
 def main() -> None:
@@ -170,9 +173,22 @@ def _kernels(curve: PublicCurve) -> int:
     return MODELS[curve.model].num_layers * KERNELS_PER_LAYER
 
 
+def _bits(weights: str, engine: str, read: Read) -> tuple[float, float]:
+    """Return bits of a weight that a row reads, and the share of them that routed experts have."""
+    if weights not in EXPERTS_ONLY:
+        return BITS.get(weights, 0.0), read.expert_share
+    published, own = EXPERTS_ONLY[weights]
+    stored = stored_weights(own.get(engine, published))
+    of_experts = read.expert_share * stored.bits
+    bits = of_experts + (1 - read.expert_share) * (stored.dense_bits or stored.bits)
+    return bits, of_experts / bits
+
+
 def _at_peak_s(curve: PublicCurve) -> float:
     """Seconds of reading at the data sheet's bandwidth."""
-    return MODELS[curve.model].billions * 1e9 * BITS[curve.stored] / 8 / PEAK_BYTES_PER_S[curve.device]
+    read = MODELS[curve.model]
+    bits, _ = _bits(curve.stored, curve.engine, read)
+    return read.billions * 1e9 * bits / 8 / PEAK_BYTES_PER_S[curve.device]
 
 
 def _efficiency(curve: PublicCurve, reading_s: float) -> float:
@@ -181,9 +197,10 @@ def _efficiency(curve: PublicCurve, reading_s: float) -> float:
 
 def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurve:
     key = device_key(told["device"]) if "CPU" not in told["backend"] else told["device"].split(" (")[0]
-    read, bits, peak = MODELS.get(told["model"]), BITS.get(told["weights"]), PEAK_BYTES_PER_S.get(key)
+    read, peak = MODELS.get(told["model"]), PEAK_BYTES_PER_S.get(key)
     is_short = longest_context(told["context"]) <= LONG_CONTEXT
     engine, weights = engine_of(told["engine"]) or told["engine"], weights_class(told["weights"])
+    bits, expert_share = _bits(told["weights"], engine, read or Read(0.0))
     assert weights is not None, f"nobody knows the weights {told['weights']}"
     curve = PublicCurve(
         device=key,
@@ -194,7 +211,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
         stored=told["weights"],
         model=told["model"],
         billions=read.billions if read else 0.0,
-        expert_share=round(read.expert_share, 3) if read else 0.0,
+        expert_share=round(expert_share, 3),
         experts=read.experts if read else 0,
         per_token=read.per_token if read else 0,
         context=told["context"],

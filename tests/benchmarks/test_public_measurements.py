@@ -8,6 +8,7 @@ import pytest
 
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import STEPS, source_errors
+from hwprofiles.model_shape import model_shape
 from hwprofiles.sheets import device_sheet
 from tests.benchmarks.scripts import RESULTS, ROOT, load_script
 
@@ -101,6 +102,28 @@ def test_what_is_not_told_whole_or_is_something_else_is_left_out(changed):
 def test_what_routed_experts_have_of_a_rows_weights_by_hand():
     """Two of eight experts: 3 of the 12 billion that they have, beside 1 that every token reads."""
     assert row_curves.Read(4.0, 0, 13.0, 8, 2).expert_share == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "weights"),
+    [
+        ("gpt-oss 20B (MoE)", "llama.cpp", "mxfp4_moe"),
+        ("gpt-oss 120B (MoE)", "llama.cpp", "mxfp4_moe"),
+        ("gpt-oss 120B (MoE)", "vllm", "mxfp4"),
+        ("Qwen3-30B-A3B (MoE)", "llama.cpp", "q4_k_m"),
+        ("Qwen3.8-27B", "llama.cpp", "q8_0"),
+    ],
+)
+def test_efficiencies_that_ship_are_of_the_bytes_that_a_plan_counts(model, engine, weights):
+    shape = model_shape(model.removesuffix(" (MoE)"))
+    num_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
+    found = [
+        one.efficiency * (1 - one.starts) * one.one_row_s * row_curves.PEAK_BYTES_PER_S[one.device]
+        for one in read_curves()
+        if (one.model, one.engine) == (model, engine) and weights.startswith(one.stored.lower())
+    ]
+    assert found == pytest.approx([num_bytes] * len(found), rel=0.03)
+    assert found
 
 
 def test_errors_that_ship_are_those_of_the_result_and_never_fall_with_a_step_away():
