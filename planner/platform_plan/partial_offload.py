@@ -49,7 +49,10 @@ class PartialOffload:
         plain = tokens_per_second(self.plain_tpot_s)
         gain = f"{tokens_per_second(self.tpot_s)} with {self.num_drafted} drafted, {plain} without"
         speed = f"{gain} ({factor(self.plain_tpot_s / self.tpot_s)})" if self.num_drafted else f"{plain}, plain"
-        return f"With {self.num_layers} of {self.of_layers} layers on {self.card} and the rest on {self.cpu}: {speed}"
+        return (
+            f"Faster than all of the table: {self.num_layers} of {self.of_layers} layers on {self.card} and the rest on "
+            f"{self.cpu}, {speed}"
+        )
 
 
 def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
