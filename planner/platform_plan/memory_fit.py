@@ -15,6 +15,7 @@ from sim.derived.assumption import Assumption
 
 USABLE: Final = Assumption.shipped("memory.usable_share")
 USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
+EXPERTS_APART: Final = "experts on the CPU and the rest on a card (llama.cpp's --n-cpu-moe) are not planned"
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 
 
@@ -110,10 +111,18 @@ def places_of(question: Question) -> Places:
         fitting = {lane: weights_that_fit(question, lane) for lane in lanes}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
+        told += [EXPERTS_APART] * may_be_split(question)
         advice = f" {', '.join(told)}." if told else ""
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
+
+
+def may_be_split(question: Question) -> bool:
+    """Return whether llama.cpp could have a mixture's experts on the CPU and the rest on a card."""
+    devices = question.platform.devices.values()
+    has_card = any(one.kind == "gpu" and one.memory_pool is None for one in devices)
+    return question.target.shape.num_experts > 0 and has_card and any(one.kind == "cpu" for one in devices)
 
 
 def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:

@@ -98,6 +98,13 @@ def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
         choose_machine({"lunar-lake": asked["lunar-lake"]})
 
 
+def test_a_mixture_that_no_memory_holds_alone_is_told_which_split_is_not_planned():
+    for platform, is_told in (("rtx3090", True), ("lunar-lake", False)):
+        with pytest.raises(PlanError, match="fits nowhere") as refused:
+            plan_pair("glm-4.5-air", "mtp", platform, weights=("q4_k_m", None))
+        assert ("llama.cpp's --n-cpu-moe" in str(refused.value)) is is_told
+
+
 def test_weights_that_would_fit_are_named_for_each_memory():
     """Not for the host's alone, which holds more and is ten times as slow as the card."""
     with pytest.raises(PlanError, match="--weights int8 would fit on cpu, --weights int4 would fit on gpu.$"):
