@@ -104,8 +104,8 @@ MODELS: Final = {
 BITS: Final = {
     "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
     "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
-    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "MXFP4 throughout": 4.25, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
-    "Q1_0": 1.3, "IQ4_XS": 4.35, "AWQ 4-bit": 6.2, "FP16": 16.0,
+    "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
+    "MXFP4 throughout": 4.25, "Q1_0": 1.3, "IQ4_XS": 4.35, "AWQ 4-bit": 6.2, "FP16": 16.0,
 }  # fmt: skip
 """Of a weight, head included."""
 EXPERTS_ONLY: Final = {"MXFP4": ("mxfp4", {"llama.cpp": "mxfp4_moe"})}

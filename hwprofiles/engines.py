@@ -20,6 +20,8 @@ Sheet = TypeVar("Sheet", bound=DeviceSheet)
 _DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
+_MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
+"""Whose GPUs a back end runs on, of those that run on one maker's."""
 _MADE_FOR: Final = {
     "llama.cpp": re.compile(r"(i?q|tq)\d|mxfp4_moe"),
     "mlx": re.compile("mlx-"),
@@ -68,10 +70,20 @@ def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
 
 
 def run_by(sheet: Sheet, engine: str) -> Sheet:
-    """Return a GPU's sheet with an engine on it, other devices' as they are; `ConfigError` lists known engines."""
+    """Return a GPU's sheet with an engine on it, other devices' as they are.
+
+    Raises:
+        ConfigError: no engine is called so (lists those that are), or its back end is of other makers' GPUs.
+    """
     if engine_of(engine) not in engine_names():
         raise ConfigError(unknown("engine", engine, engine_names()))
-    return sheet if sheet.kind != "gpu" else sheet.model_copy(update={"engine": engine})
+    if sheet.kind != "gpu":
+        return sheet
+    backend = next((one for one in _MAKERS if one in engine.lower()), None)
+    maker = next((one for one in _MAKERS.values() if sheet.name.startswith(one)), None)
+    if backend is not None and maker not in (None, _MAKERS[backend]):
+        raise ConfigError(f"engine {engine!r}: {backend} runs on GPUs of {_MAKERS[backend]}, not on {sheet.name}")
+    return sheet.model_copy(update={"engine": engine})
 
 
 def platform_run_by(platform: Platform, engine: str) -> Platform:

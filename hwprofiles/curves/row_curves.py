@@ -31,8 +31,8 @@ class PublicCurve(StrictModel):
         engine, backend: what ran the model, and on what.
         weights, stored: which kernels read them, and what the source calls them.
         model, billions: as the source calls it, and how many weights a row reads; 0 where nobody tells.
-        expert_share, experts, per_token: of a mixture: share of the bytes of one row's weights that routed experts have,
-            experts of a layer, and those of a token; 0 for a dense model, or where nobody tells.
+        expert_share, experts, per_token: of a mixture: share of the bytes of one row's weights that are of routed
+            experts, experts of a layer, and those of a token; 0 for a dense model, or where nobody tells.
         context: as the source tells it.
         rows, ratios: measured numbers of rows, from 1 on, and times over that of one; many sources tell
             of one row only.

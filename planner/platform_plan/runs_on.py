@@ -48,14 +48,17 @@ class _Asked(NamedTuple):
         """Whether the draft is on devices of the target."""
         return all(any(draft is target for target in self.targets) for draft in self.drafts)
 
-    def are(self, kind: str, *makers: str) -> bool:
-        """Return whether all devices are of a kind and of one of some makers."""
-        return all(one.kind == kind and one.name.startswith(makers) for one in self.devices)
+    def are_gpus(self, engine: str, *makers: str) -> bool:
+        """Return whether all devices are GPUs that an engine is on, as was asked for, or of one of some makers."""
+        return all(
+            one.kind == "gpu" and (one.name.startswith(makers) or engine_of(one.engine or "") == engine)
+            for one in self.devices
+        )
 
     @property
     def is_served(self) -> bool:
         """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly."""
-        return self.is_together and self.has_even_heads and self.are("gpu", "NVIDIA", "AMD Instinct")
+        return self.is_together and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
 
 
 def runs_on(
@@ -163,7 +166,11 @@ def _sglang(asked: _Asked) -> str | None:
 
 
 def _mlx_lm(asked: _Asked) -> str | None:
-    if asked.kind not in ("autoregressive", "speculative") or not asked.are("gpu", "Apple") or len(asked.targets) > 1:
+    if (
+        asked.kind not in ("autoregressive", "speculative")
+        or not asked.are_gpus("mlx", "Apple")
+        or len(asked.targets) > 1
+    ):
         return None
     options = f" --draft-model DRAFT --num-draft-tokens {asked.window}" if asked.window else ""
     return f"mlx_lm.generate --model TARGET{options}" if asked.is_together else None

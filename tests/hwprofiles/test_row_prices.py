@@ -146,6 +146,15 @@ def test_other_names_are_refused_with_what_there_is():
         run_by(device_sheet("rtx4090"), "torch")
 
 
+@pytest.mark.parametrize(
+    ("device", "engine"), [("m4-max-gpu", "llama.cpp cuda"), ("rtx4090", "llama.cpp Metal"), ("rtx4090", "vllm rocm")]
+)
+def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
+    with pytest.raises(ConfigError, match=f"runs on GPUs of .*, not on {device_sheet(device).name[:5]}"):
+        run_by(device_sheet(device), engine)
+    assert run_by(device_sheet(device), "llama.cpp vulkan").engine == "llama.cpp vulkan"
+
+
 def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
     tried = json.loads((RESULTS / "row-curves.json").read_text())["starts_tried"]
     for name, errors in tried.items():

@@ -98,6 +98,8 @@ def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_d
         ("h100", "sglang", "sglang"),
         ("m4-max", "mlx", "mlx-lm"),
         ("m4-max", "ollama", "llama.cpp"),
+        ("rtx4090", "mlx", "mlx-lm"),
+        ("strix-halo", "vllm", "vllm"),
         ("lunar-lake", None, "llama.cpp"),
     ],
 )
