@@ -255,7 +255,8 @@ def model_shape(name: str | Path) -> ModelShape:
     if path.is_dir() and str(name):
         path /= "config.json"
     if not path.is_file() and (known := named_shape(str(name), shipped_models())) is not None:
-        return load_yaml(_FOLDER / f"{known}.yaml", ModelShape)
+        shape = load_yaml(_FOLDER / f"{known.shape}.yaml", ModelShape)
+        return shape.model_copy(update={"max_position": known.max_position or shape.max_position})
     if not path.is_file():
         msg = f"{unknown('model shape', str(name), shipped_models())} (A config.json, or its folder, will do.)"
         raise ModelError(msg)

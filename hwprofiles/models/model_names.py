@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
 _FILE_TYPE: Final = re.compile(r"\.(?=i?q\d|b?f16)")
@@ -25,16 +25,24 @@ _SEES: Final = re.compile(r"(?<=[\d.])-(vl|math)(?=-|$)")
 """A model that sees, or was taught to compute, decodes as the one without."""
 
 
+class Alias(NamedTuple):
+    """The shape that another model has too, and its own longest context where that differs."""
+
+    shape: str
+    max_position: int | None = None
+
+
 @cache
-def aliases() -> Mapping[str, str]:
-    """Return other models by the shapes that ship and that they have too."""
+def aliases() -> Mapping[str, Alias]:
+    """Return what other models have, by their names."""
     with Path(__file__).with_name("aliases.csv").open(encoding="utf-8", newline="") as file:
-        return {line["alias"]: line["shape"] for line in csv.DictReader(file)}
+        lines = list(csv.DictReader(file))
+    return {line["alias"]: Alias(line["shape"], int(line["max_position"] or 0) or None) for line in lines}
 
 
-def named_shape(name: str, shipped: Iterable[str]) -> str | None:
+def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:
     """Return which of the shapes that ship a name means; None if none of them does."""
-    known = {_key(one): one for one in shipped} | {_key(alias): one for alias, one in aliases().items()}
+    known = {_key(one): Alias(one) for one in shipped} | {_key(alias): one for alias, one in aliases().items()}
     text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
     text = _MAKERS.sub("", re.sub(r"[ _]+", "-", _FILE_TYPE.sub("-", text)))
     while (found := known.get(_key(text)) or known.get(_key(_SEES.sub("", text)))) is None:

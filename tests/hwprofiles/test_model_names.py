@@ -45,12 +45,26 @@ def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
     st.sampled_from(["", "-Instruct", "-it-GGUF", "-UD-Q4_K_XL.gguf", "-FP8", "-Instruct-2507-4bit"]),
 )
 def test_what_is_around_a_name_does_not_matter(name, owner, ending):
-    assert named_shape(f"{owner}{name.upper()}{ending}", SHIPPED) == aliases().get(name, name)
+    found = named_shape(f"{owner}{name.upper()}{ending}", SHIPPED)
+    assert found.shape == (aliases()[name].shape if name in aliases() else name)
 
 
 def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
     assert not set(aliases()) & set(SHIPPED)
-    assert set(aliases().values()) <= set(SHIPPED)
+    assert {one.shape for one in aliases().values()} <= set(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("Qwen/Qwen3-30B-A3B", 40_960),
+        ("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf", 262_144),
+        ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8_192),
+    ],
+)
+def test_a_model_of_anothers_shape_has_its_own_longest_context(name, positions):
+    assert model_shape(name).max_position == positions
 
 
 @pytest.mark.parametrize(
