@@ -16,9 +16,11 @@ from pydantic import ValidationError
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
 from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import TARGET_PARTS, LaneProfile
+from hwprofiles.machines.device_names import find_device
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Profile
 from hwprofiles.quantity import CALIBRATION, Quantity
+from hwprofiles.sheets import device_sheet
 from hwprofiles.weights.formats import stored_weights
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import RooflineCost
@@ -153,12 +155,8 @@ def calibrated_platform(profile: Profile) -> Platform:
 
 def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
-    named = next((kind for kind in ("npu", "gpu", "cuda") if kind in lane.name.lower()), "cpu")
-    device: dict[str, Any] = {
-        "name": "a lane of the calibrated machine",
-        "kind": "gpu" if named == "cuda" else named,
-        "cores": lane.cores,
-    }
+    kind = _kind(lane)
+    device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": kind, "cores": lane.cores}
     if lane.dispatch_s:
         device |= {"dispatch_s": _measured(lane.dispatch_s, profile), "dispatch_of": "graph"}
     streams = profile.contention_of(lane.name, f"{lane.name}{SECOND_STREAM}")
@@ -172,6 +170,8 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     if not num_bytes or not one_s:
         return device
     device["memory_cap_bytes_per_s"] = _measured(num_bytes / one_s, profile, CARRIED)
+    if kind != "cpu":
+        device["memory_bytes_per_s"] = _measured(num_bytes / one_s, profile)
     if few > 1:
         growth = (_pass_s(lane, profile, few) / one_s - 1) / (few - 1)
         device["growth_per_row"] = _measured(min(4.0, max(1e-3, growth)), profile, CARRIED)
@@ -181,6 +181,15 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     flops = 2 * num_bytes / weight_bytes * (most - fewer) / max(added_s, one_s / 100)
     device["bf16_flops"] = _measured(flops, profile, CARRIED)
     return device
+
+
+def _kind(lane: LaneProfile) -> str:
+    """Return the kind of a lane's device: by the lane's name, or that of a device which an engine says it ran on."""
+    named = next((kind for kind in ("npu", "gpu", "cuda") if kind in lane.name.lower()), None)
+    if named is not None:
+        return "gpu" if named == "cuda" else named
+    found = find_device(lane.device)
+    return "cpu" if found is None else device_sheet(found.sheet).kind
 
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:

@@ -130,6 +130,16 @@ def test_a_plan_takes_an_engine_for_the_machine_that_it_is(tmp_path):
     assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
 
 
+def test_an_engine_on_a_card_is_no_cpu_beside_another_card(tmp_path):
+    engine = tmp_path / "engine.yaml"
+    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
+    asked = ("--profile", engine, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
+    rows = json_of("plan", *MODELS, *asked)["ranking"]
+    commands = [one["options"] for row in rows for one in row["runs_on"] if one["engine"] == "llama.cpp"]
+    assert any("-devd DEVICE" in command for command in commands)
+    assert not any("none" in command for command in commands)
+
+
 def test_a_plan_for_other_models_reads_as_fast_as_the_engine_did(tmp_path):
     """The lane reads what it was timed to read: half as much takes about half as long."""
     engine = tmp_path / "engine.yaml"
