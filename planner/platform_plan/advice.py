@@ -74,8 +74,15 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
     question = plan.question
     target = question.target
-    head, num_heads = question.draft.head, target.shape.num_heads
-    return runs_on(question.platform, one.pair, one.schedule, head, num_heads=num_heads, weights=target.weights)
+    return runs_on(
+        question.platform,
+        one.pair,
+        one.schedule,
+        question.draft.head,
+        num_heads=target.shape.num_heads,
+        weights=target.weights,
+        cache_bits=target.cache_bits,
+    )
 
 
 def held_back(plan: PlatformPlan) -> str | None:

@@ -76,7 +76,8 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
     if times_s[best] >= plan.recommended.tpot_s:
         return None
     there = best.model_copy(update={"target_lane": card, "draft_lane": best.draft_lane and card})
-    engines = runs_on(platform, LanePair.alone(card), there, question.draft.head, weights=target.weights)
+    alone, head = LanePair.alone(card), question.draft.head
+    engines = runs_on(platform, alone, there, head, weights=target.weights, cache_bits=target.cache_bits)
     options = next((one.options for one in engines if one.engine == _ENGINE), None)
     if options is None:
         return None

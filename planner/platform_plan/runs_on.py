@@ -69,11 +69,12 @@ def runs_on(
     *,
     num_heads: int | None = None,
     weights: str = "bf16",
+    cache_bits: int = 16,
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` and `weights` are the
-    target's.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads`, `weights` and
+    `cache_bits` are the target's.
     """
     made_for = made_for_engine(weights)
     found = []
@@ -90,12 +91,18 @@ def runs_on(
         commands = {
             engine: command(asked) for engine, command in _ENGINES.items() if made_for in (None, engine_of(engine))
         }
-        found = [RunsOn(engine, command) for engine, command in commands.items() if command is not None]
+        caches = {engine: "" if cache_bits == 16 else _CACHES.get(engine, {}).get(cache_bits) for engine in commands}
+        found = [
+            RunsOn(engine, command + cache)
+            for engine, command in commands.items()
+            if command is not None and (cache := caches[engine]) is not None
+        ]
         predicted = engine_on(targets[0], weights) or ""
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if (
         made_for is None
+        and cache_bits == 16
         and head in (None, LOOKUP)
         and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])
     ):
@@ -104,6 +111,13 @@ def runs_on(
     return tuple(found)
 
 
+_CACHES: Final[Mapping[str, Mapping[int, str]]] = {
+    "llama.cpp": {8: " -ctk q8_0 -ctv q8_0", 5: " -ctk q5_0 -ctv q5_0", 4: " -ctk q4_0 -ctv q4_0"},
+    "vllm": {8: " --kv-cache-dtype fp8"},
+    "sglang": {8: " --kv-cache-dtype fp8_e5m2"},
+    "mlx-lm": {8: " --kv-bits 8", 4: " --kv-bits 4"},
+}
+"""Options of other than 16 bits for the target's keys and values."""
 _LLAMA_CPP: Final[Mapping[str, str]] = {
     "autoregressive": "",
     "speculative": " --spec-type draft-simple -md DRAFT.gguf",

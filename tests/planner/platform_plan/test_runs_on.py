@@ -13,11 +13,12 @@ from planner.platform_plan.runs_on import runs_on
 DEMO = "mirrorsd demo --target TARGET --drafter"
 
 
-def engines(platform, target, draft, head=None, num_heads=None, weights="bf16", **settings):
+def engines(platform, target, draft, head=None, num_heads=None, weights="bf16", cache_bits=16, **settings):
     machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
-    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, num_heads=num_heads, weights=weights)
+    stored = {"num_heads": num_heads, "weights": weights, "cache_bits": cache_bits}
+    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, **stored)
     return {one.engine: one.options for one in found}
 
 
@@ -121,6 +122,22 @@ def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_
 )
 def test_weights_of_an_engine_run_there_alone(platform, weights, expected):
     assert list(engines(platform, "gpu", "gpu", weights=weights)) == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "bits", "expected"),
+    [
+        ("rtx4090", 8, {"llama.cpp": "-ctk q8_0 -ctv q8_0", "vllm": "fp8", "sglang": "fp8_e5m2"}),
+        ("rtx4090", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0"}),
+        ("m4-max", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0", "mlx-lm": "--kv-bits 4"}),
+        ("lunar-lake", 3, {}),
+    ],
+)
+def test_fewer_bits_for_keys_and_values_are_asked_for_and_other_engines_left_out(platform, bits, expected):
+    found = engines(platform, "gpu", "gpu", cache_bits=bits)
+    assert {engine: options.endswith(expected[engine]) for engine, options in found.items()} == dict.fromkeys(
+        expected, True
+    )
 
 
 def test_lanes_of_this_project_load_no_weights_of_other_engines():
