@@ -90,13 +90,23 @@ def weights_told(text: str) -> str:
     return min(near, key=lambda name: abs(weight_formats()[name].bits - float(bits[1])))
 
 
-def weights_in_name(name: str | Path) -> str | None:
-    """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none."""
+def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
+    """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none.
+
+    Of a repository of GGUF files llama.cpp takes Q4_K_M where nothing else is asked for (`-hf`), but what gpt-oss is
+    published in has a GGUF type of its own.
+    """
+    owner, _, own = str(name).lower().rpartition("/")
+    is_gguf = "gguf" in own
     try:
-        told = weights_told(str(name).rpartition("/")[2])
+        told = weights_told(own)
     except ConfigError:
-        return None
-    return "mxfp4_moe" if told == "mxfp4" and "gguf" in str(name).lower() else told
+        if not is_gguf:
+            return None
+        told = published_in if published_in == "mxfp4" else "q4_k_m"
+    if owner == "mlx-community" and (of_mlx := f"mlx-{own[-4:]}") in weight_formats():
+        return of_mlx
+    return "mxfp4_moe" if told == "mxfp4" and is_gguf else told
 
 
 def _checked(value: object) -> object:

@@ -50,8 +50,8 @@ class PartialOffload:
         gain = f"{tokens_per_second(self.tpot_s)} with {self.num_drafted} drafted, {plain} without"
         speed = f"{gain} ({factor(self.plain_tpot_s / self.tpot_s)})" if self.num_drafted else f"{plain}, plain"
         return (
-            f"Faster than all of the table: {self.num_layers} of {self.of_layers} layers on {self.card} and the rest on "
-            f"{self.cpu}, {speed}"
+            f"Faster than all of the table: {self.num_layers} of {self.of_layers} layers on {self.card} and the rest "
+            f"on {self.cpu}, {speed}"
         )
 
 

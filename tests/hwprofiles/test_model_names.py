@@ -14,6 +14,8 @@ NAMES = {
     "meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b",
     "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf": "llama-3.1-8b",
     "unsloth/Qwen3.8-27B-GGUF": "qwen3.8-27b",
+    "mradermacher/Qwen3-8B.i1-IQ3_M.gguf": "qwen3-8b",
+    "unsloth/Qwen3-8B-unsloth-bnb-4bit": "qwen3-8b",
     "Qwen3.8-27B-UD-Q4_K_XL.gguf": "qwen3.8-27b",
     "mlx-community/Qwen3-30B-A3B-4bit": "qwen3-30b-a3b",
     "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8": "qwen3-30b-a3b",

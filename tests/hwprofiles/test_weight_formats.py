@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import model_shape
-from hwprofiles.weights.formats import stored_weights, weight_formats, weights_named, weights_told
+from hwprofiles.weights.formats import stored_weights, weight_formats, weights_in_name, weights_named, weights_told
 
 LLAMA_8B_BITS = {
     "iq1_s": 2.0042,
@@ -102,6 +102,21 @@ def test_only_the_experts_of_gpt_oss_are_in_four_bits():
 )
 def test_a_format_is_found_in_what_people_say(told, name):
     assert weights_told(told) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("unsloth/Qwen3-8B-GGUF", "q4_k_m"),
+        ("bartowski/Qwen3-8B-GGUF/Qwen3-8B-IQ4_XS.gguf", "iq4_xs"),
+        ("mradermacher/Qwen3-8B.i1-IQ3_M.gguf", "iq3_m"),
+        ("mlx-community/Qwen3-8B-4bit", "mlx-4bit"),
+        ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "nf4"),
+        ("Qwen/Qwen3-8B", None),
+    ],
+)
+def test_the_name_of_a_repository_or_a_file_tells_its_weights(name, weights):
+    assert weights_in_name(name) == weights
 
 
 def test_words_that_name_no_format_are_told_what_is_close():

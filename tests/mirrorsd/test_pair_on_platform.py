@@ -60,6 +60,8 @@ def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, 
     [
         ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf", (None, None), ("q8_0", "q4_k_m")),
         ("Qwen/Qwen3-8B-AWQ", "qwen3-0.6b", (None, None), ("awq-int4", "awq-int4")),
+        ("unsloth/Qwen3-8B-GGUF", "Qwen/Qwen3-0.6B-GGUF", (None, None), ("q4_k_m", "q4_k_m")),
+        ("ggml-org/gpt-oss-20b-GGUF", "prompt-lookup", (None, None), ("mxfp4_moe", "mxfp4_moe")),
         ("gpt-oss-20b-mxfp4.gguf", "prompt-lookup", (None, None), ("mxfp4_moe", "mxfp4_moe")),
         ("Qwen3-8B-Q8_0.gguf", "Qwen3-0.6B-Q8_0.gguf", ("q4_0", "q5_0"), ("q4_0", "q5_0")),
     ],

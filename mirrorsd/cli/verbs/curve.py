@@ -55,7 +55,7 @@ def curve(
             raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
         device, sheet = named.sheet, device_sheet(named.sheet)
     sheet = sheet if engine is None else run_by(sheet, engine)
-    stored = weights_named(weights or weights_in_name(target) or published_for(shape, [sheet]))
+    stored = weights_named(weights or weights_in_name(target, shape.published_in) or published_for(shape, [sheet]))
     found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
