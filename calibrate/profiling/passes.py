@@ -62,6 +62,8 @@ class Measuring:
         # at once: most of it is reading weights and compiling, which lanes do in processes of their own
         with ThreadPoolExecutor() as pool:
             lanes = dict(zip(self._names, pool.map(self._first_load, self._names), strict=True))
+            for drafter in (*task.heads, None):  # one of another target is refused before anything is timed
+                self._load(drafter, self._names[:1])
             kernels = {name: lane.spec.kernels for name, lane in lanes.items()}
             tested = {kind: name for name, kind in kernels.items()}  # one lane of each kind
             rows = dict(zip(tested, pool.map(engine.row_invariance, tested.values()), strict=True))
@@ -124,14 +126,14 @@ class Measuring:
         engine.cut_target(lane, task.exit_layers, [None, *readers] if task.sizes.feature_width else readers)
         return engine.load_target(lane)
 
-    def _load(self, drafter: str | None) -> dict[str, Lane]:
-        """Load a drafter on all lanes; the target before its draft model, which then shares its embedding."""
+    def _load(self, drafter: str | None, names: Sequence[str] = ()) -> dict[str, Lane]:
+        """Load a drafter on lanes, or on all; the target before its draft model, which then shares its embedding."""
         engine, task = self._engine, self._task
         if drafter is not None:
             load = engine.load_streams if METHODS[task.heads[drafter]].drafts_itself else engine.load_draft
-            return {name: load(name, drafter) for name in self._names}
+            return {name: load(name, drafter) for name in names or self._names}
         lanes = {}
-        for name in self._names:
+        for name in names or self._names:
             lanes[name] = engine.load_target(name)
             if task.draft_steps:
                 lanes[name] = engine.load_draft(name)

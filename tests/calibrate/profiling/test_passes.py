@@ -16,7 +16,7 @@ from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.passes import Measuring, passes_until
 from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
-from decoding.errors import ProfileError
+from decoding.errors import ModelError, ProfileError
 from hwprofiles.latency_table import LatencyTable
 from tests.calibrate.profiling.fake_machine.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -65,6 +65,21 @@ def test_targets_are_cut_for_all_exits_and_features_before_anything_is_timed(exi
     assert engine.cuts == dict.fromkeys(SPEEDS, ({4, 6}, readers, 0.0))
 
 
+@pytest.mark.parametrize("foreign", ["draft", *HEADS])
+def test_a_drafter_of_another_target_is_refused_before_anything_is_timed(foreign, monkeypatch):
+    engine = machine()
+
+    def load(_lane, drafter="draft"):
+        if drafter == foreign:
+            raise ModelError("of another target")
+
+    monkeypatch.setattr(engine, "load_draft", load)
+    monkeypatch.setattr(engine, "load_streams", load)
+    with pytest.raises(ModelError, match="another target"):
+        measured(engine, task(heads=HEADS))
+    assert engine.now_s == 0
+
+
 def test_every_pass_times_and_decodes_everything_once():
     samples = unhurried()
     passes = samples.num_passes
@@ -109,11 +124,12 @@ def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target():
 def test_drafters_take_turns_within_every_pass():
     engine = machine()
     measured(engine, task(heads=HEADS, time_s=80.0))
-    loaded = list(dict.fromkeys(engine.loads))
+    loads = engine.loads[1 + len(HEADS) :]  # the first ones are to see whether they fit
+    loaded = list(dict.fromkeys(loads))
     assert loaded == [(lane, name) for name in ("draft", *HEADS) for lane in SPEEDS]
-    passes = len([one for one in engine.loads if one == ("cpu0", "medusa")])
+    passes = len([one for one in loads if one == ("cpu0", "medusa")])
     assert passes > 1
-    stages = [name for lane, name in engine.loads if lane == "cpu0"]
+    stages = [name for lane, name in loads if lane == "cpu0"]
     # the draft is loaded once more for what messages cost, after the first pass, and where only the target is timed
     assert stages == [*("draft", *HEADS), "draft", *("draft", *HEADS) * (passes - 1), "draft"]
 
