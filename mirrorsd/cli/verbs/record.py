@@ -51,6 +51,8 @@ def record(
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import record as make
 
+    if out.suffix != ".npz":  # the name is how others tell a record from rates
+        raise ConfigError(f"--out {out}: a record's name ends in .npz, such as {out.with_suffix('.npz')}")
     wanted = chosen_prompts(prompts, per_category)
     reach = Reach(
         max_new_tokens=max_new_tokens,
