@@ -2,13 +2,15 @@
 
 import errno
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from decoding.errors import MirrorsdError, cut
+from decoding.errors import ConfigError, MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
+from mirrorsd.cli.options import OUTPUTS
 
 VERBS: Final = (
     "models profiles devices calibrate record search plan curve import_ reproduce published.retrodict simulate run "
@@ -25,6 +27,25 @@ def missing_package(error: ModuleNotFoundError) -> str:
     if name not in RUN:
         raise error
     return f"{name} is not installed, and this command needs it: pip install 'mirrorsd[run]'"
+
+
+class Verb(TyperCommand):
+    """A verb: it writes over no file that it reads."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; raises `ConfigError` where an output is an input too."""
+        written = [one for one in self.params if getattr(one.callback, "__wrapped__", None) in OUTPUTS]
+        read = set().union(*(_paths(ctx.params.get(one.name)) for one in self.params if one not in written))
+        for output in written:
+            for path in filter(Path.is_file, _paths(ctx.params[output.name]) & read):
+                raise ConfigError(f"{output.opts[0]} {path}: is read by this command; name another file")
+        return super().invoke(ctx)
+
+
+def _paths(value: Any) -> set[Path]:
+    """Return what the value of an option names, if it is a text or a path, or several."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return {Path(one).absolute() for one in values if isinstance(one, str | Path)}
 
 
 class Verbs(TyperGroup):
@@ -70,7 +91,7 @@ for path in VERBS.split():
     if isinstance(verb := getattr(module, name), typer.Typer):
         app.add_typer(verb, name=name)
     else:
-        app.command(name.strip("_"), epilog=f"Example: [bold]{module.EXAMPLE}[/]")(verb)
+        app.command(name.strip("_"), cls=Verb, epilog=f"Example: [bold]{module.EXAMPLE}[/]")(verb)
 
 
 def _show_version(wanted: bool) -> None:

@@ -61,6 +61,10 @@ def json_that_can_be_written(destination: str | None) -> str | None:
     return destination
 
 
+OUTPUTS: Final = (file_that_can_be_written, folder_that_can_be_written, json_that_can_be_written)
+"""Callbacks of options that name what is written."""
+
+
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     """Return a function that completes a word to names that begin with it; `names` is slow, so it is called late."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]

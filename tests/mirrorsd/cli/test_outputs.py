@@ -39,6 +39,22 @@ def test_all_verbs_that_write_are_among_them():
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("search", "--profile", "FILE", "--record", "r.npz", "--out", "./FILE"),
+        ("report", "FILE", "--out", "FILE"),
+        ("validate", "--schedule", "s", "--schedule", "FILE", "--profile", "p", "--record", "r", "--json", "FILE"),
+    ],
+)
+def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("took an hour")
+    result = call(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: is read by this command; name another file\n"
+
+
+@pytest.mark.parametrize(
     ("given", "completed"),
     [
         (["simulate", "--json"], ["simulate", "--json", "-"]),
