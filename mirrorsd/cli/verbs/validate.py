@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import chosen_prompts, models_of
 from mirrorsd.cli.console import (
@@ -37,7 +38,10 @@ def validate(
     from mirrorsd.compare.outcome_folder import ROOM_BYTES, write_outcome
     from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
+    from mirrorsd.demo.demo import RESULT
 
+    if (out / RESULT).is_file():
+        raise ConfigError(f"--out {out}: holds the result of a demo, whose runs would be replaced; name another folder")
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
