@@ -30,7 +30,8 @@ from runtime.drafters.language_model.model import rollouts_everywhere
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
 
-_PROMPTS_PER_SAVE = 8
+_SAVED_EVERY_S = 10.0
+"""Of work that is lost where nothing can be saved at the end, as with a power cut, beside the texts under way."""
 _EXIT_ROWS = 16
 """Rows that an exit reads at once: of a window there are no more."""
 
@@ -56,6 +57,7 @@ def record_acceptance(
         texts = [(prompt, number) for prompt in prompts for number in range(reach.num_texts)]
         first, longest_s = len(done), {True: 0.0, False: 0.0}
         starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
+        saved_s = time.monotonic()
         for index in range(first, len(texts)):
             is_start = index - first in starts
             if index > first and reach.enough(longest_s[is_start]):
@@ -64,8 +66,9 @@ def record_acceptance(
             begun_s = time.monotonic()
             done.append(next(records))
             longest_s[is_start] = max(longest_s[is_start], time.monotonic() - begun_s)
-            if len(done) % _PROMPTS_PER_SAVE == 0:
+            if time.monotonic() - saved_s > _SAVED_EVERY_S:
                 recorder.assemble(done).save(partial.path)
+                saved_s = time.monotonic()
     except BaseException:
         if done:
             recorder.assemble(done).save(partial.path)

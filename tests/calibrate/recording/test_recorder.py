@@ -1,6 +1,7 @@
 """Records of tiny float32 models, held against decoding the whole text anew for every single position."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -193,6 +194,18 @@ def test_an_interrupted_recording_goes_on_where_it_stopped(tmp_path, record):
     for ours, theirs in zip(resumed.prompts, record.prompts, strict=True):
         assert np.array_equal(ours.rollouts, theirs.rollouts)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_power_cut_takes_no_prompt_that_was_finished_seconds_before(tmp_path, monkeypatch):
+    """Whatever the size of the models: here a prompt takes five minutes."""
+    clock, kept = count(step=300.0), []
+    monkeypatch.setattr("calibrate.recording.recorder.time.monotonic", lambda: next(clock))
+
+    def look(_name, _share):
+        kept.append([len(AcceptanceRecord.load(file).prompts) for file in tmp_path.glob(".r.npz.*")])
+
+    record_acceptance(models(), PROMPTS, SETTINGS, tmp_path / "r.npz", look)
+    assert kept == [[], [1], [2], [3], []]
 
 
 def test_a_damaged_rest_of_an_interrupted_recording_is_named_with_what_to_do(tmp_path):
