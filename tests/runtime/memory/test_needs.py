@@ -269,6 +269,19 @@ def test_a_compiled_lane_holds_copies_of_a_small_decoders_graphs():
     ]
 
 
+def test_a_cpu_without_bfloat16_holds_widened_weights_beside_those_of_the_graph(monkeypatch):
+    """A target of 163 million weights took 1.7 GB there, and was said to take 1.2; in float32 the file is mapped."""
+    monkeypatch.setattr("runtime.backends.openvino.buckets.cpu_computes_bfloat16", lambda: False)
+    config = tiny_config(num_layers=2)
+    needs = {
+        dtype: memory_needed(
+            config, Schedule(method="autoregressive", target_lane="openvino:CPU@0"), dtype=dtype, num_tokens=300
+        )["openvino:CPU@0"]
+        for dtype in ("bfloat16", "float32")
+    }
+    assert needs["bfloat16"].weights - needs["float32"].weights == matrices_bytes(config, "float32")
+
+
 GIB = 10**9
 NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}
 
