@@ -69,7 +69,7 @@ class ChatTokenizer(Protocol):
     """Turns a conversation into token ids, as `runtime.models.tokenizer.Tokenizer` does."""
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
-        """Ids of a conversation, the opening of the answer included."""
+        """Return the ids of a conversation, the opening of the answer included."""
 
 
 def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:

@@ -1,7 +1,7 @@
 """Works out, once for both simulators, which messages the lanes of a schedule exchange and over which links.
 
-The driver runs next to the target's lane. To the draft cross verdicts and exits, with the states that a drafter reads;
-to the target cross windows. Nothing crosses where both share a lane. A measured `dispatch_s` is the round trip of a
+The driver runs next to the target's lane. Verdicts and exits cross to the draft, with the states that a drafter reads;
+windows cross to the target. Nothing crosses where both share a lane. A measured `dispatch_s` is the round trip of a
 message without payload, a link what payload adds, so nothing is counted twice.
 """
 

@@ -36,7 +36,7 @@ StepKind = Literal[
 - `last_drafted`: the window's last token, before branches begin;
 - `draft_roots`, `exit_roots`, `all_roots`: the first token of every branch with such roots;
 - `window_and_roots`: the same of exit-sourced branches with exit features, which read the window again;
-- `draft_later`, `exit_later`, `all_later`: the next ones, of a draft with streams with the guesses of the step before.
+- `draft_later`, `exit_later`, `all_later`: the tokens after it, and the guesses that streams of the draft made for it.
 """
 
 STARTS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "exit_roots", "window_and_roots")

@@ -70,7 +70,7 @@ def e2e_s(traces: Sequence[Trace]) -> float | None:
 
 
 def tpot_s(traces: Sequence[Trace]) -> float:
-    """Decoding time per committed token."""
+    """Return the decoding time per committed token."""
     return _ratio(decode_s(traces), num_tokens(traces))
 
 

@@ -51,7 +51,7 @@ def described(error: ValidationError, *, source: str | None = None) -> str:
 
 
 def told(error: Exception) -> str:
-    """Any error in words: a `ValidationError` by its first mistakes."""
+    """Return any error in words: a `ValidationError` by its first mistakes."""
     return cut(described(error) if isinstance(error, ValidationError) else str(error), _MOST_CHARACTERS)
 
 

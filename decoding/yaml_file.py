@@ -81,7 +81,7 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
 
 
 def lines_of(path: str | Path, locations: Iterable[Sequence[int | str]]) -> list[int]:
-    """Lines (from 1) on which the values at some locations of a sound file begin, or the nearest ones around them.
+    """Return the lines (from 1) where the values at some locations of a sound file begin, or the nearest ones around.
 
     A location holds the keys and indices that lead there.
     """
@@ -144,7 +144,7 @@ def _refuse_bombs(root: yaml.Node) -> None:
     under_way: set[int] = set()
 
     def measure(node: yaml.Node) -> tuple[int, int]:
-        """Values of a node and its height; an alias stands for a node that is measured already."""
+        """Return the values of a node and its height; an alias stands for a node that is measured already."""
         if isinstance(node, yaml.ScalarNode):
             return 1, 0
         if id(node) in under_way:

@@ -100,7 +100,7 @@ class ModelPair:
         return unheeded(self.target_folder, temperature)
 
     def head_for(self, method: Method) -> str | None:
-        """Name of the first head for a method; None if there is none."""
+        """Return the name of the first head for a method; None if there is none."""
         return next((name for name, own in self.head_methods.items() if own == method), None)
 
     @property

@@ -225,12 +225,12 @@ def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: in
 
 
 def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
-    """Token ids for a prompt of which the length alone is known; another `number` is another prompt."""
+    """Return token ids for a prompt of which the length alone is known; another `number` is another prompt."""
     return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
 
 
 def vocab_size_of(pair: ModelPair) -> int:
-    """Number of token ids that both models have."""
+    """Return the number of token ids that both models have."""
     folders = [pair.target_folder]
     if pair.drafter is not None and kind_of(pair.drafter.folder) == CAUSAL_LM_KIND:
         folders.append(pair.drafter.folder)

@@ -51,7 +51,7 @@ class SpeculationVerdict:
         others: the recommended schedule next to other rows of the table.
         by_length: the ratio of `claim` for answers cut at so many tokens.
         facts: further items by label.
-        slow_facts: returns those that take seconds to find, when they are shown.
+        slow_facts: a function that finds more of them in seconds; it is called when they are shown.
         warnings: sentences that the answer must not be read without.
         badges: what each schedule is best at, by its name in the table.
 

@@ -40,7 +40,7 @@ _STRAIGHT: Final = 0.5
 
 
 def relative_error(errors: Errors) -> float:
-    """Half-width (90 %) of a time: causes are independent."""
+    """Return the half-width (90 %) of a time: causes are independent."""
     return hypot(*(one.half_width for one in errors.values()))
 
 
@@ -51,7 +51,7 @@ def interval(seconds: float, relative_error: float) -> tuple[float, float]:
 
 
 def ratio_error(one: Errors, other: Errors) -> float:
-    """Half-width (90 %) of the logarithm of the ratio of two times: of every cause only the difference is left."""
+    """Return the half-width (90 %) of the log of the ratio of two times: of every cause only the difference is left."""
     return hypot(
         *(
             one.get(cause, _NOTHING).half_width - other.get(cause, _NOTHING).half_width

@@ -71,7 +71,7 @@ class LaneParts:
         self.timed = self._timed()
 
     def measurements(self) -> Iterator[Measurement]:
-        """Everything to be timed, an exit right after a head of as many rows."""
+        """Return everything to be timed, an exit right after a head of as many rows."""
         whole, *others = (sizes.values() for name, sizes in self.timed.items() if name not in _LAST)
         last = zip(*(self.timed[name].values() for name in _LAST if name in self.timed), strict=True)
         yield from chain(whole, *last, *others)
@@ -167,7 +167,7 @@ class LaneParts:
         return Measurement(part=part, rows=rows, context=context, repeats=self._effort.repeats, warm_up=1)
 
     def _streams(self, count: int) -> Measurement:
-        """Guesses that are timed together: those of one row, and all that streams have for the rows of branches."""
+        """Return guesses to be timed together: those of one row, and all that streams have for the rows of branches."""
         repeats, context = 2 * self._effort.repeats, self._task.contexts[0]
         in_branches = self._num_streams if count > self._num_streams else 0
         return Measurement(

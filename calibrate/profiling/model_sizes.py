@@ -62,7 +62,7 @@ class ModelSizes:
         return self.feature_width * self._state_bytes
 
     def part_bytes(self, context: int) -> dict[LanePart, float]:
-        """Weights, keys and values that one call of a part reads at one row; 0 for a model that is not there."""
+        """Return the bytes that one call of a part reads at one row; 0 for a model that is not there."""
         config, draft, exits = self.config, self.draft, self.exits
         hidden = config.hidden_size
         layer, lm_head = self._layer_bytes(config, context), self._head_bytes(config.vocab_size, hidden)

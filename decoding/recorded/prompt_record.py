@@ -63,7 +63,7 @@ Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_grown
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:
-    """SHA-256 of token ids, little-endian in 32 bits, in hexadecimal."""
+    """Return the SHA-256 of token ids, little-endian in 32 bits, in hexadecimal."""
     return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
 
 
@@ -199,7 +199,7 @@ class PromptRecord:
         return drafts
 
     def candidates(self, exit_layer: int | None) -> Ids:
-        """Best ids for the place after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
+        """Return the best ids after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
         return self.alternatives if exit_layer is None else self.exits[exit_layer]
 
     def match_lengths(self, *, with_features: bool) -> Ids:

@@ -81,7 +81,7 @@ def _sheet(text: str) -> str | None:
 
 @cache
 def _by_key() -> Mapping[str, str]:
-    """Sheets by all that they are called: whole before without notes, an id before an alias, an alias before a name."""
+    """Return sheets by all their names: whole before without notes, an id before an alias, an alias before a name."""
     sheets = {name: device_sheet(name) for name in shipped_names("device")}
     labels = [
         *((name, name) for name in sheets),

@@ -232,7 +232,7 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
 
 
 def _attention(found: HfShape) -> dict[str, Any]:
-    """Fields of how layers mix tokens; those of full attention are the shape's own."""
+    """Return the fields of how layers mix tokens; those of full attention are the shape's own."""
     hidden, heads = found.hidden_size, found.num_attention_heads
     head_dim = found.head_dim or (hidden // heads if hidden and heads else None)
     sliding_heads = {"num_heads": heads, "num_kv_heads": found.num_key_value_heads or heads, "head_dim": head_dim}

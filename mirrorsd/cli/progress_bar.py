@@ -41,7 +41,7 @@ def stages() -> Iterator[Callable[["StageReport"], None]]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, str, float], None]]:
-    """Gives a function of a heading, a text and a share. A line is due when the heading changes or time has passed."""
+    """Yield a function of a heading, a text and a share. A line is due when the heading changes or time has passed."""
     if not messages().is_terminal:
         yield _lines()
         return

@@ -46,7 +46,7 @@ def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
 
 
 def acceptance(results: Sequence[ScheduleResult]) -> Figure | None:
-    """Share of rounds that accept each drafted position; None without a result."""
+    """Plot the share of rounds that accept each drafted position; None without a result."""
     if not results:
         return None
     rates = _rates(results[0], results[0].simulated)
@@ -83,7 +83,7 @@ def _worlds(result: ScheduleResult) -> Iterator[dict[str, Any]]:
 
 
 def _rates(result: ScheduleResult, traces: Sequence[Trace]) -> list[float]:
-    """By place in a chain, or by level of a tree."""
+    """Return rates by place in a chain, or by level of a tree."""
     return per_position_acceptance_rate(traces)[: result.candidate.schedule.num_speculative_tokens]
 
 

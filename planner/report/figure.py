@@ -94,7 +94,7 @@ def layout(*, height_px: int, **settings: Any) -> dict[str, Any]:
 
 
 def scatter(mode: str, x: Sequence[float], y: Sequence[float], **settings: Any) -> dict[str, Any]:
-    """Lines, markers or text at points."""
+    """Return a trace of lines, markers or text at points."""
     return {"type": "scatter", "mode": mode, "x": x, "y": y} | settings
 
 

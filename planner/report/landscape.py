@@ -35,7 +35,7 @@ Line = dict[int, Candidate]
 
 
 def landscape(result: SearchResult) -> Figure | None:
-    """Best time per token over the drafted tokens, a line per kind; None if nothing drafts. Ratios are distances."""
+    """Plot the best time per token over drafted tokens, a line per kind; None if nothing drafts. Axes are of ratios."""
     lines = _best_lines(result)
     if not lines:
         return None
@@ -71,7 +71,7 @@ def landscape(result: SearchResult) -> Figure | None:
 
 
 def _best_lines(result: SearchResult) -> dict[str, Line]:
-    """By kind; candidates come fastest first."""
+    """Return a line by kind; candidates come fastest first."""
     lines: dict[str, Line] = {}
     for candidate in result.candidates:
         num_drafted = _num_drafted(candidate)
@@ -86,7 +86,7 @@ def _num_drafted(candidate: Candidate) -> int:
 
 
 def _window_axis(windows: list[int]) -> dict[str, Any]:
-    """Even steps for chains; ratios where trees are much wider."""
+    """Return an axis of even steps for chains; ratios where trees are much wider."""
     first, last = windows[0], windows[-1]
     if last <= MAX_WINDOW:
         return axis("drafted tokens per round", dtick=1, range=[first - 0.3, last + 0.15])
@@ -97,7 +97,7 @@ def _window_axis(windows: list[int]) -> dict[str, Any]:
 
 
 def exit_layers(result: SearchResult) -> Figure | None:
-    """Best time per token by exit layer and window; None with fewer than two exits."""
+    """Plot the best time per token by exit layer and window; None with fewer than two exits."""
     best: dict[tuple[int, int], Candidate] = {}
     for candidate in result.candidates:
         schedule = candidate.schedule

@@ -174,6 +174,6 @@ def interval(ratio: Ratio) -> str:
 
 
 def figure_json(figure: Figure) -> Markup:
-    """JSON that cannot end the script element it is in."""
+    """Return JSON that cannot end the script element it is in."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704

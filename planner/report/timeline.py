@@ -104,7 +104,7 @@ def _role(schedule: Schedule, lane: str) -> str:
 
 
 def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:
-    """Spans up to `end_s`; those of the draft are cut where the target starts or stops working."""
+    """Yield spans up to `end_s`; those of the draft are cut where the target starts or stops working."""
     busy = sorted(
         (span.start_s, span.end_s)
         for span in trace.spans

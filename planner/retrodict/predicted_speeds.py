@@ -205,7 +205,7 @@ class PredictedCase:
 
 
 def _weights(case: Case, target: ModelShape) -> str:
-    """Servers run what is published unless they say otherwise."""
+    """Return the weight format: servers run what is published unless they say otherwise."""
     named = weights_told(case.target.weights or target.published_in)
     engine = engine_of(case.engine) or case.engine
     return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)

@@ -58,7 +58,7 @@ class Deadline:
 
 
 class TargetCalls:
-    """Implements `decoding.lanes.TargetLane`."""
+    """Implements `decoding.lanes.TargetLane`; a `reader` is a drafter that reads features of the target."""
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline

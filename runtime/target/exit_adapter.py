@@ -24,7 +24,7 @@ class ExitAdapter(nn.Module):
             self.down.weight.zero_()
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """Hidden states after the exit layer -> states for the target's final norm and head, [B, T, D]."""
+        """Map hidden states after the exit layer to states for the target's final norm and head, [B, T, D]."""
         x_BTD = self.affine(x_BTD)
         unit_BTD = rms_norm(x_BTD.to(self.norm.dtype), self.norm, self.eps)
         return x_BTD + self.down(F.silu(self.up(unit_BTD)))  # type: ignore[no-any-return]

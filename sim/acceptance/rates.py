@@ -21,7 +21,7 @@ from hwprofiles.profile import Profile
 
 
 def _at_every_place(rates: object) -> object:
-    """A single rate stands for all positions that a window can have."""
+    """Let a single rate stand for all positions that a window can have."""
     return (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
 
 

@@ -136,7 +136,7 @@ class Replay:
         return self._walks[key]
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
-        """`MISS`, `FROM_DRAFT` or `FROM_EXIT` for every round of `walk`, [rounds]; without meaning in last rounds."""
+        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for each round of `walk`, [rounds]; meaningless in last rounds."""
         branches = np.full(len(walk.at), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
             asked = walk.every.going_on

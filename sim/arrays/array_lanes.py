@@ -193,7 +193,7 @@ class ArrayLanes:
         times.num_asked += len(is_miss)
 
     def _missing_s(self, rounds: Rounds, ahead: OverlapTimeline, is_miss: NDArray[np.bool_]) -> Floats:
-        """Draft time from noticing a verdict to having the next window."""
+        """Return the draft time from noticing a verdict to having the next window."""
         done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
         missing_s = self._completed_s(rounds, done)
         # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
@@ -206,7 +206,7 @@ class ArrayLanes:
         return np.where(reads, anew_s + more_s, missing_s)
 
     def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
-        """Draft time to complete the next windows after `num_done` steps; the very first step has one row."""
+        """Return the time to complete the next windows after `num_done` steps; the very first step has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
         one_row_s, starting_s = durations.step_s["one_row"][place], durations.catch_up_s[0][place]
         if guesses is None:

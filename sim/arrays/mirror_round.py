@@ -123,7 +123,7 @@ def _branch(lanes: "_TwoLanes", schedule: Schedule, message_s: float) -> Floats 
 
 
 def _branch_with_both(lanes: "_TwoLanes", num_steps: int, message_s: float) -> Floats:
-    """Draft-sourced roots first, exit-sourced ones from the first boundary after the message's arrival."""
+    """Run the steps of draft-sourced roots, and of the exit's when its message has come; return when that arrives."""
     draft_steps: Floats = np.zeros_like(lanes.now_s)
     in_order: tuple[tuple[StepKind, int], ...] = (("draft_roots", 1), ("draft_later", num_steps - 1))
     for kind, most in in_order:
@@ -154,7 +154,7 @@ class _Run(NamedTuple):
     end_s: Floats
 
     def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
-        """Steps that do not begin before a request to stop; of the exit's roots none if its message is later."""
+        """Return the steps not begun by a request to stop; none of the exit's roots begin if its message is later."""
         count = _between(np.floor((self.end_s - request_s) / step_s), self.num_steps)
         if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
@@ -194,7 +194,7 @@ class _TwoLanes:
             seconds = seconds - used
 
     def run(self, kind: StepKind, num_steps: int | Floats) -> None:
-        """Steps of the draft, all of them."""
+        """Run all of these steps of the draft."""
         self.finish(kind, num_steps * self.durations.step_s[kind])
         self.runs.append(_Run(kind, num_steps, self.now_s))
 
@@ -218,7 +218,7 @@ class _TwoLanes:
     def _at_once(
         self, index: int, kind: StepKind, work_s: Floats, within_s: Floats = _FOREVER
     ) -> tuple[Floats, Floats]:
-        """Draft work and a target segment at once until one of them ends, or the time is up; what is left of both."""
+        """Run draft work beside a target segment until one ends, or the time is up; return what is left of both."""
         left_s = self._left_s[index]
         if not left_s.any() or not work_s.any():
             return work_s, within_s

@@ -158,8 +158,8 @@ class SimulatedBranches:
         self._step_of = batch.branch_steps()
         self._step_s = 0.0
         self._plan = batch.costs.plan
-        self._exit_left = self._most = self._plan.branch_steps
-        self._draft_left = 0 if schedule.root_source == "exit" else self._most
+        self._exit_left = self._num_each = self._plan.branch_steps
+        self._draft_left = 0 if schedule.root_source == "exit" else self._num_each
         self._is_read, self._reads_first = not schedule.exit_features, any(batch.first_rows())
         self._run: Run | None = None
         self._num_steps = 0
@@ -220,7 +220,7 @@ class SimulatedBranches:
                 self._exit_left -= num_steps
                 self._is_read = True
         if self._reply is not None:
-            num_done = {FROM_DRAFT: self._most - self._draft_left, FROM_EXIT: self._most - self._exit_left}
+            num_done = {FROM_DRAFT: self._num_each - self._draft_left, FROM_EXIT: self._num_each - self._exit_left}
             yield from self._lanes.window_runs(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
@@ -236,4 +236,4 @@ class SimulatedBranches:
             kind, left = "exit_roots", self._exit_left
         else:
             return "window_and_roots", 1
-        return (kind, 1) if left == self._most else (LATER[kind], left)
+        return (kind, 1) if left == self._num_each else (LATER[kind], left)

@@ -163,7 +163,7 @@ class SimulatedBatch:
         return step
 
     def _roots_of(self, kind: StepKind) -> tuple[int, int]:
-        """Branches that a kind of step takes further, in a round without a window and with one."""
+        """Return the branches that a kind of step takes further, in a round without a window and with one."""
         outcomes = self.outcomes
         sources = [outcomes.num_draft_roots] * (kind in DRAFT_STEPS) + [outcomes.num_exit_roots] * (kind in EXIT_STEPS)
         without, with_window = map(sum, zip(*sources, strict=True))

@@ -121,7 +121,7 @@ def _stored(weight_OI: NDArray[Any], form: Dtype, num_bytes: int, num_scales: in
 
 
 def _rounded(rows_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Steps of some rows, and their scales: one for all where rows share numbers, which are rounded once then."""
+    """Return some rows in steps, and their scales: one for all where rows share numbers, rounded once then."""
     numbers = _numbers(rows_OI)
     if numbers is rows_OI:
         return quantized(rows_OI, form)
