@@ -61,12 +61,17 @@ def _key(name: str) -> str:
 def mistake(item: Mapping[str, Any]) -> str:
     """Return an entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value."""
     place = ".".join(filter(None, map(str, item["loc"]))) or "(whole file)"
+    return f"{cut(place, _MOST_OF_A_VALUE)}: {wrong(item)}"
+
+
+def wrong(item: Mapping[str, Any]) -> str:
+    """Return the same without the place."""
     value = item.get("input")
     found = "" if isinstance(value, dict | list) else f", found {shown(value)}"
     what = str(item["msg"]).removeprefix("Value error, ")
     for words, ours in _PLAIN:
         what = words.sub(ours, what)
-    return f"{cut(place, _MOST_OF_A_VALUE)}: {cut(what, _MOST_OF_A_VALUE)}{found}"
+    return f"{cut(what, _MOST_OF_A_VALUE)}{found}"
 
 
 def listed(mistakes: Sequence[str], *, num_others: int = 0) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from decoding.errors import ConfigError, shown, unknown
+from decoding.errors import ConfigError, shown, unknown, wrong
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import MODELS, Platform, kind_of
@@ -106,7 +106,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
             link = LinkSheet.model_validate(data)
             yield from of_link(link, _known(link, stem, {n: link_sheet(n) for n in shipped_names("link")}))
     except ValidationError as error:
-        yield from (Suspicion(one["loc"], _in_plain_english(one, MODELS[kind])) for one in mistakes_in(error))
+        yield from (Suspicion(one["loc"], _in_words(one, MODELS[kind])) for one in mistakes_in(error))
 
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
@@ -134,57 +134,23 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
 
 
-_EXPECTED: Final = {
-    "missing": "is missing",
-    "literal_error": "should be {expected}",
-    "float_type": "should be a number",
-    "finite_number": "should be a finite number",
-    "int_type": "should be a whole number",
-    "int_from_float": "should be a whole number",
-    "bool_type": "should be true or false",
-    "string_type": "should be a text",
-    "string_too_short": "should not be empty",
-    "string_too_long": "should have {max_length} letters at most",
-    "tuple_type": "should be a list",
-    "list_type": "should be a list",
-    "mapping_type": "should be a map",
-    "dict_type": "should be a map",
-    "too_short": "should have {min_length} entries or more",
-    "too_long": "should have {max_length} entries at most",
-    "greater_than": "should be above {gt:g}",
-    "greater_than_equal": "should be {ge:g} or more",
-    "less_than": "should be below {lt:g}",
-    "less_than_equal": "should be {le:g} or less",
-    "date_type": "should be a day such as 2026-01-31",
-    "date_parsing": "should be a day such as 2026-01-31",
-    "date_from_datetime_parsing": "should be a day such as 2026-01-31",
-}
-"""What is expected, by the kind of mistake: the library that finds them speaks to programmers."""
 _MAPS: Final = {
     "value": "should be a number, or a map of value, status and source",
     "sheet": "should be a map such as {sheet: NAME}",
 }
 """What is expected of a map, by a field that it may have."""
-_KINDS: Final = ((dict, "a map"), (list | tuple, "a list"))
 
 
-def _in_plain_english(item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """Return what is expected in the place of an entry of `mistakes_in`, and what is found, of data of `model`."""
-    found, kind = item["input"], str(item["type"])
-    if kind == "extra_forbidden":
+def _in_words(item: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """Return what is wrong by an entry of `mistakes_in`; of data of `model`, where there are other fields or a map."""
+    if item["type"] == "extra_forbidden":
         *above, name = item["loc"]
-        told = unknown("field", name, _fields_at(model, above))
-    elif kind == "model_type":
+        return f"{unknown('field', name, _fields_at(model, above))}, found {shown(item['input'])}"
+    if item["type"] == "model_type":
         fields = _fields_at(model, item["loc"])
         told = next((words for field, words in _MAPS.items() if field in fields), "should be a map")
-    elif kind in _EXPECTED:
-        told = _EXPECTED[kind].format(**item.get("ctx") or {})
-    else:
-        told = str(item["msg"]).removeprefix("Value error, ")
-    named = next((words for kinds, words in _KINDS if isinstance(found, kinds)), None)
-    if named is None:
-        return f"{told}, found {shown(found)}"
-    return f"{told}, found {named}" if kind.endswith("_type") or kind == "literal_error" else told
+        return f"{told}, found {shown(item['input'])}"
+    return wrong(item)
 
 
 def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:

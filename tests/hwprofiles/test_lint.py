@@ -97,7 +97,7 @@ MISTAKES = {
         changed("[gpu, npu]\n    bytes", "[gpu, dsp]\n    bytes")[0],
         "dsp",
     ),
-    r"power_w.source: is missing$": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
+    r"power_w.source: Field required$": (f"{DEVICE}power_w: {{value: 100.0, status: datasheet}}\n", "100.0"),
     r"devices.npu.power_w 2: a bare number: say where it is from": changed("kind: npu", "kind: npu, power_w: 2.0"),
     r"price_usd_per_hour 2.5: a price without the day it holds for": device("price_usd_per_hour", "2.5"),
     r"power_w: value 300 is outside its span 100..200": device(
@@ -158,15 +158,21 @@ MISTAKES = {
         changed("kind: npu", "kind: npu, power_w: {value: 2.0, status: guessed, source: me, sorce: me}")[0],
         "sorce",
     ),
-    r"kind: should be 'cpu', 'gpu' or 'npu', found 'gpuu'$": ("name: mine\nkind: gpuu\nbf16_flops: 1e12\n", "gpuu"),
-    r"memory_bytes.value: should be above 0, found -3000000000.0$": (f"{DEVICE}memory_bytes: -3 GB\n", "-3 GB"),
-    r"static_shapes: should be true or false, found 'no way'$": (f"{DEVICE}static_shapes: no way\n", "no way"),
+    r"kind: Input should be 'cpu', 'gpu' or 'npu', found 'gpuu'$": (
+        "name: mine\nkind: gpuu\nbf16_flops: 1e12\n",
+        "gpuu",
+    ),
+    r"memory_bytes.value: Input should be greater than 0, found -3000000000.0$": (
+        f"{DEVICE}memory_bytes: -3 GB\n",
+        "-3 GB",
+    ),
+    r"static_shapes: Input should be a valid boolean, found 'no way'$": (f"{DEVICE}static_shapes: no way\n", "no way"),
     r"devices.npu: should be a map such as .sheet: NAME., found 'npu'$": changed("{name: an NPU, kind: npu}", "npu"),
-    r"power_w: should be a number, or a map of value, status and source, found a list$": (
+    r"power_w: should be a number, or a map of value, status and source, found .1.0, 2.0.$": (
         f"{DEVICE}power_w: [1.0, 2.0]\n",
         "power_w",
     ),
-    r"name: should be a text, found 3$": changed("name: mine", "name: 3"),
+    r"name: Input should be a valid string, found 3$": changed("name: mine", "name: 3"),
 }
 """A file with a mistake, and the line it is in, by what is complained of."""
 
