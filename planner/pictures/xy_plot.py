@@ -21,12 +21,16 @@ COLOURS: Final = ("--first", "--second", "--third", "--fourth")
 
 
 class Series(NamedTuple):
-    """One line: its name in the legend, points in the order in which they are joined, and texts beside them, if any."""
+    """One line: its name in the legend, points in the order in which they are joined, and texts beside them, if any.
+
+    `colour` is a name in the style sheet of the page; empty for the next of `COLOURS`.
+    """
 
     name: str
     points: Sequence[Point]
     joined: bool = True
     labels: Sequence[str] = ()
+    colour: str = ""
 
 
 def xy_plot(
@@ -37,25 +41,34 @@ def xy_plot(
     alt: str,
     x_ticks: Iterable[float] = (),
     level: float | None = None,
+    is_logarithmic: bool = False,
 ) -> Markup:
-    """Return the plot, with y from zero; `level` is a dashed line across, and `x_ticks` replace round numbers."""
-    xs = [x for one in series for x, _ in one.points]
+    """Return the plot, with y from zero; `level` is a dashed line across, and `x_ticks` replace round numbers.
+
+    On a logarithmic x axis they are needed.
+    """
+    scale = log10 if is_logarithmic else float
+    xs = [scale(x) for one in series for x, _ in one.points]
     ys = [y for one in series for _, y in one.points]
     if level is not None:
         ys.append(level)
     x_low, x_high = min(xs), max(xs)
-    span, most = (x_high - x_low) or 1.0, 1.06 * max(ys)
+    span, most = (x_high - x_low) or 1.0, 1.06 * max(ys) or 1.0
 
-    def at(x: float, y: float) -> Point:
-        return round(_LEFT + (x - x_low) / span * (_RIGHT - _LEFT), 1), round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
+    def across(x: float) -> float:
+        return round(_LEFT + (scale(x) - x_low) / span * (_RIGHT - _LEFT), 1)
+
+    def up(y: float) -> float:
+        return round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
 
     drawn = [
         {
             "name": one.name,
-            "colour": COLOURS[index % len(COLOURS)],
-            "is_dashed": index >= len(COLOURS),
+            "colour": one.colour or COLOURS[index % len(COLOURS)],
+            "is_dashed": index >= len(COLOURS) and not one.colour,
             "joined": one.joined,
-            "points": [at(*point) for point in one.points],
+            "points": [(across(x), up(y)) for x, y in one.points],
+            "told": [f"{x:.3g}: {y:.3g}" for x, y in one.points],
             "labels": [*one.labels, *[""] * (len(one.points) - len(one.labels))],
         }
         for index, one in enumerate(series)
@@ -69,9 +82,9 @@ def xy_plot(
         left=_LEFT,
         right=_RIGHT,
         bottom=_BOTTOM,
-        x_ticks=[(at(tick, 0)[0], f"{tick:g}") for tick in ticks],
-        y_ticks=[(at(x_low, tick)[1], f"{tick:g}") for tick in round_ticks(0.0, most)],
-        level=None if level is None else at(x_low, level)[1],
+        x_ticks=[(across(tick), f"{tick:g}") for tick in ticks],
+        y_ticks=[(up(tick), f"{tick:g}") for tick in round_ticks(0.0, most)],
+        level=None if level is None else up(level),
         series=drawn,
         x_title=x_title,
         y_title=y_title,

@@ -1,4 +1,4 @@
-"""Figures of the search: the best of each kind at every window, and of every exit layer."""
+"""What the search found: a figure of the best of each kind at every window, and a table of every exit layer."""
 
 from itertools import cycle
 from math import ceil, floor, log10
@@ -6,13 +6,11 @@ from typing import Any
 
 from decoding.schedule import MAX_WINDOW
 from planner.report.figure import (
-    INK,
     KIND_COLOUR,
     PAPER,
     SOFT,
     STROKES,
     Figure,
-    Key,
     Stroke,
     axis,
     end_labels,
@@ -21,11 +19,10 @@ from planner.report.figure import (
     short_kind,
 )
 from planner.search.search import Candidate, SearchResult
-from planner.wording import kind_of, milliseconds
+from planner.wording import in_ms, kind_of, milliseconds
 
 DASHES = "- -"
 """Plain decoding's mark as text."""
-FAST, SLOW = "var(--heat-fast)", "var(--heat-slow)"
 COARSE = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
 FINE = (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.2, 2.4, 2.6, 2.8, 3, 3.3, 3.6, 4, 4.4, 4.8, 5.2, 5.6, 6, 6.5, 7, 8, 9)
 
@@ -96,49 +93,19 @@ def _window_axis(windows: list[int]) -> dict[str, Any]:
     return axis("drafted tokens per round, logarithmic", **scale, range=ends)
 
 
-def exit_layers(result: SearchResult) -> Figure | None:
-    """Plot the best time per token by exit layer and window; None with fewer than two exits."""
+def exit_layers(result: SearchResult) -> list[tuple[str, ...]]:
+    """Return mirror's best milliseconds per token by exit layer and window, under a heading; none of fewer than two."""
     best: dict[tuple[int, int], Candidate] = {}
     for candidate in result.candidates:
         schedule = candidate.schedule
         if schedule.exit_layer is not None:
             best.setdefault((schedule.exit_layer, schedule.num_speculative_tokens), candidate)
-    layers = sorted({layer for layer, _ in best})
-    windows = sorted({window for _, window in best})
+    layers, windows = (sorted({*own}) for own in zip(*best, strict=True)) if best else ([], [])
     if len(layers) < 2:
-        return None
-    cells = [[best.get((layer, window)) for window in windows] for layer in layers]
-    heatmap = {
-        "type": "heatmap",
-        "x": [str(window) for window in windows],
-        "y": [f"layer {layer}" for layer in layers],
-        "z": [[cell.tpot_s * 1e3 if cell else None for cell in row] for row in cells],
-        "texttemplate": "%{z:.1f}",
-        "textfont": {"color": INK, "size": 13},
-        "colorscale": [[0, FAST], [1, SLOW]],
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-        "hovertemplate": "exit after %{y}, %{x} drafted: %{z:.2f} ms per token<extra></extra>",
-    }
-    return Figure(
-        name="exit-layers",
-        alt="Best predicted time per token of mirror by exit layer and number of drafted tokens",
-        data=[heatmap],
-        layout=layout(
-            height_px=80 + 44 * len(layers),
-            xaxis=axis("drafted tokens per round", type="category", showgrid=False),
-            yaxis=axis("", type="category", showgrid=False),
-            margin={"l": 64, "r": 16, "t": 8, "b": 48},
-        ),
-    )
-
-
-def exit_layer_keys(figure: Figure) -> list[Key]:
-    """Return the ends of the colours of `exit_layers`."""
-    times = [time for row in figure.data[0]["z"] for time in row if time is not None]
-    fast, slow = (milliseconds(choose(times) / 1e3) for choose in (min, max))
-    return [Key(FAST, f"{fast} per token, the fastest"), Key(SLOW, f"{slow}, the slowest")]
+        return []
+    cells = {place: in_ms(one.tpot_s) for place, one in best.items()}
+    rows = [(f"layer {layer}", *(cells.get((layer, window), "") for window in windows)) for layer in layers]
+    return [("exit after", *(f"{window} drafted" for window in windows)), *rows]
 
 
 def _ticks(low: float, high: float) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from plotly.offline import get_plotlyjs
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.paired_ratio import Ratio
-from planner.report.curves import acceptance, acceptance_keys, break_even_figure, longest_windows
+from planner.report.curves import acceptance, longest_windows, sweep_picture
 from planner.report.figure import Figure, Key
-from planner.report.landscape import exit_layer_keys, exit_layers, landscape
+from planner.report.landscape import exit_layers, landscape
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import (
     calibration_rows,
@@ -30,6 +30,7 @@ from planner.report.table import (
     used_parts,
 )
 from planner.report.timeline import common_end_s, keys, timeline
+from planner.what_if.mixed_record import whose_tokens
 from planner.wording import (
     Kind,
     between,
@@ -129,23 +130,20 @@ def _tables(data: ReportData) -> dict[str, Any]:
 def _figures(data: ReportData) -> dict[str, Any]:
     drawn = _drawn(data)
     end_s = common_end_s(drawn)
-    accepted = longest_windows(data.results)
-    layers = exit_layers(data.plan.search)
     return {
         "timelines": [
             (capital(result.name), timeline(result, f"timeline-{index}", end_s)) for index, result in enumerate(drawn)
         ],
         "timeline_keys": keys(drawn),
         "prompt_name": data.plan.record.prompts[0].name,
-        "acceptance": acceptance(accepted),
-        "acceptance_keys": acceptance_keys(accepted),
+        "acceptance": acceptance(longest_windows(data.results)),
         "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
         "winner_leads": data.plan.search.winner is data.plan.search.candidates[0],
         "landscape": landscape(data.plan.search),
-        "exit_layers": layers,
-        "exit_layer_keys": exit_layer_keys(layers) if layers else [],
+        "exit_layers": exit_layers(data.plan.search),
         "break_even": [
-            (SWEEP_TITLE[sweep.quantity], break_even_figure(sweep)) for sweep in data.plan.sensitivity.sweeps
+            (SWEEP_TITLE[sweep.quantity], sweep_picture(sweep, whose_tokens(data.plan.record)))
+            for sweep in data.plan.sensitivity.sweeps
         ],
     }
 

@@ -1,6 +1,5 @@
 """The page of a search: one HTML file that opens offline."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,11 +11,11 @@ from decoding.errors import ProfileError
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
-from planner.pictures.xy_plot import Series, xy_plot
 from planner.plan import Plan
+from planner.report.curves import sweep_picture
 from planner.search.search import Candidate
 from planner.what_if.mixed_record import whose_tokens
-from planner.wording import KINDS, between, milliseconds, percent, schedule_names
+from planner.wording import between, milliseconds, percent, schedule_names
 from sim.derived.calibrated_lanes import calibrated_platform
 
 _MOST_ROWS: Final = 30
@@ -37,7 +36,11 @@ def write_search_page(plan: Plan, path: Path) -> None:
         costs_over_rows=costs_over_rows(
             Prices(profile), (one.schedule.target_lane for one in leaders), float(record.contexts.start)
         ),
-        over_acceptance=list(_over_acceptance(plan)),
+        over_acceptance=[
+            sweep_picture(sweep, whose_tokens(record))
+            for sweep in plan.sensitivity.sweeps
+            if sweep.quantity == "acceptance"
+        ],
         rows=list(zip(schedule_names([(one.schedule, one.placement) for one in leaders]), leaders, strict=True)),
         slowest_s=max(one.tpot_s for one in leaders),
         left_out=sorted(plan.search.left_out.items(), key=lambda reason: -reason[1]),
@@ -66,18 +69,3 @@ def _machine(plan: Plan) -> Markup | None:
         models = _target(plan), str(winner.drafter)
         return machine_of(calibrated_platform(plan.profile), plan.profile, winner, models)
     return None
-
-
-def _over_acceptance(plan: Plan) -> Iterator[Markup]:
-    for sweep in plan.sensitivity.sweeps:
-        if sweep.quantity == "acceptance":
-            series = [
-                Series(KINDS[kind], [(100 * at, 1e3 * s) for at, s in zip(sweep.values, times, strict=True)])
-                for kind, times in sweep.best_tpot_s.items()
-            ]
-            yield xy_plot(
-                series,
-                x_title=f"{whose_tokens(plan.record)} accepted, %",
-                y_title="ms per token",
-                alt="Time per token of every kind of decoding by acceptance",
-            )

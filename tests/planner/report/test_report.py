@@ -148,7 +148,8 @@ def test_a_draft_that_is_never_or_always_right_gets_its_page(acceptance):
     made = report_data(machine(pooled_speed=1.15), record, space=SMALL)
     page = Page(render_report(made))
     assert ("no drafted token was right on these prompts" in page.text) == (acceptance == 0.0)
-    assert {"acceptance", "landscape", "break-even-acceptance"} < set(page.figures)
+    assert "landscape" in page.figures
+    assert "How many drafted tokens are accepted" in page.text
     assert not re.search(r"\b(nan|inf)\b", page.text)
 
 

@@ -2,19 +2,18 @@
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-import planner.report.report
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
-from planner.report.curves import acceptance, break_even_figure, longest_windows
+from planner.report.curves import acceptance, longest_windows, sweep_picture
 from planner.report.figure import STROKES
-from planner.report.landscape import exit_layer_keys, exit_layers, landscape
+from planner.report.landscape import exit_layers, landscape
 from planner.report.table import result_rows, time_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.search import search
 from planner.search.space import SearchSpace
+from planner.wording import in_ms
 from tests.planner.synthetic import TREES, acceptance_record, machine
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -67,13 +66,25 @@ def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
         assert any(mark["x"] == pytest.approx(expected) for mark in marks if mark["hovertext"] == text)
 
 
+def places(svg, radius):
+    return [(float(x), float(y)) for x, y in re.findall(rf'<circle cx="([\d.]+)" cy="([\d.]+)" r="{radius}"', svg)]
+
+
 def test_acceptance_shows_both_worlds(data):
     assert acceptance([]) is None
     chosen = longest_windows(data.results)
-    figure = acceptance(chosen)
-    assert [trace["name"] for trace in figure.data] == ["simulated", "measured"] * len(chosen)
-    rates = per_position_acceptance_rate(chosen[0].simulated)
-    assert figure.data[0]["y"] == pytest.approx([rate * 100 for rate in rates])
+    picture = acceptance(chosen)
+    replayed, counted = (
+        [100 * rate for one in chosen for rate in per_position_acceptance_rate(traces(one))]
+        for traces in (lambda one: one.simulated, lambda one: one.measured)
+    )
+    for radius, rates in ((3, replayed), (5, counted)):
+        heights = [y for _, y in places(picture, radius)][: len(rates)]
+        by_rate = [height for _, height in sorted(zip(rates, heights, strict=True))]
+        assert by_rate == sorted(by_rate, reverse=True)
+    for result in chosen:
+        length = result.candidate.prediction.mean_acceptance_length
+        assert f"{length:.2f} tokens per round with {result.candidate.schedule.num_rows - 1} drafted" in picture
 
 
 def test_landscape_has_the_best_of_every_kind_and_window(data):
@@ -110,43 +121,15 @@ def landscape_of_wide_trees():
     return landscape(search(space, machine(), acceptance_record(trees=TREES)))
 
 
-def test_exit_layers_need_two_exits(data):
-    figure = exit_layers(data.plan.search)
-    assert figure.data[0]["y"] == ["layer 15", "layer 20"]
-    fast, slow = exit_layer_keys(figure)
-    times = [time for row in figure.data[0]["z"] for time in row]
-    assert (fast.colour, slow.colour) == tuple(colour for _, colour in figure.data[0]["colorscale"])
-    assert fast.label == f"{min(times):.1f} ms per token, the fastest"
-    assert slow.label == f"{max(times):.1f} ms, the slowest"
+def test_exit_layers_have_the_best_of_each_and_need_two_exits(data):
+    heading, *rows = exit_layers(data.plan.search)
+    assert heading == ("exit after", "1 drafted", "2 drafted", "3 drafted")
+    assert [row[0] for row in rows] == ["layer 15", "layer 20"]
+    best = data.plan.search.best(method="mirror", root_source="exit")
+    hybrid = data.plan.search.best(method="mirror", root_source="hybrid")
+    assert min(float(cell) for row in rows for cell in row[1:]) == float(in_ms(min(best.tpot_s, hybrid.tpot_s)))
     one_exit = search(SMALL.model_copy(update={"exit_layers": (20,)}), machine(), acceptance_record())
-    assert exit_layers(one_exit) is None
-
-
-def luminance(colour):
-    """Relative luminance (WCAG 2) of `[red, green, blue]` in 0..255."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in colour)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one, other):
-    darker, lighter = sorted([luminance(one), luminance(other)])
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-@pytest.mark.parametrize("theme", [0, 1])
-def test_numbers_in_the_heatmap_are_readable_on_every_colour(data, theme):
-    style = (Path(planner.report.report.__file__).parent / "style.css").read_text().split("prefers-color-scheme: dark")
-
-    def colour(variable):
-        digits = re.search(rf"{variable.removeprefix('var(').removesuffix(')')}: #(\w{{6}})", style[theme]).group(1)
-        return [int(digits[place : place + 2], 16) for place in (0, 2, 4)]
-
-    heatmap = exit_layers(data.plan.search).data[0]
-    text = colour(heatmap["textfont"]["color"])
-    (_, fast), (_, slow) = heatmap["colorscale"]
-    for step in range(11):
-        cell = [one + (other - one) * step / 10 for one, other in zip(colour(fast), colour(slow), strict=True)]
-        assert contrast(cell, text) >= 4.5
+    assert exit_layers(one_exit) == []
 
 
 @pytest.mark.parametrize("which", ["data", "tree_data"])
@@ -163,19 +146,16 @@ def test_every_line_is_named_by_its_own_marker_and_no_two_names_overlap(which, r
     assert all((above - below) * height_px >= 16 for below, above in pairwise(places))
 
 
-def test_ties_lie_on_the_curve_of_the_challenger(data):
+def test_the_picture_of_a_sweep_marks_today_and_every_tie(data):
     for sweep in data.plan.sensitivity.sweeps:
-        axis = break_even_figure(sweep).layout["xaxis"]
-        assert (
-            (axis.get("type") == "log") == ("logarithmic" in axis["title"]["text"]) == (sweep.quantity != "acceptance")
-        )
-        ties = [kind for kind, at in sweep.ties.items() if at is not None]
-        if ties:
-            (rings,) = (trace for trace in break_even_figure(sweep).data if trace["mode"] == "markers+text")
-            assert len(rings["x"]) == len(ties)
-            for height, kind in zip(rings["y"], ties, strict=True):
-                times_s = sweep.best_tpot_s[kind]
-                assert min(times_s) * 1e3 - 1e-9 <= height <= max(times_s) * 1e3 + 1e-9
+        picture = sweep_picture(sweep, "the draft model's tokens")
+        assert ("logarithmic" in picture) == (sweep.quantity != "acceptance")
+        marks, lines = places(picture, 5)[: 1 + len(sweep.ties)], places(picture, 3)
+        assert picture.count(">today<") == 1
+        # whoever is the fastest at a mark, no line of the picture is much below it there
+        for x, y in marks:
+            near = [at for at in lines if abs(at[0] - x) < 1]
+            assert all(at[1] <= y + 1e-9 for at in near)
 
 
 def test_stacked_bars_are_as_long_as_the_predicted_time(data):
