@@ -4,9 +4,16 @@ The path (r1, r2) is the child of rank r2 of the root's child of rank r1; ranks 
 paths are the tree of n nodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
 
 Path = tuple[int, ...]
+Ranks = NDArray[np.int32]
+MOST_RANKS = 10
+"""Candidates of a node that a drafted tree may use at most."""
 
 
 def cut(paths: Sequence[Path], size: int, depth: int) -> tuple[Path, ...]:
@@ -35,3 +42,41 @@ def level_rows(paths: Sequence[Path]) -> tuple[int, ...]:
     inner = {path[:-1] for path in paths}
     depth = max(map(len, paths), default=0)
     return tuple(sum(len(path) == level for path in inner) for level in range(depth))
+
+
+def grow(share: Callable[[Path], float], num_nodes: int, depth: int, num_ranks: int = MOST_RANKS) -> tuple[Path, ...]:
+    """Return the first nodes of the tree of the largest total share: every step adds the path of the largest share.
+
+    A node comes after its parent and its better siblings; of equal paths, what is under a better one goes first.
+    `share` says how often a text follows a path; there are at most `depth` levels of `num_ranks`.
+    """
+    tree: list[Path] = []
+    growing: list[tuple[float, Path]] = [(-share((0,)), (0,))]
+    while growing and len(tree) < num_nodes:
+        _, best = heappop(growing)
+        tree.append(best)
+        sibling, child = (*best[:-1], best[-1] + 1), (*best, 0)
+        if sibling[-1] < num_ranks:
+            heappush(growing, (-share(sibling), sibling))
+        if len(child) <= depth:
+            heappush(growing, (-share(child), child))
+    return tuple(tree)
+
+
+def places_along(ranks_NK: NDArray[np.integer], paths: Sequence[Path], depth: int) -> Ranks:
+    """Return the places in `paths` of the nodes that a sequence follows, [N, depth], as acceptance records hold them.
+
+    `ranks_NK` are those of the text's token by place and level, -1 for none. Places are -1 from the first token that is
+    not in the tree; a tree may be less deep than `depth`.
+    """
+    num_ranks = 1 + max(int(ranks_NK.max(initial=0)), *(max(path) for path in paths), 0)
+    places: dict[Path, int] = {(): len(paths)} | {path: place for place, path in enumerate(paths)}
+    # of the last row and column, which -1 takes, there are no nodes
+    child = np.full((len(paths) + 2, num_ranks + 1), -1, dtype=np.int32)
+    for place, path in enumerate(paths):
+        child[places[path[:-1]], path[-1]] = place
+    found = np.full((len(ranks_NK), depth), -1, dtype=np.int32)
+    node = np.full(len(ranks_NK), len(paths))
+    for level in range(min(depth, ranks_NK.shape[1])):
+        node = found[:, level] = child[node, ranks_NK[:, level]]
+    return found

@@ -22,7 +22,7 @@ from decoding.files import sha256_of
 from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import FORMAT
 from decoding.schedule import MAX_TREE
-from decoding.tree_shape import cut
+from decoding.tree_shape import cut, places_along
 from hwprofiles.host import computing_host
 from runtime.backends.backend import Backend
 from runtime.backends.devices import require_device
@@ -34,7 +34,6 @@ from runtime.drafters.medusa import MedusaDrafter
 from runtime.drafters.prompt_lookup import PromptLookupDrafter
 from runtime.drafters.registry import STREAM_KIND, kind_of
 from runtime.drafters.streams import StreamTree, load_streams
-from runtime.drafters.trees import places_along
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder

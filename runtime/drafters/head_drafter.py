@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from decoding.errors import LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.tree_shape import Path as TreePath
-from decoding.tree_shape import cut
+from decoding.tree_shape import Ranks, cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.trees import Ranks, candidates_per_level, ranks_by_level, require_tree
+from runtime.drafters.trees import candidates_per_level, ranks_by_level, require_tree
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE

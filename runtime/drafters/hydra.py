@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.messages import NO_WINDOW, Window
+from decoding.tree_shape import MOST_RANKS, parents_of
 from decoding.tree_shape import Path as TreePath
-from decoding.tree_shape import parents_of
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
-from runtime.drafters.trees import MOST_RANKS
 from runtime.drafters.window_drafter import Steps
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, causal_mask, rms_norm

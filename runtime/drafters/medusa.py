@@ -20,11 +20,11 @@ from torch.nn import functional as F
 
 from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
+from decoding.tree_shape import MOST_RANKS, cut, grow
 from decoding.tree_shape import Path as TreePath
-from decoding.tree_shape import cut
 from runtime.arrays import numpy_type
 from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
-from runtime.drafters.trees import MOST_RANKS, candidates_per_level, grow, window_of
+from runtime.drafters.trees import candidates_per_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
 from runtime.models.vocabulary import OutputRows, ranked_ids

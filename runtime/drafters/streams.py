@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from decoding.errors import ModelError
 from decoding.messages import Verdict, Window
 from decoding.schedule import Method
+from decoding.tree_shape import MOST_RANKS, Ranks, cut
 from decoding.tree_shape import Path as TreePath
-from decoding.tree_shape import cut
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.head_drafter import TreeFolderConfig, read_head
 from runtime.drafters.language_model.stream_config import StreamConfig
-from runtime.drafters.trees import MOST_RANKS, Ranks, candidates_per_level, ranks_by_level, window_of
+from runtime.drafters.trees import candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import LayerKeys, Linear, WithinCall

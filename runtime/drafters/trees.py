@@ -11,41 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.messages import Window
-from decoding.tree_shape import Path, parents_of
-
-MOST_RANKS = 10
-"""Candidates of a node that a tree may use at most."""
-
-Ranks = NDArray[np.int32]
+from decoding.tree_shape import MOST_RANKS, Path, Ranks, parents_of
 
 
 def candidates_per_level(paths: Sequence[Path]) -> tuple[int, ...]:
     """Return how many of the best ids a tree asks for on every level, the root's children first."""
     depth = max(map(len, paths), default=0)
     return tuple(max(path[level] for path in paths if len(path) > level) + 1 for level in range(depth))
-
-
-def grow(share: Callable[[Path], float], num_nodes: int, depth: int) -> tuple[Path, ...]:
-    """Return the first nodes of the tree of the largest total share: every step adds the path of the largest share.
-
-    Of equal paths the shorter goes first, then the one of better ranks; so a node comes after its parent and its better
-    siblings. `share` says how often a text follows a path; there are at most `depth` levels of `MOST_RANKS`.
-    """
-    tree: list[Path] = []
-    growing: set[Path] = {(0,)}
-    while growing and len(tree) < num_nodes:
-        best = min(growing, key=lambda path: (-share(path), len(path), path))
-        growing.remove(best)
-        tree.append(best)
-        if best[-1] + 1 < MOST_RANKS:
-            growing.add((*best[:-1], best[-1] + 1))
-        if len(best) < depth:
-            growing.add((*best, 0))
-    return tuple(tree)
 
 
 def require_tree(paths: Sequence[Path], depth: int) -> None:
@@ -85,19 +60,6 @@ def ranks_by_level(
             found_NC = candidates_NC.cpu() == wanted_NK[first - start :, level, None]
             ranks_NK[first - start :, level] = torch.where(found_NC.any(-1), found_NC.int().argmax(-1), -1)
     return ranks_NK.numpy().astype(np.int32)
-
-
-def places_along(ranks: Ranks, paths: Sequence[Path], depth: int) -> Ranks:
-    """Return the places in `paths` of the nodes that a sequence follows, [N, depth], as acceptance records hold them.
-
-    `ranks` [N, K] are those of the text's token by place and level, -1 for none. Places are -1 from the first token
-    that is not in the tree; a tree may be less deep than `depth`.
-    """
-    places = {path: place for place, path in enumerate(paths)}
-    rows = [[places.get(tuple(row[:length]), -1) for length in range(1, depth + 1)] for row in ranks.tolist()]
-    found = np.array(rows, dtype=np.int32).reshape(len(ranks), depth)
-    found[:, ranks.shape[1] :] = -1
-    return found
 
 
 ROOT = -1

@@ -6,18 +6,17 @@ r, to one token. Shapes: N tokens of a text, W drafted places, K candidates.
 """
 
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costs.cost_model import Floats, Ints
 from decoding.errors import ConfigError
 from decoding.methods.in_turn import BLOCK, PROMPT_LOOKUP
 from decoding.record import AcceptanceRecord, Ids, PromptRecord, RecordedChain
 from decoding.schedule import MAX_TREE
-from decoding.tree_shape import Path
+from decoding.tree_shape import Path, grow, places_along
 from sim.acceptance.rates import MOST_DRAWN_TOKENS, AssumedTree, TaskRates, Texts
 
 RIGHT, WRONG, OTHERS, EXITS_OTHERS = 1, 0, 2, 1000
@@ -105,9 +104,14 @@ def _refuse_many(num_tasks: int, rates: TaskRates, texts: Texts) -> None:
 
 
 def _paths(tree: AssumedTree, rates: TaskRates) -> tuple[tuple[int, ...], ...]:
+    rank_rates = rates.rank_rates()
     if tree.top_k:
-        return pool_paths(rates.rank_rates(), tree.depth, tree.top_k)
-    return tree.paths or best_paths(rates.rank_rates(), tree.depth)
+        return pool_paths(rank_rates, tree.depth, tree.top_k)
+
+    def share(path: Path) -> float:
+        return prod(float(rank_rates[place]) for place in enumerate(path))
+
+    return tree.paths or grow(share, MAX_TREE, tree.depth, rank_rates.shape[1])
 
 
 def _draws(texts: Texts, task: int, num_streams: int) -> list[Draws]:
@@ -130,7 +134,7 @@ def _prompt(
     max_window: int,
     trees: Sequence[tuple[AssumedTree, tuple[tuple[int, ...], ...]]],
 ) -> PromptRecord:
-    rank_NL = _ranks(rates, draws)
+    rank_NW = _ranks(rates, draws)
     own = np.where(
         draws.drafted < min(rates.rates[:max_window]), 0, 1 + _place(rates.alternative_rates, draws.alternative)
     )
@@ -153,7 +157,7 @@ def _prompt(
             )
             for layer, shares in rates.exit_coverage.items()
         },
-        tree_ranks=tuple(ranks_along(paths, rank_NL[:, : tree.depth]) for tree, paths in trees),
+        tree_ranks=tuple(places_along(rank_NW, paths, tree.depth) for tree, paths in trees),
         stream_hits=stream_hits,
         feature_stream_hits=stream_hits if rates.feature_rates else np.zeros((0, 0), np.int32),
     )
@@ -179,9 +183,11 @@ def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
 
 
 def _ranks(rates: TaskRates, draws: Draws) -> Ints:
-    """Return the rank of every token among the draft's candidates at each place, [N, W]; the last one for none."""
+    """Return the ranks of the tokens from every position on, [N, W]; the last one for none, -1 after the text's end."""
     others = 1 + _place(rates.alternative_rates, draws.alternative)
-    return np.where(draws.drafted[:, None] < np.array(rates.rates), 0, others[:, None])
+    rank_NW = np.where(draws.drafted[:, None] < np.array(rates.rates), 0, others[:, None])
+    padded = np.pad(rank_NW, ((0, len(rates.rates)), (0, 0)), constant_values=-1)
+    return np.stack([padded[level : level + len(others), level] for level in range(len(rates.rates))], axis=1)
 
 
 def _place(shares: Sequence[float], draws: Floats) -> Ints:
@@ -196,28 +202,6 @@ def _best_ids(ids_K: Sequence[int], places: Ints, num_known: int) -> Ids:
     return ids
 
 
-NOWHERE = -1
-
-
-def best_paths(rank_rates: Floats, depth: int, size: int = MAX_TREE) -> tuple[Path, ...]:
-    """Return the `size` nodes that are right most often, best first, each after its parent and better siblings.
-
-    `rank_rates` are how often the candidate of each rank is right on each level, [levels, ranks].
-    """
-    paths: list[Path] = []
-    waiting: list[tuple[float, Path]] = [(-float(rank_rates[0, 0]), (0,))]
-    while waiting and len(paths) < size:
-        worth, path = heappop(waiting)
-        paths.append(path)
-        level, rank = len(path) - 1, path[-1]
-        if level + 1 < depth:
-            heappush(waiting, (worth * float(rank_rates[level + 1, 0]), (*path, 0)))
-        if rank + 1 < rank_rates.shape[1]:
-            above = float(np.prod([rank_rates[place, one] for place, one in enumerate(path[:-1])]))
-            heappush(waiting, (-above * float(rank_rates[level, rank + 1]), (*path[:-1], rank + 1)))
-    return tuple(paths)
-
-
 def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
     """Return the nodes that a dynamic tree is cut from, best first: EAGLE-2's rule (2406.16858) on expected values."""
     frontier: list[tuple[float, Path]] = [(1.0, ())]
@@ -229,26 +213,3 @@ def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
         pool += children
         frontier = sorted(children, key=lambda child: -child[0])[:top_k]
     return tuple(path for _, path in sorted(pool, key=lambda node: (-node[0], len(node[1]))))
-
-
-def ranks_along(paths: Sequence[Path], rank_NL: Ints) -> Ids:
-    """Return the places in the tree's order of the nodes that hold a text from every position on, [N, levels].
-
-    `rank_NL` are the ranks of the text's tokens where they would stand on each level; a rank that no node has is in no
-    tree. After the text's end nothing is right.
-    """
-    num_tokens, depth = rank_NL.shape
-    widest = max(int(rank_NL.max(initial=0)), max((rank for path in paths for rank in path), default=0)) + 1
-    child: NDArray[np.int64] = np.full((len(paths) + 1, widest), NOWHERE)
-    places: dict[Path, int] = {(): len(paths)} | {path: place for place, path in enumerate(paths)}
-    for path, place in list(places.items())[1:]:
-        child[places[path[:-1]], path[-1]] = place
-    ranks: Ids = np.full((num_tokens, depth), NOWHERE, dtype=np.int32)
-    node = np.full(num_tokens, len(paths))
-    starts = np.arange(num_tokens)
-    for level in range(depth):
-        token = starts + level
-        goes_on = (node != NOWHERE) & (token < num_tokens)
-        node = np.where(goes_on, child[node, rank_NL[np.minimum(token, num_tokens - 1), level]], NOWHERE)
-        ranks[:, level] = node
-    return ranks

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.tree_shape import cut, level_rows, parents_of
+from decoding.tree_shape import cut, level_rows, parents_of, places_along
 
 PATHS = ((0,), (0, 0), (1,), (0, 1), (0, 0, 0), (1, 0))
 
@@ -30,3 +31,9 @@ def test_every_beginning_is_a_tree(size, depth):
     parents = parents_of(paths)
     assert all(parent < place for place, parent in enumerate(parents))
     assert sum(level_rows(paths)) == len({path[:-1] for path in paths})
+
+
+def test_a_text_is_followed_from_every_position_as_far_as_the_tree_goes():
+    paths = ((0,), (1,), (0, 1), (0, 1, 0), (1, 0))
+    ranks = np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1], [5, -1, -1]])
+    assert places_along(ranks, paths, 4).tolist() == [[0, 2, 3, -1], [1, 4, -1, -1], [0, -1, -1, -1], [-1] * 4]

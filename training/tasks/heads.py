@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import Ranks
 from runtime.drafters.head_drafter import HeadDrafter
 from runtime.drafters.hydra import HydraConfig, HydraDrafter, HydraModel, load_hydra, save_hydra
 from runtime.drafters.medusa import MedusaConfig, MedusaDrafter, MedusaModel, load_medusa, save_medusa
-from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder, rms_norm
 from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from runtime.target.exit_adapter import ExitAdapter

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from decoding.progress import ReportCount
+from decoding.tree_shape import MOST_RANKS, Ranks, grow, places_along
 from decoding.tree_shape import Path as TreePath
-from runtime.drafters.trees import MOST_RANKS, Ranks, grow, places_along
 from runtime.models.decoder import Decoder
 from training.data.states import TargetStates
 from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares, judge_trees

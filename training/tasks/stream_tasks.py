@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
+from decoding.tree_shape import Ranks
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.stream_config import StreamConfig
@@ -32,7 +33,6 @@ from runtime.drafters.streams import (
     save_streams,
     stream_mask,
 )
-from runtime.drafters.trees import Ranks
 from runtime.models.decoder import Decoder
 from training.data.batch import Batch, cross_entropy_to_mean_rows, decayed_mean, make_batch, mean_rows, shifted_features
 from training.data.states import TargetStates

@@ -7,10 +7,9 @@ from torch.nn import functional as F
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
-from decoding.tree_shape import cut, level_rows
+from decoding.tree_shape import MOST_RANKS, cut, level_rows, places_along
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.medusa import MedusaDrafter, MedusaHead
-from runtime.drafters.trees import MOST_RANKS, places_along
 from runtime.models.decoder import causal_mask, rms_norm
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features

@@ -3,18 +3,10 @@
 import itertools
 import random
 
-import numpy as np
 import pytest
 import torch
 
-from runtime.drafters.trees import ROOT, GrowingTree, places_along, require_tree
-
-PATHS = ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 1, 0))
-
-
-def test_beyond_the_last_level_no_node_stands():
-    ranks = np.array([[0], [1]], dtype=np.int32)
-    assert places_along(ranks, PATHS, 2).tolist() == [[0, -1], [1, -1]]
+from runtime.drafters.trees import ROOT, GrowingTree, require_tree
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from decoding.tree_shape import parents_of
-from runtime.drafters.trees import MOST_RANKS
+from decoding.tree_shape import MOST_RANKS, parents_of
 from training.tasks.states_task import grow_tree, judge_heads
 
 
