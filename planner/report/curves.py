@@ -9,7 +9,7 @@ from markupsafe import Markup
 from decoding.metrics import per_position_acceptance_rate
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.report.report_data import ScheduleResult
-from planner.what_if.sensitivity import DRAFT_SPEEDS, Sweep
+from planner.what_if.sensitivity import Sweep
 from planner.wording import KINDS, Kind, factor, percent
 
 Drafting = Literal["draft alone", "draft with exit features", "tree"]
@@ -27,6 +27,8 @@ _KIND_COLOUR: Final[dict[Kind, str]] = {
     "tree": "--fourth",
     "mirror": "--second",
 }
+
+_ROUND_SPEEDS: Final = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
@@ -98,6 +100,6 @@ def sweep_picture(sweep: Sweep, whose: str) -> Markup:
         x_title="speed of the draft, times today's (logarithmic)" if is_speed else f"{whose} accepted, %",
         y_title="ms per token",
         alt="Time per token of every kind of decoding by " + ("speed of the draft" if is_speed else "acceptance"),
-        x_ticks=(*DRAFT_SPEEDS, 1.0) if is_speed else (),
+        x_ticks=_ROUND_SPEEDS if is_speed else (),
         is_logarithmic=is_speed,
     )

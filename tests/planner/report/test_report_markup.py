@@ -3,10 +3,12 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from decoding.errors import ConfigError
+from planner.report import report
 from planner.report.report import render_report, write_report
 from tests.planner.conftest import SMALL
 from tests.planner.report.page import Page
@@ -101,3 +103,9 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path, data, html):
     (tmp_path / "taken").write_text("")
     with pytest.raises(ConfigError, match="taken"):
         write_report(data, tmp_path / "taken" / "report.html")
+
+
+def test_styles_of_our_own_pictures_leave_those_of_plotly_alone():
+    style = (Path(report.__file__).with_name("style.css")).read_text(encoding="utf-8")
+    selectors = [rule.split("{")[0] for rule in style.split("}")]
+    assert [one.strip() for one in selectors if "svg" in one and "figure > svg" not in one] == []
