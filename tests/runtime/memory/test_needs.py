@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16
 from runtime.backends.lane_device import Device
@@ -15,9 +14,6 @@ from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits
 from runtime.backends.openvino.packing import PackedLayers, packed
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
-from runtime.engine import Engine
-from runtime.lanes.lane import LaneSpec
-from runtime.memory import needs
 from runtime.memory.model_bytes import (
     ITEM_BYTES,
     DraftSize,
@@ -29,9 +25,6 @@ from runtime.memory.model_bytes import (
 from runtime.memory.needs import (
     COMPILED_PROCESS_BYTES,
     PROCESS_BYTES,
-    LaneNeed,
-    Room,
-    available_bytes,
     draft_size,
     memory_needed,
 )
@@ -280,79 +273,3 @@ def test_a_cpu_without_bfloat16_holds_widened_weights_beside_those_of_the_graph(
         for dtype in ("bfloat16", "float32")
     }
     assert needs["bfloat16"].weights - needs["float32"].weights == matrices_bytes(config, "float32")
-
-
-GIB = 10**9
-NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}
-
-
-def test_what_fits_is_given_and_what_does_not_is_refused_with_the_numbers():
-    Room().take(NEEDS, running=(), available=20 * GIB)
-    with pytest.raises(MemoryFitError) as caught:
-        Room().take(NEEDS, running=(), available=20 * GIB - 1)
-    text = str(caught.value)
-    assert text.startswith("20.0 GB more memory needed, 20.0 GB available. lane 'big' 17.0 GB (weights 16.0 GB, ")
-    assert "branches 2.0 GB" in text
-    assert text.endswith("What helps most: a smaller model, or bfloat16 if this is float32")
-
-
-@pytest.mark.parametrize(
-    ("part", "advice"),
-    [("keys_values", "shorter prompts and texts"), ("branches", "fewer roots"), ("working", "shorter windows")],
-)
-def test_advice_is_about_what_takes_most(part, advice):
-    with pytest.raises(MemoryFitError, match=f"What helps most: {advice}"):
-        Room().take({"big": LaneNeed(weights=1, **{part: 2})}, running=(), available=2)
-
-
-def test_what_a_lane_has_taken_is_there_for_its_next_sequence():
-    rooms = Room()
-    rooms.take(NEEDS, running=(), available=20 * GIB)
-    rooms.take(NEEDS, running=("big", "small"), available=0)
-    larger = {"big": LaneNeed(weights=16 * GIB, keys_values=2 * GIB)}
-    with pytest.raises(MemoryFitError, match=r"1\.0 GB more memory needed, 0\.0 MB available"):
-        rooms.take(larger, running=("big", "small"), available=0)
-    rooms.take(larger, running=("big", "small"), available=GIB)
-
-
-def test_a_lane_that_was_lost_has_given_all_back():
-    rooms = Room()
-    rooms.take(NEEDS, running=(), available=20 * GIB)
-    with pytest.raises(MemoryFitError, match="17.0 GB more"):
-        rooms.take(NEEDS, running=("small",), available=16 * GIB)
-
-
-def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
-    monkeypatch.setattr(needs, "available_bytes", lambda: None)
-    Room().take(NEEDS, running=())
-
-
-@pytest.fixture
-def system(tmp_path, monkeypatch):
-    """A system with 8,000 kB available, and a container without a limit."""
-    (tmp_path / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:   8000 kB\n")
-    monkeypatch.setattr(needs, "_MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(needs, "_CGROUP", tmp_path)
-    return tmp_path
-
-
-def test_a_container_may_have_less_than_the_machine(system):
-    assert available_bytes() == 8000 * 1024
-    (system / "memory.max").write_text("max\n")
-    (system / "memory.current").write_text("500000\n")
-    (system / "memory.stat").write_text("anon 400000\ninactive_file 70000\nactive_file 30000\n")
-    assert available_bytes() == 8000 * 1024
-    (system / "memory.max").write_text("1000000\n")
-    assert available_bytes() == 600_000
-
-
-def test_an_engine_refuses_before_it_starts_a_lane(tiny_folders, monkeypatch):
-    monkeypatch.setattr(needs, "available_bytes", lambda: 1000)
-    lanes = [LaneSpec(name="big"), LaneSpec(name="small")]
-    with Engine(tiny_folders.target, lanes=lanes, drafter_folder=tiny_folders.drafter) as engine:
-        split = Schedule(method="speculative", target_lane="big", draft_lane="small", num_speculative_tokens=2)
-        with pytest.raises(MemoryFitError, match="lane 'big' .*; lane 'small' "):
-            engine.generate(split, [1, 2, 3], max_new_tokens=4)
-        with pytest.raises(MemoryFitError, match="lane 'big' "):
-            engine.load_target("big")
-        assert not any(engine.lane(name).is_alive for name in ("big", "small"))
