@@ -2,6 +2,7 @@
 
 import errno
 from importlib import import_module
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -45,7 +46,7 @@ class Verb(TyperCommand):
 def _paths(value: Any) -> set[Path]:
     """Return what the value of an option names, if it is a text or a path, or several."""
     values = value if isinstance(value, list | tuple) else [value]
-    return {Path(one).absolute() for one in values if isinstance(one, str | Path)}
+    return {Path(realpath(one)) for one in values if isinstance(one, str | Path)}
 
 
 class Verbs(TyperGroup):

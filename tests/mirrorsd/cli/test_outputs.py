@@ -43,12 +43,14 @@ def test_all_verbs_that_write_are_among_them():
     [
         ("search", "--profile", "FILE", "--record", "r.npz", "--out", "./FILE"),
         ("report", "FILE", "--out", "FILE"),
+        ("report", "a-link", "--out", "FILE"),
         ("validate", "--schedule", "s", "--schedule", "FILE", "--profile", "p", "--record", "r", "--json", "FILE"),
     ],
 )
 def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("FILE").write_text("took an hour")
+    Path("a-link").symlink_to("FILE")
     result = call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: is read by this command; name another file\n"
