@@ -246,6 +246,7 @@ def test_a_middling_target_has_one_graph_unless_only_some_windows_are_empty(copi
     assert not [name for name in compiled if name.startswith("layers")], "a prompt waits for no compiler"
 
 
+@pytest.mark.usefixtures("compiled")
 def test_a_middling_decoder_keeps_one_copy_of_each_layer(copies):
     backend = new_backend()
     copies(7 * weights_of(backend))
