@@ -82,13 +82,15 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 def lanes_of(device: str) -> tuple[LaneCores, ...]:
     """Return the lanes of a device, by the names of `runtime.backends.devices`: of a CPU those of `split_lanes`.
 
-    Other devices are fed by the last core, since targets run on the first ones.
+    Other devices are fed by the last cores, since targets run on the first ones: a GPU of CUDA has a second process.
     """
     cores = available_cores()
     if device == "cpu":
         return split_lanes(cores)
     if device != "openvino:CPU":
-        return (LaneCores(name=device, cores=(cores[-1],)),)
+        lane = LaneCores(name=device, cores=(cores[-1],))
+        second = LaneCores(name=f"{device}#2", cores=(cores[-2:][0],))
+        return (lane, second) if device.startswith("cuda:") else (lane,)
     names = {"cpu0": "openvino:CPU@0", "cpu1": "openvino:CPU@1", "cpu0+1": "openvino:CPU"}
     return tuple(replace(lane, name=names[lane.name]) for lane in split_lanes(cores))
 

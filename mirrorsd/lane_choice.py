@@ -35,10 +35,11 @@ def usual_device(pair: ModelPair) -> str:
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """Return the lanes of a device; `ConfigError` where it is missing or does not compute with such weights."""
-    require_device(device)
-    require_form(device, device, dtype)
-    return specs_of(lanes_of(device))
+    """Return the lanes to use of a device, without a GPU's second process, which is for lists of lanes and schedules.
+
+    Raises `ConfigError` where it is missing or does not compute with such weights.
+    """
+    return tuple(spec for spec in _all_lanes(device, dtype) if "#" not in spec.name)
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
@@ -114,9 +115,15 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
     return replace(pair, heads=heads), tuple(said)
 
 
+def _all_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
+    require_device(device)
+    require_form(device, device, dtype)
+    return specs_of(lanes_of(device))
+
+
 def _named(name: str, dtype: Dtype) -> LaneSpec:
     device = Device.of_lane(name).name
-    specs = {spec.name: spec for spec in device_lanes(device, dtype)}
+    specs = {spec.name: spec for spec in _all_lanes(device, dtype)}
     if name not in specs:
         raise ConfigError(f"there is no lane {name!r} here; those of {device} are {', '.join(specs)}")
     return specs[name]

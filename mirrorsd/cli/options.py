@@ -170,6 +170,10 @@ DeviceOption = Annotated[
         "openvino:CPU where it supports the models' architectures."
     ),
 ]
+LanesOption = Annotated[
+    str | None,
+    option("Lanes to use, such as openvino:CPU@0,openvino:CPU@1 or cuda:0,cpu0. Default: all of one device."),
+]
 PromptsOption = Annotated[
     Path | None,
     option(

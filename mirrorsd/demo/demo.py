@@ -41,7 +41,7 @@ from mirrorsd.demo.demo_plan import (
     what_fits,
 )
 from mirrorsd.demo.stages import StageReport, Stages
-from mirrorsd.lane_choice import device_lanes, usual_device
+from mirrorsd.lane_choice import chosen_lanes
 from mirrorsd.measure_pair import calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
@@ -92,6 +92,7 @@ class DemoSettings:
             out, and one prompt is run in any case.
         max_new_tokens: length of answers to judge for: recorded texts are cut there, or earlier if time is short.
         device: where lanes are; None for the default one.
+        lanes: names of lanes, separated by commas, in place of all of a device; the record is made on the first one's.
         run_options: options of `mirrorsd run` that name the models, for the command that comes next.
     """
 
@@ -104,6 +105,7 @@ class DemoSettings:
     max_new_tokens: int = 256
     max_window: int = 8
     device: str | None = None
+    lanes: str | None = None
     run_options: tuple[str, ...] = ()
 
 
@@ -121,7 +123,7 @@ class Demo:
         """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted."""
         self.saved: list[str] = [] if saved is None else saved
         self._settings = settings
-        self._lanes = device_lanes(settings.device or usual_device(settings.pair), settings.pair.dtype)
+        self._lanes = chosen_lanes(settings.device, settings.lanes, settings.pair)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
         self._prompts = draw_prompts(settings.prompts, settings.max_prompts, settings.seed)

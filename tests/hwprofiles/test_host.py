@@ -109,6 +109,10 @@ def test_compiled_lanes_have_the_cores_of_those_of_torch_and_of_one_core_there_i
     assert [lane.name for lane in compiled] == ["openvino:CPU@0", "openvino:CPU@1", "openvino:CPU"]
     assert [lane.cores for lane in eager] == [lane.cores for lane in compiled]
     assert host.lanes_of("openvino:NPU") == (LaneCores(name="openvino:NPU", cores=(7,)),)
+    assert host.lanes_of("cuda:1") == (
+        LaneCores(name="cuda:1", cores=(7,)),
+        LaneCores(name="cuda:1#2", cores=(4,)),
+    )
     monkeypatch.setattr(host, "available_cores", lambda: (3,))
     assert [lane.name for lane in host.lanes_of("openvino:CPU")] == ["openvino:CPU@0"]
 

@@ -41,5 +41,5 @@ def few_lanes(count):
     """Let demos use the first lanes alone: a core each, before the one of all cores."""
     from mirrorsd.demo import demo
 
-    lanes = demo.device_lanes
-    demo.device_lanes = lambda device, dtype: lanes(device, dtype)[:count]
+    lanes = demo.chosen_lanes
+    demo.chosen_lanes = lambda *given: lanes(*given)[:count]

@@ -13,6 +13,7 @@ from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, require_lanes, usual_device
 from mirrorsd.model_pair import find_pair
+from runtime.backends.devices import DeviceStatus
 from runtime.drafters.language_model.folder import add_streams, load_draft
 from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.registry import named_drafter
@@ -69,6 +70,15 @@ def test_lanes_may_be_named_one_by_one_and_of_several_devices(pair):
     assert [spec.name for spec in chosen_lanes("openvino:CPU", None, replace(pair, dtype="int8"))] == [
         lane.name for lane in lanes_of("openvino:CPU")
     ]
+
+
+def test_the_second_process_of_a_gpu_is_a_lane_where_it_is_named(pair, monkeypatch):
+    gpu = DeviceStatus(name="cuda:0", description="a GPU", forms=("bfloat16",))
+    monkeypatch.setattr("runtime.backends.devices._cuda_devices", lambda: (gpu,))
+    assert [spec.name for spec in chosen_lanes("cuda:0", None, pair)] == ["cuda:0"]
+    assert [spec.name for spec in chosen_lanes(None, "cuda:0,cuda:0#2", pair)] == ["cuda:0", "cuda:0#2"]
+    with pytest.raises(ConfigError, match="there is no lane 'cuda:0#3' here; those of cuda:0 are cuda:0, cuda:0#2"):
+        chosen_lanes(None, "cuda:0#3", pair)
 
 
 @pytest.mark.parametrize(

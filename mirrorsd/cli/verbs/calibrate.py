@@ -40,10 +40,7 @@ def calibrate(
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
-    lanes: Annotated[
-        str | None,
-        option("Lanes to time, such as openvino:CPU@0,openvino:CPU@1. Default: all of one device."),
-    ] = None,
+    lanes: options.LanesOption = None,
     json: options.JsonOption = None,
 ) -> None:
     """Measure this machine with these models; only the lengths of the prompts matter."""

@@ -53,6 +53,7 @@ def demo(
     heads: options.HeadsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     device: options.DeviceOption = None,
+    lanes: options.LanesOption = None,
     explain: options.ExplainOption = False,
     json: options.JsonOption = None,
 ) -> None:
@@ -76,6 +77,7 @@ def demo(
         max_new_tokens=max_new_tokens,
         max_window=max_window,
         device=device,
+        lanes=lanes,
         run_options=names._replace(drafter=None, heads=None).words,
     )
     with telling_what_was_saved(saved), stages() as report_stage:
