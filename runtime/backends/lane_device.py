@@ -121,6 +121,14 @@ class Device:
         sizes = [size << doublings for doublings in range(wanted.bit_length()) for size in first]
         return tuple(size for size, below in zip(sizes, (0, *sizes), strict=False) if below < wanted)
 
+    def reserved_slots(self, num_positions: int) -> int:
+        """Return the KV slots that memory is allocated for; on a GPU twice as many when it must grow.
+
+        Calls are captured anew then, which takes a second.
+        """
+        wanted = self.num_slots(num_positions)
+        return 1 << (wanted - 1).bit_length() if self.library == "cuda" else wanted
+
     @property
     def spare_slots(self) -> int:
         """Slots after a row's own, for padding rows of its call, and on CPUs for other nodes of its tree."""

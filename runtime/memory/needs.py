@@ -111,7 +111,8 @@ class _Holding:
 
     def keys_values_bytes(self, config: ModelConfig, num_slots: int) -> int:
         """Return the bytes held for a sequence; compiled lanes keep the buffers that it has outgrown."""
-        held = sum(self.device.slot_sizes(num_slots)) if self.device.is_compiled else num_slots
+        sizes, reserved = self.device.slot_sizes(num_slots), self.device.reserved_slots(num_slots)
+        held = sum(sizes) if self.device.is_compiled else reserved
         return keys_values_bytes(config, held, self.computed)
 
     def process_bytes(self, draft: DraftSize | None) -> int:

@@ -9,7 +9,7 @@ Shapes: legend of `runtime.models.decoder`.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -163,7 +163,14 @@ class WithinCall(LayerKeys):
         return k_BKTH, v_BKTH
 
 
-def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | None) -> Tensor:
+def attention(
+    q_BTNH: Tensor,
+    k_BKSH: Tensor,
+    v_BKSH: Tensor,
+    mask: Tensor | None,
+    *,
+    by: Callable[..., Tensor] = F.scaled_dot_product_attention,
+) -> Tensor:
     """Return the output of grouped-query attention [B, T, N * H].
 
     Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
@@ -175,7 +182,7 @@ def attention(q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask: Tensor | Non
     q = q.permute(0, 2, 3, 1, 4).reshape(num_sequences, num_kv_heads, group * num_rows, head_dim)
     if missing := -group * num_rows % ROWS_AT_ONCE:
         q = F.pad(q, (0, 0, 0, missing))
-    x = F.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    x = by(q, k_BKSH, v_BKSH, attn_mask=mask)
     if missing:
         x = x[:, :, : group * num_rows]
     x = x.view(num_sequences, num_kv_heads, group, num_rows, head_dim)

@@ -14,6 +14,7 @@ from runtime.backends.cuda.captured_calls import (
     CallShape,
     CapturedBranches,
     CapturedCall,
+    CapturedHead,
     CapturedMemory,
     GraphCapture,
     fitting,
@@ -36,6 +37,7 @@ class CudaBackend(TorchBackend):
             super().__init__(decoder.to(own))
         self._capture = GraphCapture(own)
         self._memories: WeakSet[CapturedMemory] = WeakSet()
+        self._heads: dict[int, CapturedHead] = {}
 
     def new_text(self) -> Text:
         """See `Backend`."""
@@ -67,10 +69,7 @@ class CudaBackend(TorchBackend):
     def logits(self, x_BTD: Tensor) -> Tensor:
         """See `Backend`; by products of few numbers of rows."""
         rows = x_BTD.reshape(-1, x_BTD.shape[-1])
-        found = [
-            self._decoder.logits(F.pad(part, (0, 0, 0, row_bucket(len(part)) - len(part))))[: len(part)]
-            for part in torch.split(rows, ROWS[-1])
-        ]
+        found = [self._head(row_bucket(len(part)))(part) for part in torch.split(rows, ROWS[-1])]
         return torch.cat(found).view(*x_BTD.shape[:-1], -1)
 
     def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
@@ -118,6 +117,12 @@ class CudaBackend(TorchBackend):
         for segment in segments:
             for size in sizes:
                 self._call(memory, CallShape(segment, *counts, size))
+
+    def _head(self, num_rows: int) -> CapturedHead:
+        if num_rows not in self._heads:
+            with fitting(f"the output head of {num_rows} rows", self.device):
+                self._heads[num_rows] = CapturedHead(self._decoder, num_rows, self._capture)
+        return self._heads[num_rows]
 
     def _call(self, memory: CapturedMemory, shape: CallShape) -> CapturedCall:
         if shape not in memory.calls:

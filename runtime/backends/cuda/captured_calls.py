@@ -16,15 +16,13 @@ import torch
 from torch import Tensor
 
 from decoding.errors import MemoryFitError
+from runtime.backends.cuda.split_attention import HIDDEN, SplitPiece, is_split, mask_of_chunks
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
 from runtime.backends.sequences import Branches, BranchRows, Segment
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory
 from runtime.models.row_invariance import LayerKeys, Piece, Sight, mask_for_groups
-
-_WARM_UP: Final = 3
-"""Runs before a capture: in them libraries choose kernels and allocate, which a capture must not."""
 
 new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
 new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
@@ -39,10 +37,14 @@ class GraphCapture:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        if device.type == "cuda":
+            self._pool = torch.cuda.graph_pool_handle()
+            # a pool whose graphs are all gone takes no further ones, so this one stays
+            number = torch.zeros(1, device=device)
+            self._first = self.captured(lambda: number.add_(1))
 
     def captured(self, run: Replay) -> Replay:
-        """Return the function as a graph; it runs a few times on what the buffers hold."""
+        """Return the function as a graph; it runs once on what the buffers hold."""
         if self.device.type != "cuda":
             return run
         graph = torch.cuda.CUDAGraph()
@@ -50,8 +52,7 @@ class GraphCapture:
             warm_up = new_stream(self.device)
             warm_up.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(warm_up):
-                for _ in range(_WARM_UP):
-                    run()
+                run()  # libraries choose kernels and allocate, which a capture must not
             torch.cuda.current_stream().wait_stream(warm_up)
             # graphs of one pool share memory: they run one after the other, and leave nothing in it
             with torch.cuda.graph(graph, pool=self._pool):
@@ -131,7 +132,7 @@ class CapturedMemory(TorchMemory):
                 super().allocate(num_slots)
 
     def _size(self, num_slots: int) -> int:
-        return GPU.num_slots(num_slots)
+        return GPU.reserved_slots(num_slots)
 
 
 class CapturedBranches(Branches):
@@ -153,8 +154,8 @@ class CapturedBranches(Branches):
 class CapturedCall(LayerKeys):
     """Layers over rows on inputs that stay where they are; `replay` is `run` as captured.
 
-    The inputs are hidden states, positions, the slots that rows are written to, and an additive mask of what they see.
-    States of padding rows stay what they were, which is finite.
+    The inputs are hidden states, positions, the slots that rows are written to, which settle what they see, and an
+    additive mask that hides more. States of padding rows stay what they were, which is finite.
     """
 
     def __init__(self, decoder: Decoder, shape: CallShape, slots_L2BKSH: Tensor, capture: GraphCapture) -> None:
@@ -162,6 +163,8 @@ class CapturedCall(LayerKeys):
         self._slots = slots_L2BKSH[:, :, :num_texts, :, :num_slots]
         self._x_BTD = slots_L2BKSH.new_zeros(num_texts, num_rows, decoder.config.hidden_size)
         self._mask_B1TS = slots_L2BKSH.new_zeros(num_texts, 1, num_rows, num_slots)
+        self._is_masked = False
+        self._slot_ids_S = torch.arange(num_slots, device=slots_L2BKSH.device)
         self._numbers = slots_L2BKSH.new_zeros((2, num_texts, num_rows), dtype=torch.long)
         self._out_BTD = torch.zeros_like(self._x_BTD)
         positions_BT, self._places_BT = self._numbers
@@ -179,17 +182,18 @@ class CapturedCall(LayerKeys):
     def __call__(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, mask_TS: Tensor | None = None) -> Tensor:
         """Return the states of the first texts and rows, in memory of their own, of states of these.
 
-        Positions and places, on the host, are of all rows: each sees its text up to itself, or by an additive mask over
-        the first slots.
+        Positions and places, on the host, are of all rows: each sees its text up to itself, less what an additive mask
+        over the first slots hides.
         """
-        hidden_BTS = torch.arange(self._mask_B1TS.shape[-1]) > places_BT[..., None]
-        seen_BTS = torch.zeros(hidden_BTS.shape, dtype=self._mask_B1TS.dtype).masked_fill_(hidden_BTS, -math.inf)
+        if self._is_masked:
+            self._mask_B1TS.zero_()
+        self._is_masked = mask_TS is not None
         if mask_TS is not None:
-            seen_BTS[0, : mask_TS.shape[0], : mask_TS.shape[1]] = mask_TS
+            num_rows, num_slots = mask_TS.shape
+            self._mask_B1TS[0, 0, :num_rows, :num_slots] = mask_TS.clamp(min=HIDDEN).to(self._mask_B1TS)
         own = slice(x_BTD.shape[0]), slice(x_BTD.shape[1])
         self._x_BTD[own] = x_BTD
         self._numbers.copy_(torch.stack([positions_BT, places_BT]))
-        self._mask_B1TS.copy_(seen_BTS[:, None])
         self.replay()
         return self._out_BTD[own].clone()
 
@@ -200,6 +204,28 @@ class CapturedCall(LayerKeys):
         return keys.scatter_(2, index_BKTH, k_BKTH), values.scatter_(2, index_BKTH, v_BKTH)
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """Return what rows see by the mask."""
+        """Return what rows see: slots up to their own that the mask does not hide."""
         assert mask is not None, "a call without its mask"
-        return (Piece(slice(None), None, mask_for_groups(mask, num_queries_per_kv)),)
+        is_later_B1TS = self._slot_ids_S > self._places_BT[:, None, :, None]
+        seen = mask_for_groups(mask.masked_fill(is_later_B1TS, HIDDEN), num_queries_per_kv)
+        num_kv_heads, num_slots = self._slots.shape[3:5]
+        if is_split(num_slots):
+            return (SplitPiece(slice(None), None, mask_of_chunks(seen, num_kv_heads)),)
+        return (Piece(slice(None), None, seen),)
+
+
+class CapturedHead:
+    """Logits of so many rows, captured once; on inputs that stay where they are."""
+
+    def __init__(self, decoder: Decoder, num_rows: int, capture: GraphCapture) -> None:
+        weight_VD = decoder.lm_head.weight
+        self._x_RD = weight_VD.new_zeros(num_rows, weight_VD.shape[1])
+        self._out_RV = weight_VD.new_zeros(num_rows, weight_VD.shape[0])
+        self._replay = capture.captured(lambda: self._out_RV.copy_(decoder.logits(self._x_RD)))
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        """Return the logits of the first rows, in memory of their own."""
+        own = slice(len(x_RD))
+        self._x_RD[own] = x_RD
+        self._replay()
+        return self._out_RV[own].clone()

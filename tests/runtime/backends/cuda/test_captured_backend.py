@@ -2,16 +2,18 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Plan, segments_between, tree_rows
 from runtime.backends.cuda import captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GPU, ROWS, SPARE, pieces, row_bucket, text_bucket
+from runtime.backends.cuda.split_attention import CHUNK, HIDDEN, attend_in_chunks, mask_of_chunks
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
@@ -73,6 +75,61 @@ def test_a_row_has_the_same_bits_in_any_chunk_with_any_cut_and_on_both_sides_of_
     assert torch.equal(found, one_by_one(shape))
 
 
+def test_float32_logits_over_keys_in_chunks_are_the_decoders_also_of_a_tree():
+    decoder = tiny_target(**SHAPES["grouped queries"], max_position=1500)
+    ids = torch.randint(VOCAB_SIZE, (1290,), generator=torch.Generator().manual_seed(2))
+    parents = (-1, 0, 0, -1, 3)
+    expected, found = (
+        torch.cat([read(backend, [1270, 1, 6, 13], ids=ids), tree_logits(backend, ids, parents)])
+        for backend in (EagerBackend(decoder), CudaBackend(decoder, device="cpu"))
+    )
+    assert torch.equal(found.argmax(-1), expected.argmax(-1))
+    assert torch.allclose(found, expected, atol=2e-3, rtol=1e-3)
+
+
+def tree_logits(backend, ids, parents):
+    """Logits of a tree whose root is in the last slot before a chunk's end, so that nodes see nothing of the next."""
+    text, first, tree = backend.new_text(), 5 * CHUNK - 1, tree_rows(parents)
+    text.start(first + len(parents) + 1)
+    for last, count in ((first, first), (first + len(parents) + 1, len(parents) + 1)):
+        is_tree = last > first
+        positions = tree.depths + first if is_tree else np.arange(count)
+        mask = tree.mask(first) if is_tree else None
+        x = backend.embedding(ids[None, last - count : last].numpy())
+        x = backend.run_layers(x, 0, 4, positions=positions, mask=mask, cache=text)
+        text.advance(count if not is_tree else 0)
+    return backend.logits(x)[0]
+
+
+def test_a_call_without_a_mask_forgets_that_of_a_tree_before():
+    backend, ids = CudaBackend(decoder_of("grouped queries"), device="cpu"), IDS[:9]
+    text = backend.new_text()
+    text.start(20)
+    hidden = np.triu(np.full((9, 9), -np.inf, np.float32), 1) + np.tril(np.full((9, 9), -np.inf, np.float32), -1)
+    x = backend.embedding(ids[None].numpy())
+    alone, whole = (
+        backend.run_layers(x, 0, 4, positions=np.arange(9), mask=mask, cache=text) for mask in (hidden, None)
+    )
+    assert not torch.allclose(alone, whole)
+    assert torch.equal(
+        backend.logits(whole)[0], read(CudaBackend(decoder_of("grouped queries"), device="cpu"), [9], ids=ids)
+    )
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_chunks_add_up_to_the_attention_over_all_keys_also_where_some_are_hidden_whole(data):
+    batch, heads, num_keys = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from((1024, 1536))))
+    torch.manual_seed(data.draw(st.integers(0, 99)))
+    q, mask = torch.randn(batch, heads, 8, 16), torch.zeros(batch, 1, 8, num_keys)
+    slots = torch.randn(2, batch, heads, num_keys + 128, 16)
+    k, v = slots[:, :, :, :num_keys]
+    for row in range(8):
+        mask[:, :, row, data.draw(st.integers(1, num_keys)) :] = HIDDEN
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    assert torch.allclose(attend_in_chunks(q, k, v, mask_of_chunks(mask, heads)), expected, atol=1e-5)
+
+
 def test_the_self_test_says_so():
     assert is_row_invariant(backend_of("grouped queries"))
 
@@ -122,7 +179,7 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch):
 
     monkeypatch.setattr(captured_calls.torch, "empty", none_left)
     with pytest.raises(
-        MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 1536 positions \(0\.000 GB\)"
+        MemoryFitError, match=r"cpu has no room for keys and values of 1 sequences of 2048 positions \(0\.001 GB\)"
     ):
         text.start(1300)
 

@@ -1,5 +1,7 @@
 """What only a GPU can show: that captures replay what was captured. Skipped where there is none."""
 
+import gc
+
 import pytest
 import torch
 
@@ -62,6 +64,24 @@ def test_a_replay_is_what_the_same_calls_give_without_capture(dtype, monkeypatch
     replayed = chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
     monkeypatch.setattr(GraphCapture, "captured", lambda _, run: run)
     assert replayed == chosen(CudaBackend(tiny_target(max_position=400).to(dtype), device=GPU), prompt, 60)
+
+
+def test_a_long_text_in_float32_is_that_of_the_cpu():
+    torch.backends.cuda.matmul.allow_tf32 = False
+    prompt = torch.randint(VOCAB_SIZE, (1260,), generator=torch.Generator().manual_seed(3)).tolist()
+    with torch.inference_mode():
+        gpu = chosen(CudaBackend(tiny_target(max_position=1500), device=GPU), prompt, 60)
+        assert gpu == chosen(EagerBackend(tiny_target(max_position=1500)), prompt, 60)
+
+
+def test_functions_are_captured_after_all_that_were_captured_before_are_gone():
+    capture, own = GraphCapture(torch.device(GPU)), torch.zeros(1, device=GPU)
+    for _ in range(4):
+        replay = capture.captured(lambda: own.add_(1))
+        replay()
+        del replay
+        gc.collect()
+    assert int(own) >= 4
 
 
 def test_two_streams_each_do_their_own():
