@@ -6,6 +6,7 @@ in any call. Rows that fill a call up write to spare slots. On the CPU the funct
 Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
+import gc
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -48,7 +49,7 @@ class GraphCapture:
         if self.device.type != "cuda":
             return run
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.device):
+        with torch.cuda.device(self.device), no_collection():
             warm_up = new_stream(self.device)
             warm_up.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(warm_up):
@@ -58,6 +59,18 @@ class GraphCapture:
             with torch.cuda.graph(graph, pool=self._pool):
                 run()
         return graph.replay
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep Python from collecting garbage: the end of an older graph would spoil a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager
@@ -152,7 +165,7 @@ class CapturedBranches(Branches):
 
 
 class CapturedCall(LayerKeys):
-    """Layers over rows on inputs that stay where they are; `replay` is `run` as captured.
+    """Layers over rows on inputs that stay where they are; `replay` is `run` as captured, and does not hold the call.
 
     The inputs are hidden states, positions, the slots that rows are written to, which settle what they see, and an
     additive mask that hides more. States of padding rows stay what they were, which is finite.
@@ -170,14 +183,15 @@ class CapturedCall(LayerKeys):
         positions_BT, self._places_BT = self._numbers
         self._places_BT.fill_(num_slots - 1)  # a capture runs: no text has anything there
 
-        def run() -> None:
-            self._out_BTD.copy_(
-                decoder.run_layers(
-                    self._x_BTD, *shape.segment, positions=positions_BT, mask=self._mask_B1TS, cache=self
-                )
-            )
+        self._decoder, self._segment, self._positions_BT = decoder, shape.segment, positions_BT
+        self.replay = capture.captured(self.run)
 
-        self.run, self.replay = run, capture.captured(run)
+    def run(self) -> None:
+        """Compute the output of what the inputs hold now, and write it to where it stays."""
+        x_BTD = self._decoder.run_layers(
+            self._x_BTD, *self._segment, positions=self._positions_BT, mask=self._mask_B1TS, cache=self
+        )
+        self._out_BTD.copy_(x_BTD)
 
     def __call__(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, mask_TS: Tensor | None = None) -> Tensor:
         """Return the states of the first texts and rows, in memory of their own, of states of these.

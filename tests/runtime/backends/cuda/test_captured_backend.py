@@ -1,5 +1,6 @@
 """Captured calls compute what the decoder computes; here the CPU calls the same functions on the same buffers."""
 
+import weakref
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,16 @@ from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between, tree_rows
 from runtime.backends.cuda import captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
-from runtime.backends.cuda.captured_calls import GPU, ROWS, SPARE, pieces, row_bucket, text_bucket
+from runtime.backends.cuda.captured_calls import (
+    GPU,
+    ROWS,
+    SPARE,
+    GraphCapture,
+    no_collection,
+    pieces,
+    row_bucket,
+    text_bucket,
+)
 from runtime.backends.cuda.split_attention import CHUNK, HIDDEN, attend_in_chunks, mask_of_chunks
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
@@ -153,6 +163,20 @@ def test_prepared_calls_serve_the_sequence_and_no_others_are_made():
             break
     assert text.cursor > FIRST_LIMIT
     assert text.memory.calls == made
+
+
+def test_calls_and_slots_that_were_outgrown_are_gone_at_once(monkeypatch):
+    monkeypatch.setattr(GraphCapture, "captured", lambda _, run: (run(), lambda: None)[1])
+    backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
+    text = backend.new_text()
+    text.start(9)
+    with no_collection():
+        read(backend, [9], ids=IDS[:9], text=text)
+        (call,) = map(weakref.ref, text.memory.calls.values())
+        slots = weakref.ref(text.memory.slots)
+        text.start(1000)
+        assert call() is None
+        assert slots() is None
 
 
 def test_a_text_longer_than_what_was_reserved_is_refused_with_both_numbers():

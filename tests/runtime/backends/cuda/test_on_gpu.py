@@ -74,6 +74,21 @@ def test_a_long_text_in_float32_is_that_of_the_cpu():
         assert gpu == chosen(EagerBackend(tiny_target(max_position=1500)), prompt, 60)
 
 
+def test_garbage_that_holds_graphs_is_not_collected_within_a_capture():
+    capture, own, seen = GraphCapture(torch.device(GPU)), torch.zeros(1, device=GPU), []
+
+    def run():
+        seen.append(gc.isenabled())
+        own.add_(1)
+
+    garbage = [capture.captured(run)]
+    garbage.append(garbage)
+    del garbage
+    capture.captured(run)()
+    assert not any(seen)
+    assert gc.isenabled()
+
+
 def test_functions_are_captured_after_all_that_were_captured_before_are_gone():
     capture, own = GraphCapture(torch.device(GPU)), torch.zeros(1, device=GPU)
     for _ in range(4):
