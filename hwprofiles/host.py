@@ -21,6 +21,7 @@ _INSTRUCTION_SETS = frozenset({*_X86_SETS, "asimd", "asimddp", "i8mm", "bf16", "
 """Instruction sets by which kernels of matrix products are chosen, as Linux names them."""
 _DECISIVE = {
     "cpu_model": "processor",
+    "gpu": "GPU",
     "instruction_sets": "instruction sets",
     "cores": "number of cores",
     "torch": "PyTorch",
@@ -53,8 +54,10 @@ def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": _version("torch"),
     }
+    devices = list(devices)
     needed = {device.partition(":")[0] for device in devices}
-    return host | {name: _version(name) for name in _LIBRARIES if name in needed}
+    gpus = [_gpu(device) for device in devices if device.startswith("cuda:")]
+    return host | {name: _version(name) for name in _LIBRARIES if name in needed} | ({"gpu": gpus[0]} if gpus else {})
 
 
 def computing_host(device: str) -> dict[str, str]:
@@ -68,7 +71,8 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 
     Only facts that both have are compared, and of cores only their number.
     """
-    here = describe_host(_LIBRARIES) if here is None else here
+    gpus = ("cuda:0",) if "gpu" in host else ()
+    here = describe_host((*_LIBRARIES, *gpus)) if here is None else here
     found = {}
     for name, word in _DECISIVE.items():
         there, ours = (len(one) if isinstance(one, list) else one for one in (host.get(name), here.get(name)))
@@ -149,6 +153,13 @@ def _cpu_info(*keys: str) -> str:
         if key.strip() in keys:
             return value.strip()
     return ""
+
+
+def _gpu(device: str) -> str | None:
+    """Return the model of one of NVIDIA's GPUs; None where torch finds none."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else None
 
 
 def _version(package: str) -> str | None:

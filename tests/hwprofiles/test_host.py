@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,11 +76,12 @@ def test_this_machine_is_this_machine() -> None:
         ({"cpu_model": "EPYC", "instruction_sets": "avx2"}, "processor Xeon, here EPYC"),
         ({"instruction_sets": "avx2"}, "instruction sets amx_bf16 avx2, here avx2"),
         ({"cores": [0, 1, 2]}, "number of cores 2, here 3"),
+        ({"gpu": "NVIDIA L4"}, "GPU NVIDIA H100, here NVIDIA L4"),
         ({"torch": "3.0", "openvino": "2026.0"}, "PyTorch 2.9, here 3.0; OpenVINO 2025.3, here 2026.0"),
     ],
 )
 def test_another_machine_is_told_by_what_decides(changes: dict[str, object], words: str) -> None:
-    assert differences(XEON, here=XEON | changes) == words
+    assert differences(XEON | {"gpu": "NVIDIA H100"}, here=XEON | {"gpu": "NVIDIA H100"} | changes) == words
 
 
 def test_what_decides_nothing_or_is_not_known_makes_no_other_machine() -> None:
@@ -89,6 +91,15 @@ def test_what_decides_nothing_or_is_not_known_makes_no_other_machine() -> None:
     assert differences({"cpu_model": "Xeon"}, here=here) is None
     assert differences({"carried_to": "lunar-lake.cpu", "measured_on": XEON}, here=here) is None
     assert differences(XEON | {"openvino": None}, here=here) is None
+
+
+def test_the_gpu_is_named_where_lanes_are_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", {"cuda:0": "NVIDIA L4", "cuda:1": "NVIDIA H100"}.get)
+    assert computing_host("cuda:1")["gpu"] == "NVIDIA H100"
+    assert describe_host(["cpu", "cuda:0"])["gpu"] == "NVIDIA L4"
+    assert "gpu" not in describe_host(["cpu"])
+    assert differences(computing_host("cuda:1")) == "GPU NVIDIA H100, here NVIDIA L4"
 
 
 def test_a_library_is_named_where_lanes_compute_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
