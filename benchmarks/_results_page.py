@@ -34,8 +34,7 @@ def sections() -> dict[str, str]:
 
 def demo(result: Json) -> str:
     """Return one demo in full: machine, verdict, table, rounds and notes."""
-    rows = [_row(entry, is_winner=entry["name"] == result["winner"]) for entry in result["schedules"]]
-    host = result["platform"]
+    rows, host = schedule_rows(result), result["platform"]
     paragraphs = [
         (
             f"{host['cpu_model']}, {len(host['cores'])} cores; {host['target']} with {host['drafter']} "
@@ -181,6 +180,11 @@ def is_ours(name: str) -> bool:
     return name.startswith(("plain", "schedule"))
 
 
+def schedule_rows(result: Json) -> list[dict[str, str]]:
+    """Return the rows of a demo's table, its winner in bold."""
+    return [_row(entry, is_winner=entry["name"] == result["winner"]) for entry in result["schedules"]]
+
+
 def _row(entry: Json, *, is_winner: bool) -> dict[str, str]:
     return dict(_cells(entry, name=f"**{entry['name']}**" if is_winner else entry["name"]))
 
@@ -188,8 +192,8 @@ def _row(entry: Json, *, is_winner: bool) -> dict[str, str]:
 def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
     predicted, measured = entry["predicted"], entry["measured"]
     yield "schedule", name
-    yield "ms/token predicted", f"{predicted['tpot_s'] * 1e3:.1f}"
-    yield "measured", f"{measured['tpot_s'] * 1e3:.1f}"
+    yield "ms/token predicted", _milliseconds(predicted["tpot_s"])
+    yield "measured", _milliseconds(measured["tpot_s"])
     yield "error", f"{entry['tpot_error']:+.1%}"
     yield "corrected error", f"{entry['tpot_error_at_anchor']:+.1%}"
     yield "speed-up", _interval(entry["speedup_measured"])
@@ -197,6 +201,10 @@ def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
     yield "hits", "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
     if "num_prompts" in entry:
         yield "prompts", str(entry["num_prompts"])
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.{1 if seconds > 0.01 else 2}f}"
 
 
 def _share(coverage: Json | None) -> str:

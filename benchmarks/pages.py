@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import _common
+import _gpu_page
 import _readme_page
 import _results_page
 import acceptance
@@ -27,7 +28,7 @@ _TRAINING: Final = (acceptance, exit_coverage, exit_features, draft_streams, tra
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
     "README.md": (_readme_page.plan, _readme_page.matrix, _readme_page.headline),
     "docs/engines.md": (llamacpp.sections,),
-    "docs/results.md": (_results_page.sections,),
+    "docs/results.md": (_results_page.sections, _gpu_page.sections),
     "docs/training.md": tuple(module.sections for module in _TRAINING),
 }
 """The functions that return a page's sections, by page."""

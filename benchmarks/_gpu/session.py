@@ -53,7 +53,7 @@ class Session:
     def __init__(self, device: torch.device, sizes: Sizes, minutes: float) -> None:
         self.device, self.sizes = device, sizes
         self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        self.found: dict[str, Any] = {"left_out": []}
+        self.found: dict[str, Any] = {"measured": {}, "left_out": []}
         self._end_s = time.monotonic() + 60 * minutes
 
     @contextmanager

@@ -1,5 +1,6 @@
 """A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
 
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
@@ -19,8 +20,10 @@ from runtime.backends.cuda.captured_calls import (
     GraphCapture,
     fitting,
     pieces,
+    prompt_calls,
     row_bucket,
     text_bucket,
+    text_buckets,
 )
 from runtime.backends.eager import TorchBackend
 from runtime.backends.sequences import BranchRows, Segment, Text
@@ -51,19 +54,19 @@ class CudaBackend(TorchBackend):
     def prepare(self, plan: Plan) -> None:
         """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
         sizes = [size for size in GPU.slot_sizes(plan.num_slots) if size >= GPU.num_slots(plan.least_slots)]
+        rows = {row_bucket(min(count, ROWS[-1])) for count in plan.rows}
+        least = plan.num_branches if plan.least_branches is None else plan.least_branches
+        texts = [count for count in text_buckets(plan.num_branches) if count >= text_bucket(least)]
         with fitting("the calls of a sequence", self.device):
             for memory in self._memories:
                 num_texts = memory.slots.shape[2]
                 if num_texts == 1:
                     memory.allocate(plan.num_slots)
-                    for count in {row_bucket(min(rows, ROWS[-1])) for rows in plan.rows}:
-                        self._load(memory, plan.segments, (1, count), sizes)
-                    if plan.prompt_segments:
-                        for count in {ROWS[-1], row_bucket(min(plan.num_prompt, ROWS[-1]))}:
-                            self._load(memory, plan.prompt_segments, (1, count), GPU.slot_sizes(plan.num_prompt))
+                    self._load(memory, plan.segments, ((1, count, size) for count in rows for size in sizes))
+                    self._load(memory, plan.prompt_segments, ((1, *call) for call in prompt_calls(plan.num_prompt - 1)))
                 if plan.num_branches and num_texts == text_bucket(plan.num_branches):
                     memory.allocate(plan.num_slots)
-                    self._load(memory, plan.segments, (num_texts, 1), sizes)
+                    self._load(memory, plan.segments, ((count, 1, size) for count in texts for size in sizes))
 
     @torch.inference_mode()
     def logits(self, x_BTD: Tensor) -> Tensor:
@@ -113,10 +116,13 @@ class CudaBackend(TorchBackend):
         self._memories.add(memory)
         return memory
 
-    def _load(self, memory: CapturedMemory, segments: tuple[Segment, ...], counts: tuple[int, int], sizes: Any) -> None:
-        for segment in segments:
-            for size in sizes:
-                self._call(memory, CallShape(segment, *counts, size))
+    def _load(
+        self, memory: CapturedMemory, segments: tuple[Segment, ...], sizes: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """Capture calls over segments by their numbers of texts, of rows and of slots."""
+        for size in sizes:
+            for segment in segments:
+                self._call(memory, CallShape(segment, *size))
 
     def _head(self, num_rows: int) -> CapturedHead:
         if num_rows not in self._heads:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import MemoryFitError
+from runtime.backends.backend import prefill_pieces
 from runtime.backends.cuda.split_attention import HIDDEN, SplitPiece, is_split, mask_of_chunks
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
 from runtime.backends.sequences import Branches, BranchRows, Segment
@@ -103,6 +104,20 @@ def text_bucket(num_texts: int) -> int:
     """Return the texts of the call that serves so many: beyond the largest size a multiple of it."""
     most = TEXTS[-1]
     return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
+
+
+def text_buckets(most: int) -> tuple[int, ...]:
+    """Return the numbers of texts of the calls that serve up to so many."""
+    return tuple(sorted({count for count in TEXTS if count < most} | {text_bucket(most)}))
+
+
+def prompt_calls(num_rows: int) -> set[tuple[int, int]]:
+    """Return rows and slots of the calls that read a prompt of so many rows."""
+    return {
+        (row_bucket(stop - start), GPU.num_slots(first + stop))
+        for first, last in prefill_pieces(num_rows)
+        for start, stop in pieces(first, last - first)
+    }
 
 
 def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:

@@ -77,6 +77,7 @@ class Drafter(WindowDrafter):
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""
+        self._make_branches(num_roots(schedule))
         rows = {1, 2, schedule.num_speculative_tokens + 1} if schedule.reads_features else {1, 2}
         self.backend.prepare(
             self.model.plan(
@@ -124,9 +125,12 @@ class Drafter(WindowDrafter):
     def make_room(self, num_slots: int, num_branches: int) -> None:
         """Make slots for a sequence, and as many for each of its branches."""
         self.cache.start(num_slots)
+        self._make_branches(num_branches)
+        self.branches.start(num_slots)
+
+    def _make_branches(self, num_branches: int) -> None:
         if num_branches != self.branches.num_branches:
             self.branches = self.backend.new_branches(num_branches)
-        self.branches.start(num_slots)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
         """See `WindowDrafter`."""

@@ -1,5 +1,6 @@
 """Captured calls compute what the decoder computes; here the CPU calls the same functions on the same buffers."""
 
+import threading
 import weakref
 from functools import cache
 
@@ -17,6 +18,7 @@ from runtime.backends.cuda.captured_calls import (
     GPU,
     ROWS,
     SPARE,
+    CapturedCall,
     GraphCapture,
     no_collection,
     pieces,
@@ -253,3 +255,28 @@ def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(long_
         assert found[name].tokens == eager[name].tokens, name
         rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[name], eager[name])]
         assert rounds[0] == rounds[1], name
+
+
+def test_a_sequence_captures_nothing_after_it_was_prepared(long_folders, captured, monkeypatch):
+    preparing, late = threading.local(), []
+    prepare, make = CudaBackend.prepare, CapturedCall.__init__
+
+    def prepared(self, plan):
+        preparing.now = True
+        prepare(self, plan)
+        preparing.now = False
+
+    def made(self, decoder, shape, *rest):
+        if not getattr(preparing, "now", False):
+            late.append((name, length, shape))
+        make(self, decoder, shape, *rest)
+
+    monkeypatch.setattr(CudaBackend, "prepare", prepared)
+    monkeypatch.setattr(CapturedCall, "__init__", made)
+    with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
+        for name in CHAINS:
+            for length in (len(PROMPT), 141):
+                prompt = (PROMPT * 50)[:length]
+                schedule = for_folders(SCHEDULES[name], long_folders)
+                engine.generate(schedule, prompt, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+    assert late == []
