@@ -20,18 +20,22 @@ def gpu_page(found: Json, demo: Json) -> str:
     device, accuracy, scope = found["device"], demo["accuracy"], demo["speedup"]["scope"]
     checks = ", ".join(check["name"] for check in found["checks"] if check["is_same"])
     copy = found["memory"][0]["bytes_per_s"]
-    paragraphs = [
+    machine = (
         f"{device['name']}, torch {device['torch']}, bfloat16, random weights; a copy moves {copy / 1e12:.2f} TB/s. "
-        f"Checked: {checks}.",
-        table([dict(_cells(found, model, context)) for model, context in _measured(found)]),
+        f"Checked: {checks}."
+    )
+    steps = (
         f"{_streams(found)} A draft's step (28 layers, 0.6B) takes {_step_ms(found, 1):.1f} ms for one branch and "
-        f"{_step_ms(found, 64):.1f} ms for 64.",
-        f"A demo there, with the pair of `benchmarks/nested_pair.py`, answers of up to {demo['max_new_tokens']} tokens, "
-        f"{demo['num_recorded_prompts']} prompts recorded: speculation is {times(scope['like_these'])} as fast as plain "
-        f"decoding. Errors of the times are {accuracy['median_error']:.1%} in the median and "
-        f"{accuracy['worst_error']:.1%} at most. {demo['rounds']}",
-        table(schedule_rows(demo)),
-    ]
+        f"{_step_ms(found, 64):.1f} ms for 64."
+    )
+    in_demo = (
+        f"A demo with the pair of `benchmarks/nested_pair.py`, answers of up to {demo['max_new_tokens']} tokens, "
+        f"{demo['num_recorded_prompts']} prompts recorded: speculation is {times(scope['like_these'])} as fast as "
+        f"plain decoding. Errors of the times are {accuracy['median_error']:.1%} in the median and "
+        f"{accuracy['worst_error']:.1%} at most. {demo['rounds']}"
+    )
+    layers = table([dict(_cells(found, model, context)) for model, context in _measured(found)])
+    paragraphs = [machine, layers, steps, in_demo, table(schedule_rows(demo))]
     return "\n\n".join(paragraphs) + "\n"
 
 
@@ -55,8 +59,8 @@ def _streams(found: Json) -> str:
     target, draft = found["streams"][-1]["streams"]
     saved = 1 - both / (one + other)
     return (
-        f"Layers of {target} and {draft} on two streams of the GPU at once take {saved:.0%} less time than one after the "
-        "other."
+        f"Layers of {target} and {draft} on two streams of the GPU at once take {saved:.0%} less time than one after "
+        "the other."
     )
 
 
