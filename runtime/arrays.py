@@ -33,12 +33,12 @@ R = TypeVar("R")
 
 
 def inference(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function without recording gradients, if torch has been imported."""
+    """Run a function without recording gradients, if torch has been imported; within another such call at no cost."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         torch = sys.modules.get("torch")
-        if torch is None:
+        if torch is None or torch.is_inference_mode_enabled():
             return function(*args, **kwargs)
         with torch.inference_mode():
             return function(*args, **kwargs)

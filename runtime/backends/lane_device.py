@@ -10,6 +10,7 @@
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from decoding.errors import ConfigError
@@ -116,10 +117,8 @@ class Device:
         empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256, and 2.4
         times over 4,096 (benchmarks/results/contexts.json).
         """
-        wanted = num_positions + self.spare_slots
         first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if self._has_halves else (_LEAST_SLOTS,)
-        sizes = [size << doublings for doublings in range(wanted.bit_length()) for size in first]
-        return tuple(size for size, below in zip(sizes, (0, *sizes), strict=False) if below < wanted)
+        return _doubled(first, num_positions + self.spare_slots)
 
     def reserved_slots(self, num_positions: int) -> int:
         """Return the KV slots that memory is allocated for; on a GPU twice as many when it must grow.
@@ -146,6 +145,13 @@ class Device:
         if self.library != "cuda":
             return self
         return Device.of_lane(f"cuda:{int(self.name.removeprefix('cuda:')) + rank}")
+
+
+@lru_cache(maxsize=4096)
+def _doubled(first: tuple[int, ...], wanted: int) -> tuple[int, ...]:
+    """Return the first sizes, doubled again and again, up to one that is large enough."""
+    sizes = [size << doublings for doublings in range(wanted.bit_length()) for size in first]
+    return tuple(size for size, below in zip(sizes, (0, *sizes), strict=False) if below < wanted)
 
 
 CORES: Final = Device(EAGER, "torch", EAGER)

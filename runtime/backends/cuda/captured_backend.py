@@ -1,9 +1,10 @@
 """A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,6 +19,7 @@ from runtime.backends.cuda.captured_calls import (
     CapturedHead,
     CapturedMemory,
     GraphCapture,
+    Numbers,
     fitting,
     pieces,
     prompt_calls,
@@ -72,15 +74,16 @@ class CudaBackend(TorchBackend):
     def logits(self, x_BTD: Tensor) -> Tensor:
         """See `Backend`; by products of few numbers of rows."""
         rows = x_BTD.reshape(-1, x_BTD.shape[-1])
-        found = [self._head(row_bucket(len(part)))(part) for part in torch.split(rows, ROWS[-1])]
-        return torch.cat(found).view(*x_BTD.shape[:-1], -1)
+        parts = [rows] if len(rows) <= ROWS[-1] else torch.split(rows, ROWS[-1])
+        found = [self._head(row_bucket(len(part)))(part) for part in parts]
+        return _joined(found, 0).view(*x_BTD.shape[:-1], -1)
 
     def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
         if isinstance(cache, BranchRows):
             return self._run_branches(x_BTD, segment, cache)
-        return self._run_text(x_BTD, segment, torch.as_tensor(positions), mask, cache)
+        return self._run_text(x_BTD, segment, np.asarray(positions), mask, cache)
 
-    def _run_text(self, x_BTD: Tensor, segment: Segment, positions: Tensor, mask: Any, text: Text) -> Tensor:
+    def _run_text(self, x_BTD: Tensor, segment: Segment, positions_T: Numbers, mask: Any, text: Text) -> Tensor:
         num_rows, first, memory = x_BTD.shape[1], text.cursor, text.memory
         assert isinstance(memory, CapturedMemory), "a text of another back end"
         memory.reserve(first + num_rows)
@@ -88,27 +91,30 @@ class CudaBackend(TorchBackend):
         cuts = [(0, num_rows)] if mask is not None and num_rows <= ROWS[-1] else list(pieces(first, num_rows))
         done = []
         for start, stop in cuts:
-            count = row_bucket(stop - start)
-            own_positions = F.pad(positions[start:stop], (0, count - (stop - start)))[None]
-            places = torch.arange(first + start, first + start + count)[None]
-            own_mask = None if mask is None else torch.as_tensor(mask)[start:stop, : first + stop]
-            call = self._call(memory, CallShape(segment, 1, count, GPU.num_slots(first + stop)))
-            done.append(call(x_BTD[:, start:stop], own_positions, places, own_mask))
-        return torch.cat(done, dim=1)
+            count, last = row_bucket(stop - start), first + stop
+            numbers = np.zeros((2, 1, count), np.int64)
+            numbers[0, 0, : stop - start] = positions_T[start:stop]
+            numbers[1, 0] = range(first + start, first + start + count)
+            own_mask = None if mask is None else torch.as_tensor(mask)[start:stop, :last]
+            call = self._call(memory, CallShape(segment, 1, count, GPU.num_slots(last)))
+            done.append(call(x_BTD[:, start:stop], numbers, own_mask))
+        return _joined(done, 1)
 
     def _run_branches(self, x_R1D: Tensor, segment: Segment, rows: BranchRows) -> Tensor:
         """Make a call for each number of slots that a row looks at: seldom more than one."""
         places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
         sizes = [GPU.num_slots(place + 1) for place in places_R.tolist()]
         count, stop = text_bucket(first + len(places_R)), first + len(places_R)
-        x_B1D, out_R1D = F.pad(x_R1D, (0, 0, 0, 0, first, 0)), torch.empty_like(x_R1D)
+        x_B1D, out_R1D = F.pad(x_R1D, (0, 0, 0, 0, first, 0)) if first else x_R1D, None
         for size in sorted(set(sizes)):
-            is_own = torch.tensor(sizes) == size
-            places, positions = torch.full((count, 1), size - 1), torch.zeros(count, 1, dtype=torch.long)
-            places[first:stop, 0] = torch.where(is_own, places_R, size - 1)
-            positions[first:stop, 0] = torch.where(is_own, places_R, 0)
-            found = self._call(memory, CallShape(segment, count, 1, size))(x_B1D, positions, places)[first:]
-            out_R1D = torch.where(is_own.to(self.device)[:, None, None], found, out_R1D)
+            is_own = np.array(sizes) == size
+            numbers = np.zeros((2, count, 1), np.int64)
+            numbers[1] = size - 1
+            numbers[:, first:stop, 0] = np.where(is_own, places_R, numbers[:, first:stop, 0])
+            found = self._call(memory, CallShape(segment, count, 1, size))(x_B1D, numbers)[first:]
+            is_own_R11 = torch.from_numpy(is_own)[:, None, None]
+            out_R1D = found if out_R1D is None else torch.where(is_own_R11.to(self.device), found, out_R1D)
+        assert out_R1D is not None, "a call without rows"
         return out_R1D
 
     def _new_memory(self, num_texts: int) -> CapturedMemory:
@@ -135,3 +141,7 @@ class CudaBackend(TorchBackend):
             with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):
                 memory.calls[shape] = CapturedCall(self._decoder, shape, memory.slots, self._capture)
         return memory.calls[shape]
+
+
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)

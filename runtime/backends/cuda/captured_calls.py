@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.errors import MemoryFitError
@@ -32,6 +34,7 @@ new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
 
 Replay = Callable[[], object]
 """Runs once more on what the buffers hold now."""
+Numbers = NDArray[np.int64]
 
 
 class GraphCapture:
@@ -173,7 +176,7 @@ class CapturedBranches(Branches):
 
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
         """Return where the next row of some branches goes: at this place in its sequence."""
-        places_R1 = torch.tensor(positions_RT)
+        places_R1 = np.array(positions_RT)
         assert places_R1.shape[1] == 1, "a branch has one row in a call"
         self.memory.reserve(int(places_R1.max()) + 1)
         return BranchRows((self.memory, branches.start or 0), places_R1)
@@ -208,10 +211,10 @@ class CapturedCall(LayerKeys):
         )
         self._out_BTD.copy_(x_BTD)
 
-    def __call__(self, x_BTD: Tensor, positions_BT: Tensor, places_BT: Tensor, mask_TS: Tensor | None = None) -> Tensor:
+    def __call__(self, x_BTD: Tensor, numbers_2BT: Numbers, mask_TS: Tensor | None = None) -> Tensor:
         """Return the states of the first texts and rows, in memory of their own, of states of these.
 
-        Positions and places, on the host, are of all rows: each sees its text up to itself, less what an additive mask
+        The numbers are positions and places of all rows: each sees its text up to its place, less what an additive mask
         over the first slots hides.
         """
         if self._is_masked:
@@ -222,7 +225,7 @@ class CapturedCall(LayerKeys):
             self._mask_B1TS[0, 0, :num_rows, :num_slots] = mask_TS.clamp(min=HIDDEN).to(self._mask_B1TS)
         own = slice(x_BTD.shape[0]), slice(x_BTD.shape[1])
         self._x_BTD[own] = x_BTD
-        self._numbers.copy_(torch.stack([positions_BT, places_BT]))
+        self._numbers.copy_(torch.from_numpy(numbers_2BT))
         self.replay()
         return self._out_BTD[own].clone()
 
