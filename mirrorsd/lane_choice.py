@@ -12,7 +12,7 @@ from hwprofiles.host import lanes_of
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Profile
 from mirrorsd.model_pair import Dtype, ModelPair
-from runtime.backends.devices import devices, require_device, require_form, status_of
+from runtime.backends.devices import DeviceStatus, devices, require_device, require_form, status_of
 from runtime.backends.lane_device import Device
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
@@ -32,6 +32,12 @@ def usual_device(pair: ModelPair) -> str:
         if pair.dtype in status_of(device).forms and all(map(Device.of_lane(device).knows, names)):
             return device
     return USUAL_DEVICES[-1]
+
+
+def unused_devices(pair: ModelPair) -> tuple[DeviceStatus, ...]:
+    """Return the devices that are there and compute with a pair's weights, but are used only where they are named."""
+    there = (device for device in devices() if device.missing is None and pair.dtype in device.forms)
+    return tuple(device for device in there if device.name not in USUAL_DEVICES)
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:

@@ -175,3 +175,12 @@ def say_added(add: Sequence[str]) -> None:
         others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
         if others:
             say(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
+
+
+def say_unused(pair: ModelPair, *chosen: str | None) -> None:
+    """Name the devices that are left alone where the user has chosen none."""
+    from mirrorsd.cli.console import escaped, say
+    from mirrorsd.lane_choice import unused_devices
+
+    for device in unused_devices(pair) if chosen == (None,) * len(chosen) else ():
+        say(escaped(f"Not used: {device.name} ({device.description}). --device {device.name} uses it"))

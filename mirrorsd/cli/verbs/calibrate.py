@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words
+from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words, say_unused
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
@@ -56,6 +56,7 @@ def calibrate(
     names = ModelNames(target, drafter, exits, heads, dtype)
     with telling_what_was_saved([]), task("Calibrating") as report, watching_others() as others:
         pair = names.find(report)
+        say_unused(pair, device, lanes)
         contexts = contexts_of(num_tokens(wanted, pair.target_folder), max_new_tokens)
         profile = measure(
             pair,

@@ -5,7 +5,7 @@ from random import randrange
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, chosen_prompts
+from mirrorsd.cli.chosen import ModelNames, chosen_prompts, say_unused
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -67,6 +67,7 @@ def demo(
     saved: list[str] = []
     with telling_what_was_saved(saved), task("Finding the models") as report:
         pair = names.find(report)
+    say_unused(pair, device, lanes)
     settings = DemoSettings(
         pair=pair,
         prompts=wanted,

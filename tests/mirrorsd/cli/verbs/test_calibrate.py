@@ -6,6 +6,7 @@ import pytest
 
 from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
+from runtime.backends.devices import DeviceStatus
 from runtime.backends.lane_device import Device
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
@@ -50,6 +51,23 @@ def asked(monkeypatch):
 
     monkeypatch.setattr("mirrorsd.measure_pair.calibrate", measure)
     return seen
+
+
+def test_devices_that_are_left_alone_are_named_unless_one_was_chosen(words, asked, monkeypatch, tmp_path):
+    there = [
+        DeviceStatus(name=name, description=f"it is {name}", forms=forms, missing=missing)
+        for name, forms, missing in (
+            ("openvino:CPU", ("float32",), None),
+            ("openvino:GPU", (), "no driver"),
+            ("cuda:0", ("float32", "bfloat16"), None),
+            ("cuda:1", ("bfloat16",), None),
+        )
+    ]
+    monkeypatch.setattr("mirrorsd.lane_choice.devices", lambda: there)
+    said = [call(*words, *chosen, "--out", tmp_path / "p.yaml").stderr for chosen in ((), ("--device", "cpu"))]
+    assert "Not used: cuda:0 (it is cuda:0). --device cuda:0 uses it" in " ".join(said[0].split())
+    assert said[0].count("Not used") == 1
+    assert "Not used" not in said[1]
 
 
 @pytest.mark.parametrize(
