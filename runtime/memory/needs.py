@@ -94,20 +94,18 @@ class _Holding:
         self._lacks_half = self.device.has_dynamic_shapes and limits_of(self.device).half == FLOAT32
         self.computed: Dtype = "float32" if self._lacks_half else dtype
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
-        self._widens = self._lacks_half and dtype == "bfloat16"
 
     def copies_bytes(self, config: ModelConfig) -> int:
         """Return the bytes of copies of compiled models with dynamic shapes.
 
         Without bfloat16, calls over 8 rows and more hold half of the rounded matrices in a second layout (measured with
-        AVX2), and matrices in bfloat16 are widened for the graph, which has its own: neither is on disk.
+        AVX2).
         """
         if not self.device.has_dynamic_shapes or not config.num_layers:
             return 0
         has_second = self.held in ("int8", "int4") and self._lacks_half
         second_layout = matrices_bytes(config, "int8") // 2 if has_second else 0
-        matrices = matrices_bytes(config, self.held)
-        return copies_bytes(matrices) + second_layout + (matrices if self._widens else 0)
+        return copies_bytes(matrices_bytes(config, self.held)) + second_layout
 
     def keys_values_bytes(self, config: ModelConfig, num_slots: int) -> int:
         """Return the bytes held for a sequence; compiled lanes keep the buffers that it has outgrown."""

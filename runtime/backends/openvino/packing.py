@@ -1,6 +1,7 @@
 """The weights of layers and heads as graphs hold them: unchanged, int8 with a scale for each row, int4 of groups.
 
-Quantised ones are kept on disk and mapped from there. A graph repacks what it is given: then the file's memory can be
+Quantised ones are kept on disk and mapped from there, and so are those that a CPU without bfloat16 needs in float32. A
+graph repacks what it is given: then the file's memory can be
 freed, and the model's own weights are no longer needed. Shapes: O outputs, I inputs, G groups of inputs.
 """
 
@@ -27,6 +28,8 @@ _VERSION: Final = 1
 """Raised whenever the same weights are quantised differently."""
 _AT_ONCE: Final = 1 << 24
 """Weights that are quantised at once: that needs copies of them in float32 besides the result."""
+_LEAST_KEPT: Final = 1 << 18
+"""Weights of the smallest matrix that is kept in float32."""
 _MATRICES: Final = ("qkv", "out", "gate_up", "down")
 """Matrices of a layer."""
 
@@ -35,7 +38,8 @@ _MATRICES: Final = ("qkv", "out", "gate_up", "down")
 class PackedMatrix:
     """A matrix [O, I] as graphs hold it: values [O, I] unchanged, or int8 in one dimension, or int4 two to a byte.
 
-    `scales` in bfloat16, [O, 1] or of groups [O, G, 1], and `block`, which holds both, are None for unchanged values.
+    `scales` in bfloat16, [O, 1] or of groups [O, G, 1], are None for values that are not rounded. `block` is the memory
+    of a file that holds all; None where there is no file.
     """
 
     form: Dtype
@@ -65,18 +69,35 @@ def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
 
 
 def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
-    """Return a matrix in a form, from disk if it was quantised before; `dtype` is that of unchanged values."""
+    """Return a matrix in a form, from disk if it was made before; `dtype` is that of values that are not rounded."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form == "int4" and shape[1] % 2:
         form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
     if form not in _LARGEST:
-        return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
+        return _widened(weight_OI, form) if _is_kept_wide(weight_OI, dtype) else _unchanged(weight_OI, form, dtype)
     scales_shape = (shape[0], _num_groups(shape[1], form), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
     values, scales = (np.asarray(part) for part in (block[:size].view(np.int8), block[size:].view(BFLOAT16)))
     return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
+
+
+def _unchanged(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
+    return PackedMatrix(form, (weight_OI.shape[0], weight_OI.shape[1]), weight_OI.astype(dtype, copy=False))
+
+
+def _is_kept_wide(weight_OI: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether a matrix is widened to float32, and worth a file."""
+    return weight_OI.dtype == BFLOAT16 and dtype == FLOAT32 and weight_OI.size >= _LEAST_KEPT
+
+
+def _widened(weight_OI: NDArray[Any], form: Dtype) -> PackedMatrix:
+    """Return a matrix in float32, mapped from disk: a graph packs it once, and then its memory can be freed."""
+    key = f"{_VERSION} float32 {digest_of(weight_OI)}"
+    block = kept_block(key, 4 * weight_OI.size, lambda: [weight_OI.astype(np.float32)])
+    values = np.asarray(block.view(np.float32)).reshape(weight_OI.shape)
+    return PackedMatrix(form, (weight_OI.shape[0], weight_OI.shape[1]), values, block=block)
 
 
 def quantized(weight_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:

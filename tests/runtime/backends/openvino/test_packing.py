@@ -67,6 +67,22 @@ def test_what_is_not_rounded_stays_where_it_is():
     assert not compiled_folder().exists()
 
 
+def test_what_a_cpu_needs_wider_is_mapped_from_a_file_but_for_small_matrices():
+    weight = matrix(rows=600, inputs=600).astype(BFLOAT16)
+    first, again = (packed(weight, "bfloat16", FLOAT32) for _ in range(2))
+    assert isinstance(first.block, np.memmap)
+    assert np.array_equal(first.values, weight.astype(np.float32))
+    assert len(list(compiled_folder().iterdir())) == 1
+    again.give_back()
+    assert np.array_equal(again.values, first.values)
+    x, constants = matrix(rows=3, inputs=600, seed=1), Constants(FLOAT32)
+    product = Compiler(Device.of_lane("openvino:CPU"), "float32", 1).compiled(head_graph(again, ANY, constants))
+    assert np.allclose(product({X: x})[0], x @ weight.astype(np.float32).T, rtol=1e-3, atol=1e-3)
+    small = packed(weight[:9, :9], "bfloat16", FLOAT32)
+    assert small.block is None
+    assert packed(weight, "bfloat16", BFLOAT16).values is weight
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_many_rows_are_rounded_as_few_are(form, monkeypatch):
     monkeypatch.setattr("runtime.backends.openvino.packing._AT_ONCE", 300)
