@@ -28,7 +28,7 @@ from hwprofiles.weights.formats import WeightFormat
 from planner.wording import counted, factor
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch_prediction import predict_batch
+from sim.batch_prediction import BatchPredictor
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -206,7 +206,7 @@ def _overlap(one: Measurement) -> Checked:
     turn, alone = evaluate([in_turn, at_once], machine.profile, record, costs=machine.costs)
     predicted = turn.tpot_s / alone.tpot_s
     if one.sequences > 1:
-        together = predict_batch(at_once, machine.profile, record, batch_size=one.sequences, costs=machine.costs)
+        together = BatchPredictor(machine.profile, record, costs=machine.costs).predict(at_once, one.sequences)
         predicted = together.tokens_per_s * alone.tpot_s
     return _evidence(one, predicted, "times")
 

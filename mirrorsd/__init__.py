@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from sim.acceptance.assumed import parse_acceptance as parse_acceptance
     from sim.acceptance.replay import Acceptance as Acceptance
     from sim.batch_prediction import best_by_batch as best_by_batch
-    from sim.batch_prediction import predict_batch as predict_batch
     from sim.batch_prediction import switch_off_at as switch_off_at
 
 _HOMES = {
@@ -72,7 +71,7 @@ _HOMES = {
     "runtime.engine": ("Engine",),
     "sim.acceptance.assumed": ("Bernoulli", "ByTask", "PositionRates", "parse_acceptance"),
     "sim.acceptance.replay": ("Acceptance",),
-    "sim.batch_prediction": ("best_by_batch", "predict_batch", "switch_off_at"),
+    "sim.batch_prediction": ("best_by_batch", "switch_off_at"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -30,52 +30,47 @@ class BatchPrediction:
         tpot_s: a sequence's own decoding time over its tokens, on average over tokens.
         num_tokens, num_passes: committed tokens, target passes.
         mean_rows: rows of a pass.
-        mean_acceptance_length: committed tokens of a sequence per pass that it took part in.
     """
 
     schedule: Schedule
-    batch_size: int
     tokens_per_s: float
     tpot_s: float
     decode_s: float
     num_tokens: int
     num_passes: int
     mean_rows: float
-    mean_acceptance_length: float
-    source: str
 
 
 class BatchPredictor:
     """Predicts batches on one machine and one acceptance; what schedules share is looked up once."""
 
     def __init__(
-        self,
-        profile: Profile,
-        acceptance: Acceptance,
-        *,
-        max_new_tokens: int | None = None,
-        costs: Mapping[str, LaneCost] | None = None,
+        self, profile: Profile, acceptance: Acceptance, *, costs: Mapping[str, LaneCost] | None = None
     ) -> None:
         """Take what `sim.evaluator.evaluate` takes."""
-        self._acceptance, self._max_new_tokens = replay_of(acceptance), max_new_tokens
-        contexts = self._acceptance.contexts(max_new_tokens)
-        self._tables = DurationTables(profile, contexts, costs)
+        self._acceptance = replay_of(acceptance)
+        self._tables = DurationTables(profile, self._acceptance.contexts(None), costs)
 
     def gain(self, schedule: Schedule, batch_size: int) -> float:
         """Estimate a batch's tokens per second over those of one sequence, without playing it.
 
         That is how much less a round costs per sequence if all have a window, contexts are the shortest, and a draft
-        that works at the same time as the target is hidden. Errors are those of `predict_batch` for full batches.
+        that works at the same time as the target is hidden. Errors are those of `predict` for full batches.
         """
         costs = self._costs(schedule, batch_size)
         costs.check(batch_size)
         return batch_size * costs.least_s(schedule, 1) / costs.least_s(schedule, batch_size)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
-        """Predict a schedule with `batch_size` sequences at once; errors are those of `predict_batch`."""
-        costs, tables = self._costs(schedule, batch_size), self._tables
-        outcomes = self._acceptance.outcomes(schedule, self._max_new_tokens)
-        plan, count = costs.plan, len(outcomes.lengths)
+        """Predict what a schedule does with `batch_size` sequences at once (1..256).
+
+        Raises:
+            ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
+            RecordError: the acceptance does not cover the schedule.
+            ConfigError: the batch size is not among these.
+        """
+        costs, outcomes = self._costs(schedule, batch_size), self._acceptance.outcomes(schedule, None)
+        count = len(outcomes.lengths)
         batches = [
             SimulatedBatch(schedule, costs, outcomes, range(first, min(first + batch_size, count)))
             for first in range(0, count, batch_size)
@@ -83,22 +78,14 @@ class BatchPredictor:
         played = [batch.play() for batch in batches]
         decode_s = sum(max(trace.decode_s for trace in traces) for traces in played)
         num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
-        parts = [(plan.target_lane, part) for one in plan.segments for part in one.calls]
-        parts += [(plan.draft_lane, part) for part in plan.drafting_parts]
-        sources = dict.fromkeys(
-            (self._acceptance.source, *(tables.cost(lane).facts(part).source for lane, part in parts))
-        )
         return BatchPrediction(
             schedule=schedule,
-            batch_size=batch_size,
             tokens_per_s=num_tokens / decode_s,
             tpot_s=sum(trace.decode_s for traces in played for trace in traces) / num_tokens,
             decode_s=decode_s,
             num_tokens=num_tokens,
             num_passes=num_passes,
             mean_rows=sum(batch.num_rows for batch in batches) / num_passes,
-            mean_acceptance_length=num_tokens / sum(len(trace.rounds) for traces in played for trace in traces),
-            source="; ".join((*sources, "batches are simulated only")),
         )
 
     def _costs(self, schedule: Schedule, batch_size: int) -> RoundCosts:
@@ -108,36 +95,15 @@ class BatchPredictor:
         return RoundCosts(schedule, plan, self._tables)
 
 
-def predict_batch(
-    schedule: Schedule,
-    profile: Profile,
-    acceptance: Acceptance,
-    *,
-    batch_size: int,
-    max_new_tokens: int | None = None,
-    costs: Mapping[str, LaneCost] | None = None,
-) -> BatchPrediction:
-    """Predict what a schedule does with `batch_size` sequences at once (1..256); arguments as in `sim.evaluator`.
-
-    Raises:
-        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
-        RecordError: the acceptance does not cover the schedule.
-        ConfigError: the batch size is not among these.
-    """
-    return BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs).predict(schedule, batch_size)
-
-
 def best_by_batch(
     schedules: Sequence[Schedule],
     profile: Profile,
     acceptance: Acceptance,
     *,
     batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
-    max_new_tokens: int | None = None,
-    costs: Mapping[str, LaneCost] | None = None,
 ) -> dict[int, BatchPrediction]:
-    """Return for every batch size the schedule of most tokens per second; errors are those of `predict_batch`."""
-    predictor = BatchPredictor(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
+    """Return for every batch size the schedule of most tokens per second; errors as in `BatchPredictor.predict`."""
+    predictor = BatchPredictor(profile, acceptance)
     return {
         size: max((predictor.predict(one, size) for one in schedules), key=lambda found: found.tokens_per_s)
         for size in batch_sizes

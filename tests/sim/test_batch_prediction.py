@@ -18,7 +18,8 @@ from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, Lat
 from hwprofiles.quantity import Quantity
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
-from sim.batch_prediction import best_by_batch, predict_batch, switch_off_at
+from sim.acceptance.replay import Acceptance
+from sim.batch_prediction import BatchPrediction, BatchPredictor, best_by_batch, switch_off_at
 from sim.derived.derived_profile import Demand, derived_profile
 from sim.derived.roofline import StoredModel
 from sim.evaluator import predict
@@ -28,6 +29,11 @@ from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
 TOLERANCE_S = 1e-8
+
+
+def predict_batch(schedule: Schedule, profile: Profile, record: Acceptance, *, batch_size: int) -> BatchPrediction:
+    """What a schedule does with so many sequences at once."""
+    return BatchPredictor(profile, record).predict(schedule, batch_size)
 
 
 def with_tables(profile: Profile, change: Callable[[LatencyTable], LatencyTable]) -> tuple[LaneProfile, ...]:
@@ -53,7 +59,7 @@ def test_a_batch_of_one_is_a_sequence(schedule, profile, record):
     one, batch = predict(schedule, tall(profile), record), predict_batch(schedule, tall(profile), record, batch_size=1)
     assert batch.decode_s == pytest.approx(one.decode_s, abs=TOLERANCE_S)
     assert batch.tpot_s == pytest.approx(one.tpot_s, rel=1e-9)
-    assert batch.mean_acceptance_length == one.mean_acceptance_length
+    assert batch.num_passes == one.num_rounds
 
 
 @given(schedules(), profiles(contended=False), records(), st.integers(2, 4))
@@ -102,7 +108,7 @@ def test_plain_and_synchronous_decoding_go_in_lock_step(method, size):
     drafts = {"draft_lane": "gpu", "drafter": "qwen3-0.6b", "num_speculative_tokens": 3}
     schedule = Schedule(method=method, target_lane="gpu", **(drafts if method == "speculative" else {}))
     record = Bernoulli(0.6, texts=texts, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.4, 0.5)}).record
-    found = predict_batch(schedule, known.profile, record, batch_size=size, costs=known.costs)
+    found = BatchPredictor(known.profile, record, costs=known.costs).predict(schedule, size)
     assert found.tokens_per_s == pytest.approx(LOCK_STEP[method, size], rel=1e-9)
 
 
@@ -217,9 +223,3 @@ def test_batches_are_of_1_to_256(size):
 def test_rows_that_were_not_measured_are_refused():
     with pytest.raises(OutOfRangeError, match="rows"):
         predict_batch(speculative(7), machine(), Bernoulli(0.5, texts=Texts(num_texts=64)), batch_size=64)
-
-
-def test_the_source_says_that_nobody_runs_batches_yet():
-    found = predict_batch(AUTOREGRESSIVE, machine(), Bernoulli(0.5), batch_size=2)
-    assert found.source.startswith("assumed acceptance 0.5 at every position")
-    assert found.source.endswith("batches are simulated only")
