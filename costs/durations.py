@@ -32,7 +32,7 @@ Calls = tuple[tuple[Part, int], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, as arrays by context, from `first_context` on.
+    """All times that a schedule needs, as arrays by context.
 
     Attributes:
         segments_s: the target's operations, in the plan's order.
@@ -49,7 +49,6 @@ class Durations:
     """
 
     plan: RoundPlan
-    first_context: int
     segments_s: tuple[Floats, ...]
     drafting_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
@@ -153,7 +152,6 @@ class DurationTables:
         )
         return Durations(
             plan=plan,
-            first_context=self._range.start,
             segments_s=tuple(segments_s),
             drafting_s=tuple(drafting_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},

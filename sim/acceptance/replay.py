@@ -231,7 +231,6 @@ class Replay:
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
             contexts=self.contexts(max_new_tokens),
-            num_prompts=len(rounds),
             is_drawn=self.record.assumed is not None,
         )
 

@@ -39,7 +39,6 @@ class Walk:
     is_first: NDArray[np.bool_]
     is_last: NDArray[np.bool_]
     contexts: range
-    num_prompts: int
     is_drawn: bool = False
 
     @cached_property

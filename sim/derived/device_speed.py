@@ -70,7 +70,6 @@ class DeviceSpeed:
     """
 
     name: str
-    kind: Kind
     bytes_per_s: float
     flops: float
     unhidden_share: float | None = None
@@ -185,7 +184,6 @@ def device_speed(
     step_s = found.take("engine_step_s") if is_law else 0.0
     return DeviceSpeed(
         name=name,
-        kind=sheet.kind,
         bytes_per_s=reading,
         flops=flops,
         unhidden_share=unhidden_share,

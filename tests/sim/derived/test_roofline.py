@@ -14,8 +14,8 @@ from sim.derived.roofline import RooflineCost, StoredModel
 
 TARGET = StoredModel(shape=model_shape("qwen3-14b"), weights="bf16")
 DRAFT = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
-SLOW_MEMORY = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e11, flops=1e18)
-SLOW_KERNELS = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e18, flops=1e18, kernel_s=1e-3)
+SLOW_MEMORY = DeviceSpeed(name="gpu", bytes_per_s=1e11, flops=1e18)
+SLOW_KERNELS = DeviceSpeed(name="gpu", bytes_per_s=1e18, flops=1e18, kernel_s=1e-3)
 
 
 def cost(device=SLOW_MEMORY, **fields):
@@ -34,7 +34,7 @@ def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
 
 
 def test_by_a_measured_law_start_reading_and_the_unhidden_share_of_computing_add_up():
-    law = DeviceSpeed(name="gpu", kind="gpu", bytes_per_s=1e12, flops=5e13, kernel_s=4e-6, unhidden_share=0.5)
+    law = DeviceSpeed(name="gpu", bytes_per_s=1e12, flops=5e13, kernel_s=4e-6, unhidden_share=0.5)
     num_bytes, flops = TARGET.layer_bytes(4, 512), TARGET.shape.layer_flops(4, 512)
     expected_s = num_bytes / 1e12 + flops / 1e14 + KERNELS_PER_LAYER * 4e-6
     assert at(cost(law), "layer", 4, 512) == pytest.approx(expected_s, rel=1e-12)
@@ -74,7 +74,7 @@ def test_a_member_of_a_group_has_its_share_of_the_work():
 
 
 STATIC = DeviceSpeed(
-    name="npu", kind="npu", bytes_per_s=1e11, flops=1e13, row_buckets=(1, 8, 64), context_step=256, max_prompt=1024
+    name="npu", bytes_per_s=1e11, flops=1e13, row_buckets=(1, 8, 64), context_step=256, max_prompt=1024
 )
 
 
@@ -114,7 +114,6 @@ def test_facts_name_model_and_device_and_the_traffic_of_one_member():
 devices = st.builds(
     DeviceSpeed,
     name=st.just("gpu"),
-    kind=st.just("gpu"),
     bytes_per_s=st.floats(1e9, 1e13),
     flops=st.floats(1e11, 1e16),
     kernel_s=st.floats(0, 1e-4),
