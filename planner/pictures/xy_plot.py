@@ -17,7 +17,8 @@ _LONG_NAME: Final = 34
 """Letters from which on names in the legend take a line each."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
 COLOURS: Final = ("--first", "--second", "--third", "--fourth")
-"""Names in the style sheet of the page; a line after the last one takes the first one's again, dashed."""
+"""Names in the style sheet of the page; lines after the last one take them again, with the next of `_DASHES`."""
+_DASHES: Final = ("", "6 4", "2 3")
 
 
 class Series(NamedTuple):
@@ -65,7 +66,7 @@ def xy_plot(
         {
             "name": one.name,
             "colour": one.colour or COLOURS[index % len(COLOURS)],
-            "is_dashed": index >= len(COLOURS) and not one.colour,
+            "dash": "" if one.colour else _DASHES[index // len(COLOURS) % len(_DASHES)],
             "joined": one.joined,
             "points": [(across(x), up(y)) for x, y in one.points],
             "told": [f"{x:.3g}: {y:.3g}" for x, y in one.points],

@@ -1,4 +1,4 @@
-"""Pictures of lines: acceptance by drafted position, and what would have to change for another kind to win."""
+"""Pictures of lines: what the search found, acceptance by drafted position, and what would have to change."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
@@ -7,20 +7,22 @@ import numpy as np
 from markupsafe import Markup
 
 from decoding.metrics import per_position_acceptance_rate
+from decoding.schedule import MAX_WINDOW, Schedule
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.report.report_data import ScheduleResult
+from planner.search.search import SearchResult
 from planner.what_if.sensitivity import Sweep
-from planner.wording import KINDS, Kind, factor, percent
+from planner.wording import KINDS, Kind, factor, kind_of, milliseconds, percent
 
 Drafting = Literal["draft alone", "draft with exit features", "tree"]
 
 COLOUR: Final[dict[Drafting, str]] = {
     "draft alone": "--rollout",
     "draft with exit features": "--branch",
-    "tree": "--tree",
+    "tree": "--fourth",
 }
 
-_KIND_COLOUR: Final[dict[Kind, str]] = {
+KIND_COLOUR: Final[dict[Kind, str]] = {
     "plain": "--soft",
     "lookup": "--third",
     "synchronous": "--first",
@@ -29,6 +31,44 @@ _KIND_COLOUR: Final[dict[Kind, str]] = {
 }
 
 _ROUND_SPEEDS: Final = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+
+
+def landscape(result: SearchResult) -> Markup | None:
+    """Plot the best time per token over drafted tokens, a line per kind; None if nothing drafts."""
+    lines: dict[str, dict[int, float]] = {}
+    for one in result.candidates:  # the fastest first
+        if one.schedule.num_rows > 1:
+            line = lines.setdefault(_short_kind(one.schedule, one.placement), {})
+            line.setdefault(one.schedule.num_rows - 1, 1e3 * one.tpot_s)
+    if not lines:
+        return None
+    windows = sorted(set().union(*lines.values()))
+    series = [Series(kind, sorted(line.items())) for kind, line in lines.items()]
+    plain, winner = result.best(kind="plain"), result.winner
+    if plain is not None:
+        ends = [(float(window), 1e3 * plain.tpot_s) for window in (windows[0], windows[-1])]
+        series.append(Series(KINDS["plain"], ends, colour=KIND_COLOUR["plain"]))
+    if winner.schedule.num_rows > 1:
+        at = winner.schedule.num_rows - 1, 1e3 * winner.tpot_s
+        series.append(Series(f"chosen: {milliseconds(winner.tpot_s)}", [at], joined=False, colour="--ink"))
+    is_wide = windows[-1] > MAX_WINDOW  # trees much wider than chains
+    return xy_plot(
+        series,
+        x_title="drafted tokens per round" + is_wide * " (logarithmic)",
+        y_title="ms per token",
+        alt="Best predicted time per token of every kind of decoding over the number of drafted tokens",
+        x_ticks=[window for window in windows if not is_wide or window <= 4 or window % 2 == 0],
+        is_logarithmic=is_wide,
+    )
+
+
+def _short_kind(schedule: Schedule, placement: str) -> str:
+    """Return a kind of schedule as the name of a line: `mirror exit`, `synchronous pooled`, `EAGLE-3`."""
+    if schedule.traits.overlaps:
+        return f"mirror {schedule.root_source}"
+    if schedule.is_tree:
+        return schedule.traits.title.removeprefix("speculative ")
+    return f"{kind_of(schedule)} {placement}"
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
@@ -84,7 +124,7 @@ def sweep_picture(sweep: Sweep, whose: str) -> Markup:
         Series(
             KINDS[kind],
             [(at, 1e3 * time_s) for at, time_s in zip(shown.tolist(), times_s, strict=True)],
-            colour=_KIND_COLOUR[kind],
+            colour=KIND_COLOUR[kind],
         )
         for kind, times_s in lines.items()
     ]

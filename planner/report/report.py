@@ -15,12 +15,11 @@ from plotly.offline import get_plotlyjs
 from decoding.yaml_file import write_atomically
 from planner.page_template import page_template
 from planner.paired_ratio import Ratio
-from planner.report.curves import acceptance, longest_windows, sweep_picture
-from planner.report.figure import Figure, Key
-from planner.report.landscape import exit_layers, landscape
+from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import (
     calibration_rows,
+    exit_layers,
     facts,
     notes,
     result_rows,
@@ -29,7 +28,7 @@ from planner.report.table import (
     time_rows,
     used_parts,
 )
-from planner.report.timeline import common_end_s, keys, timeline
+from planner.report.timeline import Figure, Key, common_end_s, keys, timeline
 from planner.what_if.mixed_record import whose_tokens
 from planner.wording import (
     Kind,

@@ -5,14 +5,17 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
-from planner.report.figure import KIND_COLOUR, Key
+from planner.report.curves import KIND_COLOUR
 from planner.report.report_data import ReportData, ScheduleResult
+from planner.report.timeline import Key
+from planner.search.search import SearchResult
 from planner.wording import (
     PART,
     capital,
     counted,
     error_percent,
     factor,
+    in_ms,
     kind_of,
     listing,
     milliseconds,
@@ -55,7 +58,7 @@ def result_rows(data: ReportData) -> list[ResultRow]:
         rows.append(
             ResultRow(
                 name=capital(name),
-                colour=KIND_COLOUR[kind_of(result.candidate.schedule)],
+                colour=f"var({KIND_COLOUR[kind_of(result.candidate.schedule)]})",
                 badges=("recommended",) * is_recommended
                 if data.measured is None
                 else data.measured.badges.get(name, ()),
@@ -105,6 +108,19 @@ def used_parts(rows: list[TimeRow]) -> list[Key]:
     """Return the legend of the stacked bars: every part that shows in at least one."""
     shown = {label for row in rows for label, _, width, _ in row.segments if width >= 0.2}
     return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
+
+
+def exit_layers(result: SearchResult) -> list[tuple[str, ...]]:
+    """Return mirror's best milliseconds per token by exit layer and window, under a heading; none of fewer than two."""
+    best: dict[tuple[int, int], str] = {}
+    for one in result.candidates:  # the fastest first
+        if one.schedule.exit_layer is not None:
+            best.setdefault((one.schedule.exit_layer, one.schedule.num_speculative_tokens), in_ms(one.tpot_s))
+    layers, windows = (sorted({*own}) for own in zip(*best, strict=True)) if best else ([], [])
+    if len(layers) < 2:
+        return []
+    rows = [(f"layer {layer}", *(best.get((layer, window), "") for window in windows)) for layer in layers]
+    return [("exit after", *(f"{window} drafted" for window in windows)), *rows]
 
 
 def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:

@@ -1,4 +1,7 @@
-"""Simulated and measured lanes over the same seconds, one above the other."""
+"""Simulated and measured lanes over the same seconds, one above the other.
+
+Figures are plain Plotly dictionaries whose colours are names of the page's style sheet.
+"""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -6,12 +9,37 @@ from typing import Any, Final, NamedTuple
 
 from decoding.schedule import Schedule
 from decoding.trace import Span, Trace, Work
-from planner.report.figure import INK, LINE, PAPER, Figure, Key, axis, layout, note, scatter
 from planner.report.report_data import ScheduleResult
 from planner.wording import counted, milliseconds
 
 NUM_ROUNDS: Final = 10
 """Rounds of the fastest schedule's simulated trace that set the stretch of time shown."""
+
+INK: Final = "var(--ink)"
+SOFT: Final = "var(--soft)"
+LINE: Final = "var(--line)"
+PAPER: Final = "var(--paper)"
+
+
+class Figure(NamedTuple):
+    """One Plotly figure; its name is unique on the page, and `alt` says what it shows to those who cannot see it.
+
+    Colours may be `var(--name)` and are resolved by the page's script, once for light and once for dark.
+    """
+
+    name: str
+    alt: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+
+
+class Key(NamedTuple):
+    """A legend entry: a colour and its meaning; `style` is a class of the style sheet."""
+
+    colour: str
+    label: str
+    style: str = "fill"
+
 
 TARGET_WORK: Final = (Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM)
 KEY: Final = {
@@ -56,29 +84,47 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
     lanes = lanes_of(schedule)
     block = ABOVE_LANES + len(lanes) + BELOW_LANES
     height = block * len(worlds)
+    title_of_x = {"text": "milliseconds since decoding started", "standoff": 10, "font": {"size": 13, "color": SOFT}}
     data, labels, ticks, tick_names = [], [], [], []
     for index, (title, trace) in enumerate(worlds):
         top = height - index * block
         rows = {lane: top - ABOVE_LANES - 0.5 - place for place, lane in enumerate(lanes)}
         data += list(_bars(pieces(trace, schedule, end_s), rows))
         data += list(_round_marks(trace, top - 0.75, end_s))
-        labels.append(note(f"<b>{title}</b>", x=0, y=top - 0.25, xanchor="left", font={"size": 13, "color": INK}))
+        labels.append({"text": f"<b>{title}</b>", "x": 0, "y": top - 0.25, "showarrow": False, "xanchor": "left"})
         ticks += list(rows.values())
         tick_names += [f"{_role(schedule, lane)}<br>on {escape(lane, quote=False)}" for lane in lanes]
     return Figure(
         name=name,
         alt=f"Lanes over time, simulated and measured: {result.name}",
         data=data,
-        layout=layout(
-            height_px=64 + round(38 * height),
-            barmode="overlay",
-            annotations=labels,
-            margin={"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
-            xaxis=axis("milliseconds since decoding started", range=[0, end_s * 1e3]),
-            yaxis=axis("", range=[0, height], tickvals=ticks, ticktext=tick_names, showgrid=False, automargin=False),
-        ),
-        min_width_px=720,
+        layout={
+            "height": 64 + round(38 * height),
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
+            "margin": {"l": LABELS_WIDTH_PX, "r": 16, "t": 4, "b": 48},
+            "showlegend": False,
+            "dragmode": False,
+            "hoverlabel": {"bgcolor": PAPER, "bordercolor": SOFT, "font": {"color": INK}},
+            "barmode": "overlay",
+            "annotations": labels,
+            "xaxis": _axis([0, end_s * 1e3], title=title_of_x, automargin=True),
+            "yaxis": _axis([0, height], tickvals=ticks, ticktext=tick_names, showgrid=False),
+        },
     )
+
+
+def _axis(ends: list[float], **settings: Any) -> dict[str, Any]:
+    """Return a quiet axis: thin grid, no frame."""
+    quiet = {"ticklabelstandoff": 4, "gridcolor": LINE, "zeroline": False, "fixedrange": True, "ticks": ""}
+    return quiet | {"range": ends} | settings
+
+
+def _scatter(mode: str, x: Sequence[float], y: float, **settings: Any) -> dict[str, Any]:
+    """Return a trace of markers or text at one height, with texts of their own to hover over."""
+    points = {"type": "scatter", "mode": mode, "x": x, "y": [y] * len(x)}
+    return points | {"hoverinfo": "text", "cliponaxis": False} | settings
 
 
 def keys(results: Sequence[ScheduleResult]) -> list[Key]:
@@ -159,24 +205,19 @@ def _bars(shown: Iterator[Piece], rows: dict[str, float]) -> Iterator[dict[str, 
 
 def _round_marks(trace: Trace, row: float, end_s: float) -> Iterator[dict[str, Any]]:
     rounds = [(index, entry) for index, entry in enumerate(trace.rounds, 1) if entry.end_s <= end_s * 1.0001]
-    yield scatter(
+    yield _scatter(
         "text",
         [(entry.start_s + entry.end_s) / 2 * 1e3 for _, entry in rounds],
-        [row] * len(rounds),
+        row,
         text=[f"+{entry.num_committed}" for _, entry in rounds],
         textfont={"size": 12, "color": INK},
         hovertext=[
             f"round {index}: {entry.num_accepted} of {entry.num_drafted} drafted tokens accepted"
             for index, entry in rounds
         ],
-        hoverinfo="text",
-        cliponaxis=False,
     )
     for hit, symbol, colour in ((True, "circle", "var(--hit)"), (False, "x", "var(--miss)")):
         ends = [entry.end_s * 1e3 for _, entry in rounds if entry.hit is hit]
         if ends:
             marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 0, "color": LINE}}
-            word = "hit" if hit else "miss"
-            yield scatter(
-                "markers", ends, [row] * len(ends), marker=marker, hovertext=word, hoverinfo="text", cliponaxis=False
-            )
+            yield _scatter("markers", ends, row, marker=marker, hovertext="hit" if hit else "miss")

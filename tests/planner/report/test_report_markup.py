@@ -36,8 +36,8 @@ def test_the_same_data_gives_the_same_page(data, html):
 
 
 def test_figures_that_can_be_explored_are_drawn_from_json_and_others_are_pictures(page, html):
-    assert set(page.figures) == {"timeline-0", "timeline-1", "landscape"}
-    assert html.count("<svg viewBox") == 3
+    assert set(page.figures) == {"timeline-0", "timeline-1"}
+    assert html.count("<svg viewBox") == 4
     assert {f"figure-{name}" for name in page.figures} <= set(page.ids)
 
 
