@@ -111,22 +111,22 @@ def measured_rows(
 ) -> list[Json]:
     """Return the rows with what was measured; what was predicted stays as it was written."""
     names = [row["name"] for row in rows]
-    _, comparisons = put_together(candidates, names, measured, basis.profile, accepted)
-    plain_s = comparisons[0].measured_tpot_s
+    results, comparisons = put_together(candidates, names, measured, basis.profile, accepted)
+    plain_s = results[0].measured_s
     return [
         row
         | {
             "measured": {
-                "tpot_s": one.measured_tpot_s,
-                "tpot_s_at_anchor": one.measured_tpot_s_at_anchor,
+                "tpot_s": one.measured_s,
+                "tpot_s_at_anchor": one.measured_at_anchor_s,
                 "num_tokens": sum(len(prompt.text) for prompt in accepted.prompts),
                 "num_repeating": sum(prompt.repeats_itself for prompt in accepted.prompts),
             },
-            "tpot_error": row["predicted"]["tpot_s"] / one.measured_tpot_s - 1,
-            "rounds_equal": {"equal": one.num_equal, "of": one.num_prompts},
-            "speedup": row["speedup"] and speedup(row["speedup"]["predicted"], plain_s / one.measured_tpot_s),
+            "tpot_error": row["predicted"]["tpot_s"] / one.measured_s - 1,
+            "rounds_equal": {"equal": rounds.num_equal, "of": rounds.num_prompts},
+            "speedup": row["speedup"] and speedup(row["speedup"]["predicted"], plain_s / one.measured_s),
         }
-        for row, one in zip(rows, comparisons, strict=True)
+        for row, one, rounds in zip(rows, results, comparisons, strict=True)
     ]
 
 

@@ -27,14 +27,13 @@ from _common import RESULTS, arguments, formats, measured_pair, write_result
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.lane_parts import LaneParts
 from calibrate.profiling.task import CalibrationTask
-from calibrate.validate import accuracy
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse
 from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
-from mirrorsd.compare.outcome import changed_slowdowns, lost_lanes, platform_entry, schedule_entries
+from mirrorsd.compare.outcome import accuracy, changed_slowdowns, lost_lanes, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.lane_choice import chosen_lanes
@@ -195,7 +194,7 @@ def run_and_write(session: Session, engine: ReplayEngine, plan: Plan, schedules:
 def result(session: Session, plan: Plan, judged: JudgedRuns) -> dict[str, Any]:
     """The content of the result file."""
     options, profile, used = session.options, plan.profile, session.others.so_far()
-    errors = accuracy(judged.comparisons)
+    errors = accuracy(judged)
     labels = {run.trace.label for row in judged.measured.runs for run in row}
     return {
         "label": f"{', '.join(sorted(labels))}. {in_words(plan.record)}",

@@ -1,20 +1,18 @@
 """Compares simulated with measured traces of one schedule over the same prompts.
 
-It answers two separate questions: did both worlds take the same decisions (round by round, token by token), and how far
-is the predicted time from the measured one? Nothing here runs a model or a simulation.
+Did both worlds take the same decisions, round by round and token by token, and what would the measured times have been
+at the pace of the calibration? Nothing here runs a model or a simulation.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from decoding.errors import TraceError
-from decoding.metrics import num_tokens, tpot_s
 from decoding.trace import Round, Trace
 
-Decider = Literal["target", "draft", "lost lane", "unknown"]
+Decider = Literal["target", "draft", "lost lane"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,14 +20,14 @@ class TracePair:
     """One prompt under one schedule, in both worlds.
 
     `pace` is the time of known work around the real run over its time during calibration; `texts` are the token ids of
-    both worlds, None if they are not known.
+    both worlds.
     """
 
     prompt: str
     simulated: Trace
     measured: Trace
+    texts: tuple[Sequence[int], Sequence[int]]
     pace: float = 1.0
-    texts: tuple[Sequence[int], Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +36,7 @@ class Divergence:
 
     A world that had ended before has no round. `by` is the target if it chose another token in that round, else
     whatever drafts; a lost lane drafts nothing any more. `margin` is the target's best logit over its second best at
-    the token where it differs: near zero, rounding decided. None if no token of the target differs, or it is unknown.
+    the token where it differs: near zero, rounding decided. None if no token of the target differs.
     """
 
     prompt: str
@@ -46,13 +44,13 @@ class Divergence:
     position: int
     simulated: Round | None
     measured: Round | None
-    by: Decider = "unknown"
-    margin: float | None = None
+    by: Decider
+    margin: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One schedule in both worlds: seconds per committed token over all prompts, and the rounds that differ.
+    """One schedule in both worlds: the rounds that differ.
 
     `at_anchor_s` are the measured seconds of each prompt at the machine's pace during calibration.
     """
@@ -60,10 +58,7 @@ class Comparison:
     schedule: str
     num_prompts: int
     divergences: tuple[Divergence, ...]
-    simulated_tpot_s: float
-    measured_tpot_s: float
     at_anchor_s: tuple[float, ...]
-    measured_tpot_s_at_anchor: float
     is_tree: bool
 
     @property
@@ -75,16 +70,6 @@ class Comparison:
     def same_rounds(self) -> bool:
         """Whether both worlds decided the same everywhere."""
         return not self.divergences
-
-    @property
-    def tpot_error(self) -> float:
-        """Simulated over measured time per token, minus one: positive is too pessimistic."""
-        return self.simulated_tpot_s / self.measured_tpot_s - 1
-
-    @property
-    def tpot_error_at_anchor(self) -> float:
-        """`tpot_error` without what the machine's own change of speed since calibration explains."""
-        return self.simulated_tpot_s / self.measured_tpot_s_at_anchor - 1
 
 
 def compare(
@@ -102,15 +87,11 @@ def compare(
     _check(schedule, pairs)
     margins = margins or {}
     found = (first_divergence(pair, margins.get(pair.prompt, ())) for pair in pairs)
-    at_anchor_s = _at_anchor_s(pairs)
     return Comparison(
         schedule=schedule,
         num_prompts=len(pairs),
         divergences=tuple(divergence for divergence in found if divergence is not None),
-        simulated_tpot_s=tpot_s([pair.simulated for pair in pairs]),
-        measured_tpot_s=tpot_s([pair.measured for pair in pairs]),
-        at_anchor_s=at_anchor_s,
-        measured_tpot_s_at_anchor=sum(at_anchor_s) / num_tokens([pair.measured for pair in pairs]),
+        at_anchor_s=_at_anchor_s(pairs),
         is_tree=is_tree,
     )
 
@@ -147,30 +128,10 @@ def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergen
     return None
 
 
-def accuracy(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return how good the predictions of at least one schedule are, for scripts.
-
-    Errors are absolute relative errors of `tpot_s`, as calibrated and at the machine's pace during calibration; the
-    worst schedule is that of `worst_error`.
-    """
-    worst = max(comparisons, key=lambda one: abs(one.tpot_error))
-    at_anchor = [abs(one.tpot_error_at_anchor) for one in comparisons]
-    return {
-        "median_error": median(abs(one.tpot_error) for one in comparisons),
-        "worst_error": abs(worst.tpot_error),
-        "median_error_at_anchor": median(at_anchor),
-        "worst_error_at_anchor": max(at_anchor),
-        "worst_schedule": worst.schedule,
-        "same_rounds": all(one.same_rounds for one in comparisons),
-    }
-
-
 def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider, int | None]:
     """Return who decided differently in a round that starts at `position`, and at which token if it was the target."""
     if pair.measured.events:
         return "lost lane", None
-    if pair.texts is None:
-        return "unknown", None
     pairs_of_tokens = enumerate(zip_longest(*pair.texts))
     place = next((place for place, (ours, theirs) in pairs_of_tokens if ours != theirs), None)
     end = position + (parted.num_committed if parted is not None else 0)

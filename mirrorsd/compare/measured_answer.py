@@ -138,18 +138,15 @@ def put_together(
                 simulated=trace,
                 measured=run.trace,
                 pace=pace(run, schedule, candidate.prediction, profile),
-                texts=(prompt.text.tolist(), run.tokens) if run.tokens else None,
+                texts=(prompt.text.tolist(), run.tokens),
             )
             for prompt, trace, run in zip(texts.prompts, simulated, runs, strict=False)
         ]
         comparisons.append(compare(name, pairs, margins, is_tree=schedule.is_tree))
+        traces = tuple(run.trace for run in runs)
+        at_anchor_s = sum(comparisons[-1].at_anchor_s) / num_tokens(traces)
         results.append(
-            ScheduleResult(
-                candidate=candidate,
-                simulated=simulated,
-                measured=tuple(run.trace for run in runs),
-                measured_at_anchor_s=comparisons[-1].measured_tpot_s_at_anchor,
-            )
+            ScheduleResult(candidate=candidate, simulated=simulated, measured=traces, measured_at_anchor_s=at_anchor_s)
         )
     return results, comparisons
 

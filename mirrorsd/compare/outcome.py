@@ -58,7 +58,7 @@ def divergence_in_words(found: Divergence) -> str:
 
 def _cause(found: Divergence, dtype: str) -> list[str]:
     if found.by != "target" or found.margin is None:
-        return [f"It was decided by the {found.by}."] if found.by != "unknown" else []
+        return [f"It was decided by the {found.by}."]
     is_tie = dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN
     tie = f", which {dtype} rounds differently among other rows" if is_tie else ""
     return [f"The target's two best logits are {found.margin:.3f} apart there{tie}."]
@@ -82,10 +82,10 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
-            "measured": {**measured_numbers(result.measured), "tpot_s_at_anchor": comparison.measured_tpot_s_at_anchor},
+            "measured": {**measured_numbers(result.measured), "tpot_s_at_anchor": result.measured_at_anchor_s},
             "ttft": ttft_entry(result),
-            "tpot_error": comparison.tpot_error,
-            "tpot_error_at_anchor": comparison.tpot_error_at_anchor,
+            "tpot_error": result.error,
+            "tpot_error_at_anchor": result.error_at_anchor,
             "speedup_measured": ratio_entry(result.ratio),
             "plain_tpot_s": result.plain_s,
             "num_prompts": len(result.measured),
@@ -100,6 +100,20 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
         }
         for result, comparison, runs in zip(judged.results, judged.comparisons, judged.measured.runs, strict=True)
     ]
+
+
+def accuracy(judged: JudgedRuns) -> dict[str, Any]:
+    """Return how good the predictions are: absolute errors, and the schedule that is off the most, as calibrated."""
+    errors = [abs(one.error) for one in judged.results]
+    at_anchor = [abs(one.error_at_anchor) for one in judged.results]
+    return {
+        "median_error": median(errors),
+        "worst_error": max(errors),
+        "median_error_at_anchor": median(at_anchor),
+        "worst_error_at_anchor": max(at_anchor),
+        "worst_schedule": judged.names[errors.index(max(errors))],
+        "same_rounds": all(one.same_rounds for one in judged.comparisons),
+    }
 
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
@@ -156,7 +170,7 @@ def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:
     """Warn if the machine had another speed in the runs than in the calibration and intervals missed."""
-    speed = median(one.measured_tpot_s_at_anchor / one.measured_tpot_s for one in judged.comparisons)
+    speed = median(one.measured_at_anchor_s / one.measured_s for one in judged.results)
     missed = sum(not one.is_held for one in judged.results)
     if missed and abs(speed - 1) > _CHANGED:
         yield (

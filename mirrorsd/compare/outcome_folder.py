@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field
 
-from calibrate.validate import accuracy
 from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.files import parse_json, read_bytes, sha256_of
 from decoding.record import AcceptanceRecord
@@ -22,7 +21,14 @@ from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
-from mirrorsd.compare.outcome import changed_slowdowns, changed_speed, lost_lanes, rounds_in_words, schedule_entries
+from mirrorsd.compare.outcome import (
+    accuracy,
+    changed_slowdowns,
+    changed_speed,
+    lost_lanes,
+    rounds_in_words,
+    schedule_entries,
+)
 from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.simulation import as_recorded, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
@@ -167,7 +173,7 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "explanation": [*words["explanation"], *predicted, *outcome.notes],
         "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
         "repeating": {"prompts": judged.repeating, "speedup_without": ratio_entry(judged.speedup_without)},
-        "accuracy": accuracy(judged.comparisons),
+        "accuracy": accuracy(judged),
         "rounds": rounds,
         "notes": list(notes),
         "warning": outcome.warning,

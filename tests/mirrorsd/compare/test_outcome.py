@@ -14,6 +14,7 @@ from hwprofiles.profile import Contention, LatencyTable
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
 from mirrorsd.compare.outcome import (
+    accuracy,
     changed_slowdowns,
     changed_speed,
     is_unexplained,
@@ -123,6 +124,23 @@ def test_a_schedule_is_set_beside_plain_decoding_of_the_texts_that_it_ran_itself
     assert facts["coverage"] == sum(one.is_held for one in judged.results) / 2
 
 
+def test_accuracy_sums_schedules_up_by_absolute_error():
+    errors = {"a": (0.01, 0.5), "b": (-0.1, 0.0), "c": (0.02, -0.1)}
+    judged = SimpleNamespace(
+        names=[*errors],
+        results=[SimpleNamespace(error=one, error_at_anchor=other) for one, other in errors.values()],
+        comparisons=[compared("a"), compared("b"), compared("c")],
+    )
+    assert accuracy(judged) == {
+        "median_error": 0.02,
+        "worst_error": 0.1,
+        "median_error_at_anchor": 0.1,
+        "worst_error_at_anchor": 0.5,
+        "worst_schedule": "b",
+        "same_rounds": True,
+    }
+
+
 SIMULATED, MEASURED = Round(0, 1, 2, 1, 2, (1, 7), None), Round(0, 1, 2, 0, 1, (0, 9), True)
 ALARM = "This should not happen"
 
@@ -132,10 +150,7 @@ def compared(name, *divergences, is_tree=False, num_prompts=4):
         schedule=name,
         num_prompts=num_prompts,
         divergences=divergences,
-        simulated_tpot_s=1.0,
-        measured_tpot_s=1.0,
         at_anchor_s=(1.0,) * num_prompts,
-        measured_tpot_s_at_anchor=1.0,
         is_tree=is_tree,
     )
 

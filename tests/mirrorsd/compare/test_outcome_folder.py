@@ -105,9 +105,7 @@ def test_the_report_is_made_again_from_a_copy_elsewhere_and_after_a_move(outcome
     assert traces_of(found.results) == traces_of(outcome.judged.results)
     assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, USE)
     assert found.measured == outcome.judged.verdict
-    assert [one.measured_at_anchor_s for one in found.results] == [
-        one.measured_tpot_s_at_anchor for one in outcome.judged.comparisons
-    ]
+    assert [one.error_at_anchor for one in found.results] == [one.error_at_anchor for one in outcome.judged.results]
     assert found.footnotes[1:] == tuple(json.loads(Path("elsewhere/out/result.json").read_text())["notes"])
 
 

@@ -224,9 +224,9 @@ def test_what_is_left_never_exceeds_what_was_given_and_progress_never_runs_backw
 
 def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
     outcome = demo_in(World(pace=1.6), 6.5)
-    for one in outcome.judged.comparisons:
-        assert one.tpot_error == pytest.approx(1 / 1.6 - 1, abs=0.01)
-        assert one.tpot_error_at_anchor == pytest.approx(0.0, abs=0.05)
+    for one in outcome.judged.results:
+        assert one.error == pytest.approx(1 / 1.6 - 1, abs=0.01)
+        assert one.error_at_anchor == pytest.approx(0.0, abs=0.05)
 
 
 @pytest.mark.parametrize("use", [None, Use(0.0, 0.0, 2), Use(programs=0.9, host=0.0, num_cores=2)])
