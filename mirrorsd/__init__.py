@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from mirrorsd.prompt_tokens import encode as encode
     from mirrorsd.simulation import make_plan as make_plan
     from mirrorsd.simulation import predict as predict
-    from mirrorsd.simulation import search as search
     from mirrorsd.simulation import simulate as simulate
     from mirrorsd.text_engine import Decoding as Decoding
     from mirrorsd.text_engine import TextEngine as TextEngine
@@ -63,7 +62,7 @@ _HOMES = {
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
     "mirrorsd.pair_on_platform": ("PlannedMachine", "plan_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
-    "mirrorsd.simulation": ("make_plan", "predict", "search", "simulate"),
+    "mirrorsd.simulation": ("make_plan", "predict", "simulate"),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
     "planner.plan": ("Plan",),
     "planner.platform_plan.advice": ("advice",),

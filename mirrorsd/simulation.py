@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 import planner.plan
-import planner.search.search
 import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
@@ -94,8 +93,8 @@ def simulate(
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 
 
-def search(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> SearchResult:
-    """Predict every schedule of `space` and rank by time per token.
+def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:
+    """Search, and judge what comes out: whether speculation pays, why, and what would change that.
 
     Lanes that compute otherwise than what was recorded are left out where others do not, unless `replayed`.
 
@@ -103,14 +102,6 @@ def search(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, repl
         ConfigError: profile and record are of different models, and `replayed` is false.
         PlanError: nothing in the space can be priced by the profile and the record.
     """
-    record = record_of(acceptance)
-    label = require_same_models(profile, record, replayed=replayed)
-    profile = profile if replayed else as_recorded(profile, record)
-    return _ranking(planner.search.search.search(space, profile, record), label)
-
-
-def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:
-    """Search, and judge what comes out: whether speculation pays, why, and what would change that."""
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
     machine = profile if replayed else as_recorded(profile, record)

@@ -64,9 +64,7 @@ def test_whoever_takes_a_path_takes_a_string():
     assert [parameter for parameter, annotation in PATHS.items() if "str" not in annotation] == []
 
 
-WITHOUT_TORCH = (
-    "AcceptanceRecord, Schedule, load_profile, make_plan, search, simulate, predict, Engine, generate, find_pair"
-)
+WITHOUT_TORCH = "AcceptanceRecord, Schedule, load_profile, make_plan, simulate, predict, Engine, generate, find_pair"
 
 
 def test_only_calibrating_and_recording_need_torch_here():

@@ -21,7 +21,6 @@ LABEL = "Acceptance is replayed from another pair: recorded with target bigger"
 CALLS = {
     "predict": lambda record, **more: mirrorsd.predict(SCHEDULE, MACHINE, record, **more),
     "simulate": lambda record, **more: mirrorsd.simulate(SCHEDULE, MACHINE, record, **more),
-    "search": lambda record, **more: mirrorsd.search(SPACE, MACHINE, record, **more),
     "make_plan": lambda record, **more: mirrorsd.make_plan(SPACE, MACHINE, record, **more),
 }
 
@@ -45,13 +44,12 @@ def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
 
 
 def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
-    found = CALLS["search"](OTHER, replayed=True)
-    plan = CALLS["make_plan"](OTHER, replayed=True)
-    for one in (*found.candidates, *plan.search.candidates):
+    plan, own = CALLS["make_plan"](OTHER, replayed=True), CALLS["make_plan"](RECORD)
+    for one in plan.search.candidates:
         assert one.prediction.source.startswith(LABEL)
-    assert [one.schedule for one in found.candidates] == [one.schedule for one in CALLS["search"](RECORD).candidates]
+    assert [one.schedule for one in plan.search.candidates] == [one.schedule for one in own.search.candidates]
     assert LABEL in plan.verdict.text
-    assert LABEL not in CALLS["make_plan"](RECORD).verdict.text
+    assert LABEL not in own.verdict.text
 
 
 @pytest.mark.parametrize(
@@ -108,13 +106,12 @@ def test_of_lanes_of_two_back_ends_those_are_searched_that_compute_as_was_record
         "target (torch), both (torch)": (COMPILED, {"draft"}),
     }
     for said, (record, kept) in expected.items():
-        found = mirrorsd.search(SPACE, of_two_back_ends(), record).candidates
         plan = mirrorsd.make_plan(SPACE, of_two_back_ends(), record)
-        for one in (*found, *plan.search.candidates):
+        for one in plan.search.candidates:
             assert {one.schedule.target_lane, one.schedule.draft_lane} <= kept | {None}
         assert {lane.name for lane in plan.profile.lanes} == kept
         assert said in plan.verdict.text
-    everything = mirrorsd.search(SPACE, of_two_back_ends(), RECORD, replayed=True).candidates
+    everything = mirrorsd.make_plan(SPACE, of_two_back_ends(), RECORD, replayed=True).search.candidates
     assert ("target", "draft") in {(one.schedule.target_lane, one.schedule.draft_lane) for one in everything}
     assert everything[0].prediction.source.startswith("Acceptance is replayed from another numeric form: ")
 
@@ -139,8 +136,8 @@ def test_assumed_acceptance_goes_wherever_a_record_goes():
     assert repr(CALLS["predict"](assumed)) == repr(CALLS["predict"](assumed.record))
     assert CALLS["predict"](assumed).source.startswith("assumed acceptance 0.7 at every position, drawn as 32 texts")
     assert len(CALLS["simulate"](assumed)) == 32
-    assert CALLS["search"](assumed).winner.schedule.method == "speculative"
     plan = CALLS["make_plan"](assumed)
+    assert plan.search.winner.schedule.method == "speculative"
     assert (
         "Acceptance is assumed and not recorded: 0.7 at every position. These prompts are drawn texts."
         in plan.verdict.text
