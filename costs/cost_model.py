@@ -6,7 +6,7 @@ calls is in `costs.round_plan`.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,25 +126,16 @@ def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:
                 yield (Part(kind, key) if kind == "exit" else Part(kind, drafter=key)), table
 
 
-Algorithm = Literal["ring", "tree"]
-_ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree")
-"""Closed forms over links of equal latency and bandwidth; `num_bytes` is what every device holds in the end. Sources:
-Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH (2005); the ring is NCCL's.
-"""
-
-
-def all_reduce_s(
-    num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float, algorithm: Algorithm = "ring"
-) -> float:
-    """Return the seconds after which every device has the sum of what all hold.
+def all_reduce_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
+    """Return the seconds after which every device has the sum of what all hold, by the faster of two algorithms.
 
     Ring: a reduce-scatter and an all-gather, each of n - 1 steps with an n-th of the bytes. Tree: sums go up a binomial
-    tree and the result comes down again, all bytes on every level.
+    tree and the result comes down again, all bytes on every level. Closed forms over links of equal latency and
+    bandwidth; sources: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH
+    (2005); the ring is NCCL's.
     """
-    if algorithm == "tree":
-        return 2 * _num_levels(num_devices) * (latency_s + num_bytes / bytes_per_s)
-    steps = 2 * (num_devices - 1)
-    return steps * (latency_s + num_bytes / num_devices / bytes_per_s)
+    ring_s = 2 * (num_devices - 1) * (latency_s + num_bytes / num_devices / bytes_per_s)
+    return min(ring_s, 2 * _num_levels(num_devices) * (latency_s + num_bytes / bytes_per_s))
 
 
 def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
@@ -181,10 +172,7 @@ class GroupCost:
         group = self._group
         speed = {"latency_s": group.latency_s, "bytes_per_s": group.bytes_per_s}
         reduced_bytes, gathered_bytes = rows * group.reduced_bytes_per_row, rows * group.gathered_bytes_per_row
-        reduce_s = min(
-            all_reduce_s(reduced_bytes, group.num_devices, algorithm=algorithm, **speed)
-            for algorithm in ((group.algorithm,) if group.algorithm else _ALGORITHMS)
-        )
+        reduce_s = all_reduce_s(reduced_bytes, group.num_devices, **speed)
         gather_s = all_gather_s(gathered_bytes, group.num_devices, **speed)
         return (reduce_s,) * group.all_reduces.get(part.kind, 0) + (gather_s,) * group.all_gathers.get(part.kind, 0)
 

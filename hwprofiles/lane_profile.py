@@ -103,7 +103,6 @@ class DeviceGroup(StrictModel):
         reduced_bytes_per_row: an all-reduce's bytes for each row: its hidden state.
         gathered_bytes_per_row: an all-gather's bytes for each row: the candidates of all members.
         all_reduces, all_gathers: number in one call of a part, by the name of its tables (`LanePart`).
-        algorithm: of the all-reduces; None for the faster one. All-gathers go by a tree.
     """
 
     num_devices: Annotated[int, Field(ge=1, le=100_000)]
@@ -113,7 +112,6 @@ class DeviceGroup(StrictModel):
     gathered_bytes_per_row: Bytes = 0.0
     all_reduces: Mapping[str, CallsOfPart] = Field(default={})
     all_gathers: Mapping[str, CallsOfPart] = Field(default={})
-    algorithm: Literal["ring", "tree"] | None = None
     source: str
 
 

@@ -24,7 +24,6 @@ RING = DeviceGroup(
     gathered_bytes_per_row=4.0,
     all_reduces={"layer": 2, "prefill": 2 * NUM_LAYERS},
     all_gathers={"lm_head": 1},
-    algorithm="ring",
     source="by hand",
 )
 TRACKS = RING.model_copy(update={"num_devices": 4, "all_reduces": {"draft_step": 2}, "all_gathers": {}})
@@ -36,14 +35,15 @@ LINK = {"latency_s": 0.25, "bytes_per_s": 8.0}
 SIZES = [1, 2, 3, 4, 7, 8]
 
 
+@pytest.mark.parametrize("num_bytes", [1.0, 48.0])
 @pytest.mark.parametrize("num_devices", SIZES)
-def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_and_a_tree_up_and_down_its_levels(
-    num_devices,
+def test_a_ring_reduces_in_twice_n_minus_one_steps_of_an_nth_a_tree_up_and_down_its_levels_and_the_faster_is_taken(
+    num_devices, num_bytes
 ):
-    share, levels = (num_devices - 1) / num_devices, math.ceil(math.log2(num_devices))
-    ring_s = 2 * share * 48 / 8.0 + 2 * (num_devices - 1) * 0.25
-    assert all_reduce_s(48.0, num_devices, algorithm="ring", **LINK) == pytest.approx(ring_s)
-    assert all_reduce_s(48.0, num_devices, algorithm="tree", **LINK) == pytest.approx(2 * levels * (48 / 8.0 + 0.25))
+    """Eight devices reduce one byte by the tree, and 48 by the ring."""
+    ring_s = 2 * (num_devices - 1) * (0.25 + num_bytes / num_devices / 8.0)
+    tree_s = 2 * math.ceil(math.log2(num_devices)) * (0.25 + num_bytes / 8.0)
+    assert all_reduce_s(num_bytes, num_devices, **LINK) == pytest.approx(min(ring_s, tree_s))
 
 
 @pytest.mark.parametrize("num_devices", SIZES)
@@ -67,13 +67,11 @@ def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidat
     assert trace.decode_s == pytest.approx(3 * verify_s, abs=1e-9)
 
 
-@pytest.mark.parametrize("algorithm", ["ring", "tree"])
-def test_a_window_makes_all_reduces_as_many_times_larger(algorithm):
-    group = RING.model_copy(update={"algorithm": algorithm, "all_gathers": {}})
+def test_a_window_makes_all_reduces_as_many_times_larger():
+    group = RING.model_copy(update={"all_gathers": {}})
     narrow = predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s
     wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
-    bytes_s = (2 * 7 / 8 if algorithm == "ring" else 2 * 3) * 16 / 64
-    assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * bytes_s, abs=1e-9)
+    assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * 2 * 7 / 8 * 16 / 64, abs=1e-9)
 
 
 def test_a_parallel_track_draft_synchronises_twice_a_step():
@@ -81,18 +79,6 @@ def test_a_parallel_track_draft_synchronises_twice_a_step():
     schedule, texts = speculative(2), record(prompt("0"))
     alone, together = (predict(schedule, parallel(None, group), texts).decode_s for group in (None, TRACKS))
     assert together - alone == pytest.approx(2 * 2 * sync_s, abs=1e-9)
-
-
-def test_without_an_algorithm_the_faster_one_is_taken():
-    for num_bytes in (1.0, 1e4):
-        group = RING.model_copy(update={"algorithm": None, "reduced_bytes_per_row": num_bytes, "all_gathers": {}})
-        found = {
-            name: predict(
-                AUTOREGRESSIVE, parallel(group.model_copy(update={"algorithm": name})), record(prompt("0"))
-            ).tpot_s
-            for name in ("ring", "tree", None)
-        }
-        assert found[None] == min(found["ring"], found["tree"]) < max(found["ring"], found["tree"])
 
 
 def test_prompts_are_read_together_too():

@@ -82,7 +82,6 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             gathered_bytes_per_row=random.choice([0.0, 1.0]),
             all_reduces={"layer": 2, "draft_step": 2, "heads": 1, "prefill": 20},
             all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
-            algorithm=random.choice(["ring", "tree", None]),
             source="random",
         )
 
