@@ -32,7 +32,7 @@ from sim.batch_prediction import BatchPredictor
 from sim.derived.derived_contention import POOL_EFFICIENCY
 from sim.derived.derived_profile import Demand, derived_profile, lane_cost
 from sim.derived.roofline import RooflineCost, StoredModel
-from sim.evaluator import evaluate
+from sim.evaluator import Evaluator
 
 Unit = Literal["tokens/s", "times", "share"]
 
@@ -163,7 +163,8 @@ def _speed(one: Measurement) -> Checked:
     plain, *drafting = _schedules(one, demand)
     widths = range(1, len(often) + 1) if one.adapts else (one.window,)
     schedules = [base.model_copy(update={"num_speculative_tokens": width}) for base in drafting for width in widths]
-    alone, *found = evaluate([plain, *schedules], machine.profile, Bernoulli(rate, texts=_TEXTS), costs=machine.costs)
+    evaluator = Evaluator(machine.profile, Bernoulli(rate, texts=_TEXTS), costs=machine.costs)
+    alone, *found = map(evaluator.predict, [plain, *schedules])
     predicted = 1 / alone.tpot_s
     if found:
         rounds_s = sum(share * each.decode_s / each.num_rounds for share, each in zip(often, found, strict=True))
@@ -196,18 +197,17 @@ def _overlap(one: Measurement) -> Checked:
     plain, in_turn = _schedules(one, demand)
     settings: dict[str, Any] = {"method": "mirror", "root_source": "draft", "draft_top_k": one.top_k}
     at_once = Schedule.model_validate(in_turn.model_dump() | settings)
-    nothing = Bernoulli(0.0, texts=_TEXTS)
-    found = evaluate([plain, in_turn], machine.profile, nothing, costs=machine.costs)
-    plain_s, round_s = (each.tpot_s for each in found)
+    nothing = Evaluator(machine.profile, Bernoulli(0.0, texts=_TEXTS), costs=machine.costs)
+    plain_s, round_s = map(nothing.tpot_s, [plain, in_turn])
     # with nothing accepted a round brings one token: with so many it is as fast as it was measured
     tokens = one.in_turn * round_s / plain_s
     others = tuple(one.hits for _ in range(one.top_k))
     record = Bernoulli(rate_of_length(tokens, one.window), texts=_TEXTS, alternative_rates=others)
-    turn, alone = evaluate([in_turn, at_once], machine.profile, record, costs=machine.costs)
-    predicted = turn.tpot_s / alone.tpot_s
+    turn_s, alone_s = map(Evaluator(machine.profile, record, costs=machine.costs).tpot_s, [in_turn, at_once])
+    predicted = turn_s / alone_s
     if one.sequences > 1:
         together = BatchPredictor(machine.profile, record, costs=machine.costs).predict(at_once, one.sequences)
-        predicted = together.tokens_per_s * alone.tpot_s
+        predicted = together.tokens_per_s * alone_s
     return _evidence(one, predicted, "times")
 
 

@@ -186,7 +186,7 @@ Compare = Callable[[Schedule, Schedule], Ratio]
 
 
 def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None) -> Compare:
-    """Return a function that compares two schedules on `profile` and `record`; `costs` as in `evaluate`."""
+    """Return a function that compares two schedules on `profile` and `record`; `costs` as in `Evaluator`."""
     predict = cache(Evaluator(profile, record, costs=costs).predict)
     return lambda one, other: ratio_of(predict(one), predict(other))
 

@@ -47,7 +47,7 @@ class BatchPredictor:
     def __init__(
         self, profile: Profile, acceptance: Acceptance, *, costs: Mapping[str, LaneCost] | None = None
     ) -> None:
-        """Take what `sim.evaluator.evaluate` takes."""
+        """Take what `sim.evaluator.predict` takes."""
         self._acceptance = replay_of(acceptance)
         self._tables = DurationTables(profile, self._acceptance.contexts(None), costs)
 

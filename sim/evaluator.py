@@ -5,7 +5,7 @@ holds decides which rounds a sequence goes through; a schedule decides how long 
 rounds of all prompts at once. What several sequences make each other wait for is a matter of events.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from costs.cost_model import LaneCost
 from costs.durations import DurationTables
@@ -29,7 +29,7 @@ class Evaluator:
         costs: Mapping[str, LaneCost] | None = None,
         tables: DurationTables | None = None,
     ) -> None:
-        """Take what `evaluate` takes, and perhaps the tables of another evaluator on the same machine.
+        """Take what `predict` takes, and perhaps the tables of another evaluator on the same machine.
 
         Raises `RecordError` if the record has no text, or was cut before `max_new_tokens`.
         """
@@ -49,7 +49,7 @@ class Evaluator:
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """Predict one schedule; errors are those of `evaluate`."""
+        """Predict one schedule; errors are those of the function `predict`."""
         walk, times = self._timed(schedule)
         return summarise(
             walk,
@@ -76,27 +76,6 @@ class Evaluator:
         return walk, time_rounds(schedule, durations, Decided(walk, branches, guesses))
 
 
-def evaluate(
-    schedules: Sequence[Schedule],
-    profile: Profile,
-    acceptance: Acceptance,
-    *,
-    max_new_tokens: int | None = None,
-    costs: Mapping[str, LaneCost] | None = None,
-) -> list[Prediction]:
-    """Predict what each schedule does on `profile`; all meet the same texts or the same draws, cut at `max_new_tokens`.
-
-    The profile must cover every context in which a round could start; `costs` replace its tables, by lane.
-
-    Raises:
-        ProfileError: the profile lacks what a schedule uses (`OutOfRangeError` where it was not measured so far).
-        RecordError: the record does not cover a schedule.
-        ConfigError: a schedule does not fit the target.
-    """
-    evaluator = Evaluator(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)
-    return [evaluator.predict(schedule) for schedule in schedules]
-
-
 def predict(
     schedule: Schedule,
     profile: Profile,
@@ -105,5 +84,13 @@ def predict(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> Prediction:
-    """Predict one schedule, as `evaluate` does."""
-    return evaluate([schedule], profile, acceptance, max_new_tokens=max_new_tokens, costs=costs)[0]
+    """Predict what a schedule does on `profile`; all schedules meet the same texts, cut at `max_new_tokens`.
+
+    The profile must cover every context in which a round could start; `costs` replace its tables, by lane.
+
+    Raises:
+        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
+        RecordError: the record does not cover the schedule.
+        ConfigError: the schedule does not fit the target.
+    """
+    return Evaluator(profile, acceptance, max_new_tokens=max_new_tokens, costs=costs).predict(schedule)

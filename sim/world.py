@@ -24,7 +24,7 @@ def simulate(
     """Play `schedule` on `profile`; return one trace per prompt, each from time zero.
 
     `trace=False` leaves out spans, never rounds. If one prompt's prefill was not measured, `prefill_s` is None in
-    all traces. Other arguments and errors are those of `sim.evaluator.evaluate`.
+    all traces. Other arguments and errors are those of `sim.evaluator.predict`.
     """
     replay = replay_of(acceptance)
     contexts, outcomes = replay.contexts(max_new_tokens), replay.outcomes(schedule, max_new_tokens)

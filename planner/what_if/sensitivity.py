@@ -22,7 +22,7 @@ from planner.search.search import SearchResult
 from planner.search.space import FEWEST
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.wording import Kind, kind_of
-from sim.evaluator import evaluate
+from sim.evaluator import Evaluator
 
 Part = Literal["target", "draft", "link"]
 Way = Literal["down", "up"]
@@ -268,8 +268,9 @@ def _drawn_times(
     """Return the best time per token of every kind in each draw, [draws]; `texts` are those of all draws in a row."""
     tokens_D = (weights_DP * np.reshape([len(prompt.text) for prompt in texts.prompts], weights_DP.shape)).sum(axis=1)
     best: dict[Kind, Floats] = {}
-    for schedule, prediction in zip(schedules, evaluate(schedules, profile, texts), strict=True):
-        kind = kind_of(schedule)
+    evaluator = Evaluator(profile, texts)
+    for schedule in schedules:
+        kind, prediction = kind_of(schedule), evaluator.predict(schedule)
         times_D = (weights_DP * np.reshape(prediction.prompt_decode_s, weights_DP.shape)).sum(axis=1) / tokens_D
         best[kind] = np.minimum(best.get(kind, np.inf), times_D)
     return best
@@ -289,8 +290,9 @@ def best_by_kind(
 ) -> dict[Kind, tuple[float, Schedule]]:
     """Return the fastest schedule of every kind, with its time per token."""
     best: dict[Kind, tuple[float, Schedule]] = {}
-    for schedule, prediction in zip(schedules, evaluate(schedules, profile, record), strict=True):
-        kind = kind_of(schedule)
-        if kind not in best or prediction.tpot_s < best[kind][0]:
-            best[kind] = (prediction.tpot_s, schedule)
+    evaluator = Evaluator(profile, record)
+    for schedule in schedules:
+        kind, tpot_s = kind_of(schedule), evaluator.tpot_s(schedule)
+        if kind not in best or tpot_s < best[kind][0]:
+            best[kind] = (tpot_s, schedule)
     return best

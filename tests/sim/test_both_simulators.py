@@ -11,7 +11,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Acceptance
-from sim.evaluator import evaluate, predict
+from sim.evaluator import Evaluator, predict
 from sim.prediction import Prediction
 from sim.world import simulate
 from tests.sim.playing import by_rows
@@ -66,8 +66,8 @@ def test_a_trace_without_spans_has_the_same_rounds(schedule, profile, record):
 @given(st.lists(schedules(), min_size=2, max_size=4), profiles(), records())
 @settings(max_examples=30, deadline=None)
 def test_schedules_do_not_influence_each_other(several, profile, record):
-    together = evaluate(several, profile, record)
-    assert repr(together) == repr([predict(schedule, profile, record) for schedule in several])
+    together = map(Evaluator(profile, record).predict, several)
+    assert repr([*together]) == repr([predict(schedule, profile, record) for schedule in several])
 
 
 def test_they_agree_where_the_exits_message_comes_before_any_branch_has_begun():

@@ -6,7 +6,7 @@ from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
 from mirrorsd.compare.numbers import json_text, ratio_entry
 from planner.plan import make_plan
-from sim.evaluator import evaluate
+from sim.evaluator import Evaluator
 from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -60,7 +60,8 @@ def test_shorter_answers_have_a_ratio_of_their_own_at_the_same_cost_of_a_round()
     simulated = {
         length: plain.decode_s / drafting.decode_s
         for length in lengths
-        for plain, drafting in [evaluate([PLAIN, DRAFTING], machine(), long.record, max_new_tokens=length)]
+        for evaluator in [Evaluator(machine(), long.record, max_new_tokens=length)]
+        for plain, drafting in [map(evaluator.predict, [PLAIN, DRAFTING])]
     }
     assert lengths[32].value / lengths[70].value == pytest.approx(simulated[32] / simulated[70])
     assert simulated[32] != pytest.approx(simulated[70], rel=1e-3)

@@ -8,7 +8,7 @@ import pytest
 from mirrorsd.compare.outcome import ttft_entry
 from mirrorsd.simulation import make_plan, predicted_on_repeating, repeating_sentence
 from planner.search.space import judging_part
-from sim.evaluator import evaluate
+from sim.evaluator import predict
 from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -38,7 +38,7 @@ def test_recorded_texts_that_repeat_are_counted_and_left_out_of_a_second_ratio(r
     looped = looping(record, {first})
     found = judged(make_plan(SPACE, machine(), looped), BOTH, num_run)
     assert found.repeating == (first,)
-    plain, drafting = (one.prompt_decode_s[1:] for one in evaluate([PLAIN, DRAFTING], machine(), looped))
+    plain, drafting = (predict(one, machine(), looped).prompt_decode_s[1:] for one in (PLAIN, DRAFTING))
     assert found.speedup_without.value == pytest.approx(sum(plain) / sum(drafting))
     assert found.speedup_without.num_pairs == len(others) == found.verdict.speedup.num_pairs - 1
     sentence = repeating_sentence(found.repeating, found.num_recorded, found.speedup_without)

@@ -13,7 +13,7 @@ from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, enumerate_schedules, placement_name, survey
 from planner.what_if.mixed_record import with_acceptance
 from sim.acceptance.replay import Replay
-from sim.evaluator import Evaluator, evaluate
+from sim.evaluator import Evaluator, predict
 from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
@@ -199,4 +199,4 @@ def test_a_schedule_is_offered_only_if_its_widest_possible_step_was_measured(rec
     for acceptance in (0.05, 0.5, 0.95):
         mixed = with_acceptance(record, acceptance)
         for part in (mixed, *(replace(mixed, prompts=(prompt,)) for prompt in mixed.prompts)):
-            assert evaluate([tight], wide, part)
+            assert predict(tight, wide, part)
