@@ -94,6 +94,10 @@ class LatencyTable(StrictModel):
         """Return a copy with another, independent error added."""
         return self.model_copy(update={"relative_error": hypot(self.relative_error, half_width)})
 
+    def reading(self, num_bytes: float) -> Self:
+        """Return a copy whose calls read so many bytes."""
+        return self.model_copy(update={"bytes_per_call": num_bytes})
+
 
 class Anchor(StrictModel):
     """A verification or a draft step of one row that other times of a lane were compared with: its mean seconds."""

@@ -12,6 +12,7 @@ from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
 from calibrate.profiling.overhead_fits import (
     OVERHEAD_FITS,
+    STALLS,
     with_exits,
     with_first_steps,
 )
@@ -30,8 +31,6 @@ from hwprofiles.profile import Contention, Profile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 
-_STALLS: Final = 0.25
-"""Share of the gaps between operations, of either end, that are left out: one stall is longer than all others."""
 PACE_ERROR: Final = 0.105
 """What a shared machine's pace changes by between its calibration and runs (half-width, 90 %): by that of sixty
 schedules in five demos of 24 November 2026; it holds all 58 of those in benchmarks/results/demos, which came later.
@@ -107,7 +106,7 @@ class _Fit:
             drafter=task.drafter,
             dtype=task.sizes.dtype,
             num_layers=task.sizes.config.num_layers,
-            lanes=tuple(self._lane(lane).changed(traffic, _reading) for lane in task.lanes),
+            lanes=tuple(self._lane(lane).changed(traffic, LatencyTable.reading) for lane in task.lanes),
             links=tuple(
                 link_of(pair, self._samples.messages_s[pair[1]], task.sizes.feature_width, task.source)
                 for pair in task.pairs
@@ -161,7 +160,7 @@ class _Fit:
         """Return the time between two verifications of plain decoding beyond the dispatch, over all lanes."""
         plain = [run for run in self._samples.runs if run.schedule.traits.window == "none"]
         beyond = [gap_s - profile.lane(run.schedule.target_lane).dispatch_s for run in plain for gap_s in gaps_s(run)]
-        return max(0.0, trimmed_mean(beyond, _STALLS)) if beyond else 0.0
+        return max(0.0, trimmed_mean(beyond, STALLS)) if beyond else 0.0
 
     def _with_errors(self, profile: Profile, target: Levels, step: Levels) -> Profile:
         level_error = max((found.half_width for found in target.values() if not found.is_own), default=0.0)
@@ -207,10 +206,6 @@ class _Fit:
         yield from not_understood(target, PASS, "Passes in runs", is_kept=True)
         yield from not_understood(step, STEP, "Steps in runs", is_kept=True)
         yield from note_on(checks)
-
-
-def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
-    return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
 def _with_head_at(lane: LaneProfile, drafter: str, level: Level) -> LaneProfile:

@@ -24,7 +24,7 @@ from hwprofiles.profile import LaneProfile, Profile
 _FIRST_STEP: Final = Prior(spread=0.3)
 _REPLYING: Final = Prior(spread=0.1)
 _PREFIXES: Final = frozenset({Work.PREFIX})
-_STALLS: Final = 0.25
+STALLS: Final = 0.25
 """Share of the times between operations, of either end, that are left out: one stall is longer than all others."""
 _SHORTEST: Final = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
@@ -67,7 +67,7 @@ def with_exits(profile: Profile, runs: Runs) -> Profile:
     for name, own in levels.items():
         if prefixes_s := _alone_s(profile, silent, name, _PREFIXES):
             gaps = [gap_s for run in silent if run.schedule.target_lane == name for gap_s in exit_gaps_s(run)]
-            overheads[name] = _overhead(more(own, _REPLYING) * fmean(prefixes_s) + trimmed_mean(gaps, _STALLS))
+            overheads[name] = _overhead(more(own, _REPLYING) * fmean(prefixes_s) + trimmed_mean(gaps, STALLS))
     return _with("exit", overheads, profile, not_understood(levels, _REPLYING, "Passes up to an exit"))
 
 
@@ -110,7 +110,7 @@ def with_draft_rounds(profile: Profile, runs: Runs) -> Profile:
     threads, overheads = _threads(profile), {}
     for name, own in found.items():
         known = own or [one for other, ones in found.items() if threads[other] == threads[name] for one in ones]
-        if known and (overhead := _overhead(trimmed_mean(known, _STALLS))).seconds:
+        if known and (overhead := _overhead(trimmed_mean(known, STALLS))).seconds:
             overheads[name] = overhead
     return _with("draft_round", overheads, profile)
 

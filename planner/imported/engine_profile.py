@@ -177,14 +177,10 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         drafter=draft if timed.draft is None or draft is None else timed.draft.name,
         dtype=timed.weights or _WEIGHTS,
         num_layers=num_layers,
-        lanes=(lane.changed(read, _reading),),
+        lanes=(lane.changed(read, LatencyTable.reading),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
         notes=(_NOTE, *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else [])),
     )
-
-
-def _reading(table: LatencyTable, num_bytes: float) -> LatencyTable:
-    return table.model_copy(update={"bytes_per_call": num_bytes})
 
 
 def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
