@@ -125,6 +125,11 @@ def error_percent(error: float) -> str:
     return f"{error * 100:.1f} %"
 
 
+def signed_percent(error: float) -> str:
+    """Return an error with its sign, the typographic one: `+2.3 %`."""
+    return f"{error * 100:+.1f} %".replace("-", "\u2212")
+
+
 def percent(share: float) -> str:
     """Return a share: `23 %`; below one percent with a decimal."""
     return f"{share * 100:.1f} %" if 0.0005 <= abs(share) < 0.01 else f"{share * 100:.0f} %"

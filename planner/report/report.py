@@ -39,6 +39,7 @@ from planner.wording import (
     factor,
     milliseconds,
     percent,
+    signed_percent,
     tokens_per_second,
 )
 
@@ -157,11 +158,6 @@ def _drawn(data: ReportData) -> list[ScheduleResult]:
 def unbroken(text: str) -> str:
     """Return text without line breaks between a number and its unit."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
-
-
-def signed_percent(error: float) -> str:
-    """Return an error with its sign, the typographic one."""
-    return f"{error * 100:+.1f} %".replace("-", "\u2212")
 
 
 def interval(ratio: Ratio) -> str:

@@ -21,9 +21,9 @@ from planner.page_template import page_template
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import PublishedTable
 from planner.reproduce.reproduction import Reproduction
-from planner.reproduce.setup import PROMPT_TOKENS, TOKENS_PER_HIDDEN_STEP, WINDOW, ConstantName, Unknown
+from planner.reproduce.setup import PROMPT_TOKENS, TOKENS_PER_HIDDEN_STEP, WINDOW, Unknown
 from planner.verdict import fact
-from planner.wording import counted, error_percent, factor, milliseconds
+from planner.wording import amount, counted, error_percent, factor, milliseconds, signed_percent
 
 _FILE: Final = Path(__file__).with_name("tokens-per-round.csv")
 _EAGLE_ROWS: Final = 10
@@ -83,8 +83,6 @@ def _cells(table: PublishedTable, method: str, row: Mapping[str, str]) -> Iterat
             yield value, float(row["tokens"])
 
 
-_FEWEST_MS_S: Final = 1e-5
-"""Two decimals of a millisecond tell nothing below."""
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 ASSUMED: Final = (
     "plain decoding's time per token is published nowhere",
@@ -106,8 +104,8 @@ def write_page(found: Reproduction, baselines: Baselines, origin: str, path: Pat
 def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
     """Return the page as text."""
     top = int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1
-    template = page_template(Path(__file__).with_name("page.html"), {"factor": factor, "signed": signed})
-    return template.render(
+    filters = {one.__name__: one for one in (amount, factor, signed_percent)}
+    return page_template(Path(__file__).with_name("page.html"), filters).render(
         found=found,
         origin=origin,
         paragraphs=list(sentences(found, baselines, origin)),
@@ -116,7 +114,6 @@ def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
         arms=list(zip(ARM_NAMES, found.mean_arms, strict=True)),
         fastest=max(found.mean_arms),
         unknowns=found.setup.machine.unknowns(),
-        amount=amount,
         side=_SIDE,
         top=top,
         ticks=[(_SIDE * tick / top, tick) for tick in range(top + 1)],
@@ -161,18 +158,6 @@ def _baselines(baselines: Baselines) -> Iterator[str]:
         yield f"one constant times vanilla SD, each cell left out of it, is {error_percent(baselines.constant)} off"
 
 
-def signed(error: float | None) -> str:
-    """Write an error with its sign, `+3.5 %`; a dash where nothing was published."""
-    return "-" if error is None else f"{error * 100:+.1f} %"
-
-
-def amount(name: ConstantName, value: float) -> str:
-    """Write a constant with its unit."""
-    if not name.endswith("_s"):
-        return f"{value:.2f}"
-    return milliseconds(value) if value >= _FEWEST_MS_S else f"{value * 1e6:.1f} µs"
-
-
 def at_bounds(found: Reproduction) -> list[Unknown]:
     """Return the constants at an end of their plausible range."""
     return [
@@ -187,9 +172,9 @@ def _errors(found: Reproduction) -> Iterator[str]:
     if found.mean_abs_error is None:
         yield "no Mirror-SD is published in this table"
         return
-    worst = max(compared, key=lambda cell: abs(cell.error or 0.0))
+    worst, error = max(((cell, cell.error or 0.0) for cell in compared), key=lambda pair: abs(pair[1]))
     yield f"{error_percent(found.mean_abs_error)} over {counted(len(compared), 'cell')}"
-    yield f"at most {signed(worst.error)}, {worst.published.task} at T = {worst.published.temperature:g}"
+    yield f"at most {signed_percent(error)}, {worst.published.task} at T = {worst.published.temperature:g}"
     leads = [(one.lead, one.published_lead) for one in found.cells if one.lead and one.published_lead]
     if leads:
         predicted, published = map(fmean, zip(*leads, strict=True))

@@ -74,7 +74,7 @@ def reproduce(
 
 def _cells(found: "Reproduction") -> Any:
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.table_page import signed
+    from planner.wording import signed_percent
 
     title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
     numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
@@ -84,7 +84,7 @@ def _cells(found: "Reproduction") -> Any:
             cell.published.task,
             *map(_times, cell.arms),
             _times(cell.published.mirror),
-            signed(cell.error).removesuffix(" %"),
+            "-" if cell.error is None else signed_percent(cell.error).removesuffix(" %"),
             _times(cell.lead),
             _times(cell.published_lead),
         )
@@ -99,7 +99,7 @@ def _times(value: float | None) -> str:
 
 def _constants(found: "Reproduction", origin: str) -> Any:
     from mirrorsd.cli.tables import plain_table
-    from planner.reproduce.table_page import amount
+    from planner.wording import amount
 
     rows = (
         (

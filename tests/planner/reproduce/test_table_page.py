@@ -3,12 +3,10 @@
 import re
 from dataclasses import replace
 
-import pytest
-
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
-from planner.reproduce.table_page import amount, at_bounds, render_page, sentences
+from planner.reproduce.table_page import at_bounds, render_page, sentences
 
 
 def words(found):
@@ -56,19 +54,6 @@ def test_what_no_acceptance_gives_is_said(setup, machine):
     assert "published speed-up in 1 cell" in text
     assert "no Mirror-SD is published" in text
     assert "lead over" not in text
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("link_latency_s", 1.5e-6, "1.5 µs"),
-        ("handover_s", 1e-5, "0.01 ms"),
-        ("handover_s", 4e-4, "0.40 ms"),
-        ("exit_coverage", 0.954, "0.95"),
-    ],
-)
-def test_the_latency_of_a_fast_link_is_not_shown_as_nothing(name, value, text):
-    assert amount(name, value) == text
 
 
 UNKNOWN = Baselines(None, None)
