@@ -22,7 +22,7 @@ import _common
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from hwprofiles.host import describe_host
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode
@@ -95,10 +95,8 @@ def _vocabulary(
 ) -> dict[str, Any]:
     assert pair.drafter is not None, "the embedded model has a draft model"
     kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
-    texts = []
-    for one in prompts:
-        text = target_text(EagerBackend(target), one.ids, max_new_tokens=options.max_new_tokens, layers=())
-        texts.append(Text(one.category, one.ids, text.tokens))
+    writer = TextWriter(EagerBackend(target), max_new_tokens=options.max_new_tokens, layers=())
+    texts = [Text(one.category, one.ids, writer.alone(WantedText(one.ids)).tokens) for one in prompts]
     return {
         "drafter": pair.drafter.name,
         "num_kept": len(kept),
@@ -128,7 +126,7 @@ def kept_shares(texts: Sequence[Text], kept: frozenset[int]) -> dict[str, float]
 def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_tokens: int) -> Covered:
     """Read every exit at every position of the target's greedy text; the vocabulary is the same for both."""
     layers = sorted(exits.adapters)
-    text = target_text(EagerBackend(target), prompt.ids, max_new_tokens=max_new_tokens, layers=layers)
+    text = TextWriter(EagerBackend(target), max_new_tokens=max_new_tokens, layers=layers).alone(WantedText(prompt.ids))
     untrained = ExitHeads(adapters={}, kept_ids=exits.kept_ids)
     hits: Counter[Reading] = Counter()
     for state, heads in (("trained", exits), ("untrained", untrained)):

@@ -55,17 +55,6 @@ class WantedText(NamedTuple):
     sampling: Sampling = GREEDY
 
 
-def target_text(
-    target: Backend, prompt: Sequence[int], *, max_new_tokens: int, layers: Sequence[int], sampling: Sampling = GREEDY
-) -> TargetText:
-    """Decode plainly, keeping the states after `layers` (counted from 1; those of the last one before the norm).
-
-    Raises `RecordError` where prompt and text together do not fit in the target's positions.
-    """
-    require_room(target.config, len(prompt), max_new_tokens)
-    return TextWriter(target, max_new_tokens=max_new_tokens, layers=layers).alone(WantedText(prompt, sampling))
-
-
 def require_room(
     config: ModelConfig, num_prompt: int, max_new_tokens: int, *, num_drafted: int = 0, whose: str = "target"
 ) -> None:
@@ -124,7 +113,10 @@ class _Writing:
 
 
 class TextWriter:
-    """Writes texts of one length with the states after the same layers (see `target_text`)."""
+    """Writes texts by plain decoding, of one length and with the states after the same layers.
+
+    Layers are counted from 1; the states after the last one are those before the norm.
+    """
 
     def __init__(self, target: Backend, *, max_new_tokens: int, layers: Sequence[int]) -> None:
         self._target, self._max_new_tokens, self._layers = target, max_new_tokens, tuple(sorted(set(layers)))

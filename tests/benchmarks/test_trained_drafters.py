@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrate.prompts import EncodedPrompt
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.registry import SHIPPED_FOLDER, find_drafter
 from runtime.models.decoder import causal_mask
@@ -132,7 +132,7 @@ def by_hand(target, tokens, layer, adapter, top_k):
 def test_a_position_is_covered_if_the_next_token_is_among_the_exits_best(target):
     exits = ExitHeads(adapters=tiny_adapters(target, (1, 3)), kept_ids=KEPT_IDS)
     found = EXIT_COVERAGE.cover(target, exits, PROMPT, max_new_tokens=40)
-    tokens = target_text(EagerBackend(target), PROMPT.ids, max_new_tokens=40, layers=()).tokens
+    tokens = TextWriter(EagerBackend(target), max_new_tokens=40, layers=()).alone(WantedText(PROMPT.ids)).tokens
     assert (found.category, found.num_positions) == ("qa", len(tokens))
     for layer in (1, 3):
         for top_k in EXIT_COVERAGE.TOP_K:

@@ -8,7 +8,7 @@ import torch
 
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedHead, digest_of, fingerprint, load_models
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import record_acceptance
 from decoding.errors import ModelFormatError
 from decoding.messages import NO_WINDOW
@@ -149,7 +149,7 @@ def play_streams(pair, tree, schedule, prompt):
 
 def test_states_of_the_last_layer_are_those_before_the_norm():
     target = tiny_target()
-    text = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=5, layers=(4, 2))
+    text = TextWriter(EagerBackend(target), max_new_tokens=5, layers=(4, 2)).alone(WantedText(PROMPTS[0].ids))
     rows = len(PROMPTS[0].ids) + len(text.tokens) - 1
     assert {layer: states.shape for layer, states in text.states.items()} == {2: (rows, 16), 4: (rows, 16)}
     best = target.logits(text.states[4][None])[0].argmax(-1)

@@ -10,7 +10,7 @@ import torch
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder, record_acceptance
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
@@ -112,7 +112,7 @@ def test_the_text_is_that_of_the_runtime_to_the_last_token(record):
 
 def test_states_and_margins_are_those_of_one_pass_over_the_text():
     target, prompt = tiny_target(), PROMPTS[1].ids
-    text = target_text(EagerBackend(target), prompt, max_new_tokens=12, layers=(3, 1))
+    text = TextWriter(EagerBackend(target), max_new_tokens=12, layers=(3, 1)).alone(WantedText(prompt))
     ids = [*prompt, *text.tokens[:-1]]
     for layer in (1, 3):
         assert torch.allclose(text.states[layer], states_of(target, ids, layer), atol=1e-4)

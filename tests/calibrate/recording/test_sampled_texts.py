@@ -9,7 +9,7 @@ import torch
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import load_models
-from calibrate.recording.recorded_text import target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder
 from calibrate.recording.sampled_drafts import SampledText, _decide, sampled_drafts
 from decoding.errors import MirrorsdError
@@ -169,7 +169,8 @@ def test_probabilities_are_those_of_the_rule(features):
     target = tiny_target()
     draft = tiny_draft(target, exit_features=features)
     sampling = Sampling("match", TEMPERATURE, 3)
-    found = target_text(EagerBackend(target), PROMPTS[0].ids, max_new_tokens=9, layers=features, sampling=sampling)
+    writer = TextWriter(EagerBackend(target), max_new_tokens=9, layers=features)
+    found = writer.alone(WantedText(PROMPTS[0].ids, sampling))
     ids, start = [*PROMPTS[0].ids, *found.tokens], len(PROMPTS[0].ids)
     features_TE = plain.features(target, ids, features) if features else None
     text = SampledText(ids, start, found.probabilities, sampling)

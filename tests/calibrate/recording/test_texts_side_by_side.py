@@ -8,7 +8,7 @@ import torch
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording import recorded_text
-from calibrate.recording.recorded_text import TextWriter, WantedText, target_text
+from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder, record_acceptance
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
@@ -37,7 +37,7 @@ def wanted(vocab_size, lengths, sampling):
 
 
 def alone(backend, text, layers, num_tokens):
-    return target_text(backend, text.prompt, max_new_tokens=num_tokens, layers=layers, sampling=text.sampling)
+    return TextWriter(backend, max_new_tokens=num_tokens, layers=layers).alone(text)
 
 
 def assert_same(one, other):
