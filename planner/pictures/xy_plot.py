@@ -17,8 +17,8 @@ _LONG_NAME: Final = 34
 """Letters from which on names in the legend take a line each."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
 COLOURS: Final = ("--first", "--second", "--third", "--fourth")
-"""Names in the style sheet of the page; lines after the last one take them again, with the next of `_DASHES`."""
-_DASHES: Final = ("", "6 4", "2 3")
+"""Names in the style sheet of the page; a line whose colour another one has takes the next of `_DASHES`."""
+_DASHES: Final = ("", "6 4", "2 3", "8 3 2 3", "12 3")
 
 
 class Series(NamedTuple):
@@ -62,11 +62,13 @@ def xy_plot(
     def up(y: float) -> float:
         return round(_BOTTOM - y / most * (_BOTTOM - _TOP), 1)
 
+    colours = [one.colour or COLOURS[index % len(COLOURS)] for index, one in enumerate(series)]
+    of_lines = [colour if one.joined else "" for colour, one in zip(colours, series, strict=True)]
     drawn = [
         {
             "name": one.name,
-            "colour": one.colour or COLOURS[index % len(COLOURS)],
-            "dash": "" if one.colour else _DASHES[index // len(COLOURS) % len(_DASHES)],
+            "colour": colours[index],
+            "dash": _DASHES[of_lines[:index].count(colours[index]) % len(_DASHES)],
             "joined": one.joined,
             "points": [(across(x), up(y)) for x, y in one.points],
             "told": [f"{x:.3g}: {y:.3g}" for x, y in one.points],

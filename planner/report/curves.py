@@ -34,16 +34,16 @@ _ROUND_SPEEDS: Final = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 
 def landscape(result: SearchResult) -> Markup | None:
-    """Plot the best time per token over drafted tokens, a line per kind; None if nothing drafts."""
-    lines: dict[str, dict[int, float]] = {}
+    """Plot the best time per token over drafted tokens, a line per way of decoding; None if nothing drafts."""
+    lines: dict[tuple[str, Kind], dict[int, float]] = {}
     for one in result.candidates:  # the fastest first
         if one.schedule.num_rows > 1:
-            line = lines.setdefault(_short_kind(one.schedule, one.placement), {})
+            line = lines.setdefault((_short_kind(one.schedule, one.placement), kind_of(one.schedule)), {})
             line.setdefault(one.schedule.num_rows - 1, 1e3 * one.tpot_s)
     if not lines:
         return None
     windows = sorted(set().union(*lines.values()))
-    series = [Series(kind, sorted(line.items())) for kind, line in lines.items()]
+    series = [Series(name, sorted(line.items()), colour=KIND_COLOUR[kind]) for (name, kind), line in lines.items()]
     plain, winner = result.best(kind="plain"), result.winner
     if plain is not None:
         ends = [(float(window), 1e3 * plain.tpot_s) for window in (windows[0], windows[-1])]
