@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from decoding.errors import PlanError
@@ -16,6 +17,7 @@ from sim.derived.assumption import Assumption
 USABLE: Final = Assumption.shipped("memory.usable_share")
 USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
 EXPERTS_APART: Final = "experts on the CPU and the rest on a card (llama.cpp's --n-cpu-moe) are not planned"
+_PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 
 
@@ -54,7 +56,7 @@ class MemoryNeed:
     @property
     def place(self) -> str:
         """The lanes of target and draft, in words."""
-        return f"plain decoding on {self.pair.target}" if self.is_plain else str(self.pair)
+        return f"{_PLAIN_ON}{self.pair.target}" if self.is_plain else str(self.pair)
 
     @property
     def in_words(self) -> str:
@@ -107,8 +109,8 @@ def places_of(question: Question) -> Places:
     lanes = list(dict.fromkeys(pair.target for pair in candidates))
     alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
-        reasons = " ".join(f"{listing(places)}: {why.rstrip('.')}." for why, places in _by_reason(left_out).items())
-        fitting = {lane: weights_that_fit(question, lane) for lane in lanes}
+        reasons = " ".join(_told(places, why) for why, places in _by_reason(left_out).items())
+        fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=partial(_is_cpu, question))}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
         told += [EXPERTS_APART] * may_be_split(question)
@@ -129,8 +131,19 @@ def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:
     """Return lanes grouped by the reason why they do not fit: devices that share a memory share it."""
     found: dict[str, list[str]] = {}
     for place, _, why in (one.partition(": ") for one in left_out):
-        found.setdefault(why, []).append(place)
+        found.setdefault(why, []).append(place.removeprefix(_PLAIN_ON))
     return found
+
+
+def _is_cpu(question: Question, lane: str) -> bool:
+    device = question.platform.devices.get(lane)
+    return device is not None and device.kind == "cpu"
+
+
+def _told(places: list[str], why: str) -> str:
+    """Return a reason and where it holds, which it may say itself."""
+    whole = why if why.startswith(f"{listing(places)} ") else f"{listing(places)}: {why}"
+    return f"{whole.rstrip('.')}."
 
 
 def weights_that_fit(question: Question, lane: str) -> list[str]:
