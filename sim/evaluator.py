@@ -7,7 +7,7 @@ rounds of all prompts at once. What several sequences make each other wait for i
 
 from collections.abc import Mapping
 
-from costs.cost_model import LaneCost
+from costs.cost_model import Floats, LaneCost
 from costs.durations import DurationTables
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
@@ -63,8 +63,13 @@ class Evaluator:
 
     def tpot_s(self, schedule: Schedule) -> float:
         """Return the `tpot_s` of `predict`, without all else that it works out."""
+        decode_s, tokens = self.prompt_times(schedule)
+        return float(decode_s.sum()) / int(tokens.sum())
+
+    def prompt_times(self, schedule: Schedule) -> tuple[Floats, Floats]:
+        """Return the seconds that decoding takes, and the tokens that it commits, both by prompt."""
         walk, times = self._timed(schedule)
-        return float(walk.sums(times.seconds).sum()) / int(walk.tokens_by_prompt.sum())
+        return walk.sums(times.seconds), walk.tokens_by_prompt
 
     def _timed(self, schedule: Schedule) -> tuple[Walk, RoundTimes]:
         acceptance = self._acceptance

@@ -22,12 +22,14 @@ from planner.search.search import SearchResult
 from planner.search.space import FEWEST
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
 from planner.wording import Kind, kind_of
+from sim.acceptance.replay import replay_of
 from sim.evaluator import Evaluator
 
 Part = Literal["target", "draft", "link"]
 Way = Literal["down", "up"]
 Floats = NDArray[np.float64]
 Quantity = Literal["acceptance", "draft_speed"]
+World = Callable[[float], Evaluator]
 ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
 NUM_DRAWS = 16
@@ -135,12 +137,12 @@ class Sensitivity(NamedTuple):
 
 
 class SweptQuantity(NamedTuple):
-    """A quantity, today's value, its grid, and the `world` (profile, texts) at a value for some draws of some texts."""
+    """A quantity, today's value, its grid, and the `world` of some draws of some texts: an evaluator at each value."""
 
     quantity: Quantity
     now: float
     grid: Sequence[float]
-    world: Callable[[float, AcceptanceRecord, Sequence[int]], tuple[Profile, AcceptanceRecord]]
+    world: Callable[[AcceptanceRecord, Sequence[int]], World]
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -161,12 +163,18 @@ def analyse(
     if result.best_drafting() is None:
         return Sensitivity((), gains)
 
-    def with_texts(value: float, texts: AcceptanceRecord, seeds: Sequence[int]) -> tuple[Profile, AcceptanceRecord]:
-        mixed = [with_acceptance(texts, value, seed=seed).prompts for seed in seeds]
-        return profile, replace(texts, prompts=tuple(chain.from_iterable(mixed)))
+    def with_texts(texts: AcceptanceRecord, seeds: Sequence[int]) -> World:
+        today = Evaluator(profile, texts)
 
-    def with_draft(value: float, texts: AcceptanceRecord, seeds: Sequence[int]) -> tuple[Profile, AcceptanceRecord]:
-        return with_speed(profile, "draft", value), replace(texts, prompts=texts.prompts * len(seeds))
+        def at(value: float) -> Evaluator:
+            mixed = [with_acceptance(texts, value, seed=seed).prompts for seed in seeds]
+            return today.with_texts(replace(texts, prompts=tuple(chain.from_iterable(mixed))))
+
+        return at
+
+    def with_draft(texts: AcceptanceRecord, seeds: Sequence[int]) -> World:
+        repeated = replay_of(replace(texts, prompts=texts.prompts * len(seeds)))
+        return lambda value: Evaluator(with_speed(profile, "draft", value), repeated)
 
     questions = (
         SweptQuantity("acceptance", token_acceptance(record), ACCEPTANCES, with_texts),
@@ -182,7 +190,8 @@ def _gains(
     now_s = result.candidates[0].tpot_s
     close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
     asked = [schedule for schedule in schedules if schedule in close]
-    best = {part: best_by_kind(asked, with_speed(profile, part, FASTER), record) for part in get_args(Part)}
+    texts = replay_of(record)
+    best = {part: best_by_kind(asked, Evaluator(with_speed(profile, part, FASTER), texts)) for part in get_args(Part)}
     return {part: now_s / min(time_s for time_s, _ in found.values()) - 1 for part, found in best.items()}
 
 
@@ -203,8 +212,8 @@ def sweep(
     challengers: Collection[Kind] | None = None,
 ) -> Sweep:
     """Return the best times at each value of a quantity, and the break-evens of `challengers` (None: of all kinds)."""
-    values = question.values
-    best = {value: best_by_kind(schedules, *question.world(value, record, (0,))) for value in values}
+    values, world = question.values, question.world(record, (0,))
+    best = {value: best_by_kind(schedules, world(value)) for value in values}
     times = {value: {kind: time_s for kind, (time_s, _) in found.items()} for value, found in best.items()}
     today = times[question.now]
     fastest = min(today, key=today.__getitem__)
@@ -233,12 +242,12 @@ def _break_evens(
     question: SweptQuantity, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
 ) -> dict[Kind, BreakEven]:
     texts = _only_asked(record, schedules)
-    weights_DP = _drawn_prompts(len(texts.prompts))
+    weights_DP, world = _drawn_prompts(len(texts.prompts)), question.world(texts, range(NUM_DRAWS))
 
     @cache
     def drawn(value: float) -> dict[Kind, Floats]:
         """Return the best time per token of every kind, [draws]."""
-        return _drawn_times(schedules, *question.world(value, texts, range(NUM_DRAWS)), weights_DP)
+        return _drawn_times(schedules, world(value), weights_DP)
 
     def ask(draw: int, value: float) -> dict[Kind, float]:
         return {kind: float(times_D[draw]) for kind, times_D in drawn(value).items()}
@@ -262,17 +271,13 @@ def _drawn_prompts(num_prompts: int) -> Floats:
     return weights_DP
 
 
-def _drawn_times(
-    schedules: Sequence[Schedule], profile: Profile, texts: AcceptanceRecord, weights_DP: Floats
-) -> dict[Kind, Floats]:
-    """Return the best time per token of every kind in each draw, [draws]; `texts` are those of all draws in a row."""
-    tokens_D = (weights_DP * np.reshape([len(prompt.text) for prompt in texts.prompts], weights_DP.shape)).sum(axis=1)
+def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DP: Floats) -> dict[Kind, Floats]:
+    """Return the best time per token of every kind in each draw, [draws]; its texts are those of all draws in a row."""
     best: dict[Kind, Floats] = {}
-    evaluator = Evaluator(profile, texts)
     for schedule in schedules:
-        kind, prediction = kind_of(schedule), evaluator.predict(schedule)
-        times_D = (weights_DP * np.reshape(prediction.prompt_decode_s, weights_DP.shape)).sum(axis=1) / tokens_D
-        best[kind] = np.minimum(best.get(kind, np.inf), times_D)
+        times = evaluator.prompt_times(schedule)
+        decode_s_D, tokens_D = ((weights_DP * np.reshape(one, weights_DP.shape)).sum(axis=1) for one in times)
+        best[kind_of(schedule)] = np.minimum(best.get(kind_of(schedule), np.inf), decode_s_D / tokens_D)
     return best
 
 
@@ -285,14 +290,11 @@ def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> Acce
     return replace(record, trees=tuple(record.trees[place] for place in asked), prompts=tuple(prompts))
 
 
-def best_by_kind(
-    schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
-) -> dict[Kind, tuple[float, Schedule]]:
+def best_by_kind(schedules: Sequence[Schedule], evaluator: Evaluator) -> dict[Kind, tuple[float, Schedule]]:
     """Return the fastest schedule of every kind, with its time per token."""
     best: dict[Kind, tuple[float, Schedule]] = {}
-    evaluator = Evaluator(profile, record)
     for schedule in schedules:
-        kind, tpot_s = kind_of(schedule), evaluator.tpot_s(schedule)
-        if kind not in best or tpot_s < best[kind][0]:
-            best[kind] = (tpot_s, schedule)
+        kind, time_s = kind_of(schedule), evaluator.tpot_s(schedule)
+        if kind not in best or time_s < best[kind][0]:
+            best[kind] = (time_s, schedule)
     return best

@@ -17,7 +17,7 @@ from planner.what_if.sensitivity import (
     shortlist,
     with_speed,
 )
-from sim.evaluator import predict
+from sim.evaluator import Evaluator, predict
 from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, coarse_sweeps, machine, table
 from tests.sim.worlds.machines import with_overheads
 
@@ -81,7 +81,8 @@ def test_plain_decoding_leads_below_its_break_even_and_not_above():
     assert 0 < plain.at < acceptance.now, "speculation pays on this machine, until acceptance falls"
 
     def leads(value, seed):
-        times_s = best_by_kind(shortlist(result), machine(), with_acceptance(record, value, seed=seed))
+        there = Evaluator(machine(), with_acceptance(record, value, seed=seed))
+        times_s = best_by_kind(shortlist(result), there)
         return min(times_s, key=lambda kind: times_s[kind][0]) == "plain"
 
     seeds = range(NUM_DRAWS)
