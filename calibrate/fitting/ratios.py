@@ -95,7 +95,7 @@ def noise_of(estimates: Iterable[Estimate]) -> float:
 def mean_pace(taken: Sequence[float]) -> float:
     """Return the mean of anchors, none of which (a pause in one says little) counts as more than twice their median."""
     most = _MOST_OF_MEDIAN * median(taken)
-    return fmean(min(one, most) for one in taken)
+    return fmean([min(one, most) for one in taken])
 
 
 def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:

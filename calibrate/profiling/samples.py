@@ -51,7 +51,7 @@ class Visit:
     def ratio(self) -> Ratio:
         """Mean time over the anchors."""
         median_s = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
-        return among(fmean(min(one, _SPIKE * median_s) for one in self.seconds), (self.before_s, self.after_s))
+        return among(fmean([min(one, _SPIKE * median_s) for one in self.seconds]), (self.before_s, self.after_s))
 
 
 class RunSpan(NamedTuple):
