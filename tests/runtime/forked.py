@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from argparse import Namespace
+from functools import partial
 
 from runtime.wire.channel import Channel
 from runtime.worker.process import _cores_of, _serve
@@ -44,3 +45,10 @@ def started_lane(lane):
     with theirs:
         lane._process = ForkedProcess(serve, theirs, options)
     lane._channel = Channel(ours)
+
+
+def with_forked_lanes(engine):
+    """The engine, whose lanes are forked whenever it starts them."""
+    for lane in engine._lanes._lanes.values():
+        lane.start = partial(started_lane, lane)
+    return engine

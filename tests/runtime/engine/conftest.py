@@ -3,17 +3,18 @@
 import pytest
 
 from tests.runtime.engine.schedules import PROMPT, for_folders, new_engine
+from tests.runtime.forked import with_forked_lanes
 
 
 @pytest.fixture(scope="session")
 def engine(tiny_folders):
-    with new_engine(tiny_folders) as engine:
+    with with_forked_lanes(new_engine(tiny_folders)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="session")
 def coarse_engine(tiny_folders):
-    with new_engine(tiny_folders, dtype="bfloat16") as engine:
+    with with_forked_lanes(new_engine(tiny_folders, dtype="bfloat16")) as engine:
         yield engine
 
 
