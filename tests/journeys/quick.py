@@ -24,7 +24,7 @@ def few_fits(set_attribute):
     set_attribute("planner.reproduce.fitted_table._CALLS", 2)
 
 
-def lookup_alone():
+def lookup_alone(set_attribute=setattr):
     """Let prompt lookup be the one head that ships; the quick calibration times all that do."""
     from mirrorsd import model_pair
 
@@ -34,12 +34,12 @@ def lookup_alone():
         models = shipped_for(target)
         return tuple(one for one in models if one.name == "prompt-lookup" or model_pair._kind(one) not in heads)
 
-    model_pair.shipped_for = shipped
+    set_attribute(model_pair, "shipped_for", shipped)
 
 
-def few_lanes(count):
+def few_lanes(count, set_attribute=setattr):
     """Let demos use the first lanes alone: a core each, before the one of all cores."""
     from mirrorsd.demo import demo
 
     lanes = demo.chosen_lanes
-    demo.chosen_lanes = lambda *given: lanes(*given)[:count]
+    set_attribute(demo, "chosen_lanes", lambda *given: lanes(*given)[:count])

@@ -52,7 +52,8 @@ def user(tmp_path_factory, tiny_folders, heads, forked_lanes):  # noqa: F811
     how = ("--prompts", "my prompts.jsonl", "--dtype", "float32", "--device", "cpu", "--max-new-tokens", 12)
     how += ("--max-window", 2, "--quick", "--minutes", 0.1)
     walk("mirrorsd", "calibrate", *models, *how, "--out", "profile.yaml")
-    return walk
+    yield walk
+    walk.lanes.close()
 
 
 @pytest.fixture(scope="module")

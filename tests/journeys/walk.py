@@ -11,6 +11,7 @@ from contextlib import chdir
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,13 +19,14 @@ import yaml
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import lanes_of
 from tests.journeys import quick
+from tests.journeys.kept_lanes import KeptLanes
 from tests.journeys.printed import ROOT, Printed, is_mention, is_understood, of_a_report, of_an_output, verb_of
 from tests.mirrorsd.cli.calls import call
 from training.recipe import shipped_recipes
 
 MIRRORSD = Path(sys.executable).with_name("mirrorsd")
-MINE = "models/mine"
-"""Where the user has a model; there is one of 30 layers."""
+MINE, LAYERS = "models/mine", 12
+"""Where the user has a model, and its layers, as many as in the page on training; shipped recipes are for 30."""
 FILLED = {
     "FOLDER": MINE,
     "NAME": "lunar-lake",
@@ -48,7 +50,9 @@ QUICK = {
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
 PROCESSES = ("demo", "calibrate", "record", "run", "validate")
 """Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one.
-After the first `run` there, further ones run in this process, on lanes of their own: they are most of all commands."""
+So do further ones of the same verb, on lanes that stay: starting them is most of what they take."""
+LONGEST = ("demo", "validate")
+"""Verbs that take longest: one for every set of options."""
 _MAIN = "mirrorsd.cli.main()"
 _SHORT = {
     "num_conversations": 6,
@@ -58,6 +62,7 @@ _SHORT = {
     "vocab_size": 512,
     "num_held_out": 2,
 }
+_OF_LAYERS = ("source_layer", "source_layers", "exit_features", "exit_layers", "feature_layers")
 _HEADS = "prompt-lookup,smollm2-135m-eagle3"
 """Those of the embedded model's demo."""
 _OWN = ("--target", FILLED["TARGET"], "--drafter", FILLED["DRAFT"])
@@ -84,6 +89,7 @@ class Walk:
 
     folder: Path
     processes: tuple[str, ...] = PROCESSES
+    lanes: KeptLanes = field(default_factory=KeptLanes)
     done: dict[tuple[str, ...], Done] = field(default_factory=dict)
     followed: set[Done] = field(default_factory=set)
 
@@ -110,11 +116,11 @@ class Walk:
         return self.done[known_as]
 
     def _is_apart(self, verb: str) -> bool:
-        is_another_run = verb == "run" and any(one.words[1] == "run" for one in self.done.values())
-        return verb in self.processes and not is_another_run
+        return verb in self.processes and all(one.words[1] != verb for one in self.done.values())
 
     def _in_a_process(self, words: tuple[str, ...]) -> tuple[int, str, str]:
-        code = "\n".join(["import mirrorsd.cli", "from tests.journeys import quick", *_made_quick(words), _MAIN])
+        made = [f"quick.{function.__name__}(*{arguments})" for function, *arguments in _made_quick(words)]
+        code = "\n".join(["import mirrorsd.cli", "from tests.journeys import quick", *made, _MAIN])
         command = [sys.executable, "-c", code] if words[1] in ("demo", "calibrate") else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
@@ -123,8 +129,9 @@ class Walk:
 
     def _here(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         with chdir(self.folder), pytest.MonkeyPatch.context() as patch:
-            quick.few_sizes(patch.setattr)
-            quick.few_fits(patch.setattr)
+            for function, *arguments in [*_made_quick(words), (quick.few_fits,)]:
+                function(*arguments, patch.setattr)
+            patch.setattr("runtime.engine.LaneSet", self.lanes.lane_set)
             ran = call(*words[1:])
         return ran.exit_code, ran.stdout, ran.stderr
 
@@ -132,9 +139,8 @@ class Walk:
         """Run a command as it is printed, in its quickest form; the text that it ends with is checked."""
         assert is_understood(printed.words), f"{printed}: not a command that can be run"
         words = self._quick(printed.words)
-        if words[1] == "demo":  # it takes longest: one for every set of options
-            words = next((one.words for one in self.done.values() if _options(one.words) == _options(words)), words)
-        done = self(*words)
+        alike = [one for one in self.done.values() if words[1] in LONGEST and _options(one.words) == _options(words)]
+        done = alike[0] if alike else self(*words)
         if verb_of(done.words)[0] == ("run",):
             self._check_text(done)
         return done
@@ -175,11 +181,13 @@ class Walk:
         return words
 
     def _short_recipe(self, name: str) -> str:
-        """The same recipe, but for a few tokens."""
+        """The same recipe, but for a few tokens, and layers that the user's model has."""
         shipped = shipped_recipes()
         path = shipped.get(name) or self.folder / name
         recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
         recipe |= {key: value for key, value in _SHORT.items() if key in recipe or key in _needed(recipe)}
+        if name in shipped:
+            recipe |= {key: _nearer(value) for key, value in recipe.items() if key in _OF_LAYERS}
         if "optimisation" in recipe:
             recipe["optimisation"] |= {"num_tokens": 24, "conversations_per_step": 2}
         short = self.folder / "short" / f"{path.stem}.yaml"
@@ -212,18 +220,26 @@ def _in_order(words: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _made_quick(words: tuple[str, ...]) -> list[str]:
-    """Code that makes a command quick where no option does; exits need two lanes, other drafters of one's own one."""
-    made = ["quick.few_sizes()"]
+def _made_quick(words: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Functions, with arguments, that make a command quick where no option does.
+
+    Exits need two lanes, other drafters of one's own one.
+    """
+    made: list[tuple[Any, ...]] = [(quick.few_sizes,)]
     if words[1] == "demo":
-        made.append(f"quick.few_lanes({1 if MINE in words and '--exits' not in words else 2})")
-    elif "--quick" not in words:
-        made.append("quick.lookup_alone()")
+        made.append((quick.few_lanes, 1 if MINE in words and "--exits" not in words else 2))
+    elif words[1] == "calibrate" and "--quick" not in words:
+        made.append((quick.lookup_alone,))
     return made
 
 
 def _options(words: tuple[str, ...]) -> tuple[str, list[str]]:
     return words[1], sorted(word for word in words if word.startswith("--") and word != "--json")
+
+
+def _nearer(layers: Any) -> Any:
+    """The layers as far up in the user's model as they are in one of 30; the first two stay."""
+    return [*map(_nearer, layers)] if isinstance(layers, list) else max(min(layers, 2), layers * LAYERS // 30)
 
 
 def _needed(recipe: dict) -> tuple[str, ...]:
