@@ -62,7 +62,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def forked_lanes():
-    """Lanes of torch that are started meanwhile are forked, for what they are started for is not their start."""
+    """Lanes that are started meanwhile are forked, for what they are started for is not their start."""
     from runtime.lanes.lane import Lane
     from tests.runtime.forked import started_lane
 

@@ -1,4 +1,4 @@
-"""Processes forked from one that has imported torch: they start in a moment, and die as any do."""
+"""Processes forked from one that has imported torch and OpenVINO: they start in a moment, and die as any do."""
 
 import multiprocessing
 import os
@@ -8,11 +8,13 @@ import subprocess
 from argparse import Namespace
 from functools import partial
 
+import pytest
+
 from runtime.wire.channel import Channel
-from runtime.worker.process import _cores_of, _serve
+from runtime.worker.process import _cores_of, _serve, thread_environment
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", "runtime.worker.torch_models", __name__])
+CONTEXT.set_forkserver_preload(["pytest", "runtime.worker.torch_models", "runtime.worker.compiled_models", __name__])
 
 
 class ForkedProcess:
@@ -20,7 +22,10 @@ class ForkedProcess:
 
     def __init__(self, function, *args):
         self._process = CONTEXT.Process(target=function, args=args, daemon=True)
-        self._process.start()
+        with pytest.MonkeyPatch.context() as patch:  # the first one starts what all are forked from
+            for name, value in thread_environment(1, os.environ).items():
+                patch.setenv(name, value)
+            self._process.start()
         self.pid, self.kill = self._process.pid, self._process.kill
 
     def wait(self, timeout=None):
@@ -30,7 +35,8 @@ class ForkedProcess:
         return self._process.exitcode
 
 
-def serve(end, options):
+def serve(end, options, environment):
+    os.environ.update(environment)
     if options.cores:
         os.sched_setaffinity(0, _cores_of(options.cores, 0, options.ranks))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -38,12 +44,12 @@ def serve(end, options):
 
 
 def started_lane(lane):
-    """In the place of `Lane.start`, for lanes of torch."""
+    """In the place of `Lane.start`."""
     lane._arrived, spec = {}, lane.spec
     options = Namespace(ranks=spec.num_ranks, device=spec.device.name, cores=spec.cores, threads=spec.num_threads)
     ours, theirs = socket.socketpair()
     with theirs:
-        lane._process = ForkedProcess(serve, theirs, options)
+        lane._process = ForkedProcess(serve, theirs, options, dict(os.environ))
     lane._channel = Channel(ours)
 
 

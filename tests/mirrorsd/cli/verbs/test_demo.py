@@ -1,4 +1,4 @@
-"""The whole product once, end to end: real lane processes, a tiny random model, float32."""
+"""The whole product once, end to end: lanes that are processes, a tiny random model, float32."""
 
 import errno
 import json
@@ -23,6 +23,7 @@ from tests.tiny_models import EOS
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 FIGURES = {"tpot_s", "num_rounds", "num_accepted_tokens", "mean_acceptance_length", "reuse_rate"}
+pytestmark = pytest.mark.usefixtures("forked_lanes")
 two_cores = pytest.mark.skipif(len(lanes_on("cpu")) < 3, reason="mirror needs two cores, and this machine has one")
 
 
@@ -45,8 +46,8 @@ def prompts(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="session")
-def demo(models, head_folders, prompts, tmp_path_factory):
+@pytest.fixture(scope="module")
+def demo(models, head_folders, prompts, tmp_path_factory, forked_lanes):
     """(its folder, what it printed, the JSON object); a head and streams are there as well."""
     root = tmp_path_factory.mktemp("demo")
     words = ("--heads", f"{head_folders['eagle']},{head_folders['streams']}", "--prompts", prompts, "--seed", 5)

@@ -15,11 +15,12 @@ from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_config
 
 PROMPTS = ("w5 w17 w3 w44 w5 w17", "w9 w9 w4 w9 w9")
+pytestmark = pytest.mark.usefixtures("forked_lanes")
 two_cores = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="mirror needs two cores, and this machine has one")
 
 
 @pytest.fixture(scope="module")
-def run_demo(tmp_path_factory, tiny_folders):
+def run_demo(tmp_path_factory, tiny_folders, forked_lanes):
     """Runs a demo of the given models; its folder, what it printed, and the JSON object."""
 
     def run(*models):
