@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _LIBRARIES = ("openvino",)
 """Libraries that only some devices compute with."""
+_ANSWER_S = 10.0
+"""The longest that a driver is waited for."""
 _X86_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 _INSTRUCTION_SETS = frozenset({*_X86_SETS, "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"})
 """Instruction sets by which kernels of matrix products are chosen, as Linux names them."""
@@ -156,10 +159,15 @@ def _cpu_info(*keys: str) -> str:
 
 
 def _gpu(device: str) -> str | None:
-    """Return the model of one of NVIDIA's GPUs; None where torch finds none."""
-    import torch
-
-    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else None
+    """Return the model of one of NVIDIA's GPUs, as its driver names it; None where that does not answer."""
+    index = int(device.removeprefix("cuda:"))
+    visible = dict(enumerate(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", visible.get(index, str(index))]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,13 +92,21 @@ def test_what_decides_nothing_or_is_not_known_makes_no_other_machine() -> None:
     assert differences(XEON | {"openvino": None}, here=here) is None
 
 
-def test_the_gpu_is_named_where_lanes_are_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", {"cuda:0": "NVIDIA L4", "cuda:1": "NVIDIA H100"}.get)
+def test_the_gpu_is_named_where_lanes_are_on_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text('#!/bin/sh\ncase "$4" in 0) echo NVIDIA L4;; 1) echo NVIDIA H100;; *) exit 6;; esac\n')
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert computing_host("cuda:1")["gpu"] == "NVIDIA H100"
     assert describe_host(["cpu", "cuda:0"])["gpu"] == "NVIDIA L4"
     assert "gpu" not in describe_host(["cpu"])
+    assert describe_host(["cuda:2"])["gpu"] is None
     assert differences(computing_host("cuda:1")) == "GPU NVIDIA H100, here NVIDIA L4"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert describe_host(["cuda:0"])["gpu"] == "NVIDIA H100"
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert describe_host(["cuda:0"])["gpu"] is None
 
 
 def test_a_library_is_named_where_lanes_compute_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

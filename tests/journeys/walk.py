@@ -89,7 +89,7 @@ class Walk:
 
     folder: Path
     processes: tuple[str, ...] = PROCESSES
-    lanes: KeptLanes = field(default_factory=KeptLanes)
+    lanes: KeptLanes | None = field(default_factory=KeptLanes)
     done: dict[tuple[str, ...], Done] = field(default_factory=dict)
     followed: set[Done] = field(default_factory=set)
 
@@ -131,7 +131,8 @@ class Walk:
         with chdir(self.folder), pytest.MonkeyPatch.context() as patch:
             for function, *arguments in [*_made_quick(words), (quick.few_fits,)]:
                 function(*arguments, patch.setattr)
-            patch.setattr("runtime.engine.LaneSet", self.lanes.lane_set)
+            if self.lanes is not None:
+                patch.setattr("runtime.engine.LaneSet", self.lanes.lane_set)
             ran = call(*words[1:])
         return ran.exit_code, ran.stdout, ran.stderr
 
