@@ -13,6 +13,7 @@ from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_set import LaneSet
 from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
+from runtime.worker.process import thread_environment
 from runtime.worker.server import LaneServer
 from runtime.worker.timing import TargetParts
 from tests.runtime.forked import started_lane
@@ -57,6 +58,7 @@ def test_a_lane_is_pinned_and_told_its_threads(lanes):
     assert os.sched_getaffinity(lanes["small"].process_id) == os.sched_getaffinity(0)
     assert environment_of(lanes["big"])["OMP_NUM_THREADS"] == "1"
     assert environment_of(lanes["small"])["MKL_NUM_THREADS"] == "2"
+    assert "GLIBC_TUNABLES" in environment_of(lanes["small"])
 
 
 @ON_LINUX
@@ -80,6 +82,11 @@ def test_threads_of_a_lane_sleep_after_a_while_unless_the_user_has_decided(monke
     found = environment_of(lane)
     assert {name: found[name] for name in names if name in found} == expected
     lane.kill("the test is over")
+
+
+def test_memory_of_a_lane_is_in_huge_pages_unless_the_user_has_decided():
+    assert thread_environment(1, {"HOME": "/"})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    assert thread_environment(1, {"GLIBC_TUNABLES": "glibc.cpu.x=1"})["GLIBC_TUNABLES"] == "glibc.cpu.x=1"
 
 
 def test_the_parent_of_lanes_needs_no_torch():
