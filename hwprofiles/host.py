@@ -6,6 +6,7 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,10 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 
     Only facts that both have are compared, and of cores only their number.
     """
-    gpus = ("cuda:0",) if "gpu" in host else ()
-    here = describe_host((*_LIBRARIES, *gpus)) if here is None else here
+    if here is None:
+        here = describe_host(_LIBRARIES)
+        if host.get("gpu") and _gpus():
+            here["gpu"] = host["gpu"] if host["gpu"] in _gpus() else _gpus()[0]
     found = {}
     for name, word in _DECISIVE.items():
         there, ours = (len(one) if isinstance(one, list) else one for one in (host.get(name), here.get(name)))
@@ -159,15 +162,22 @@ def _cpu_info(*keys: str) -> str:
 
 
 def _gpu(device: str) -> str | None:
-    """Return the model of one of NVIDIA's GPUs, as its driver names it; None where that does not answer."""
-    index = int(device.removeprefix("cuda:"))
-    visible = dict(enumerate(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))))
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "-i", visible.get(index, str(index))]
+    """Return the model of one of NVIDIA's GPUs; None where the driver does not tell."""
+    index, names = device.removeprefix("cuda:"), _gpus()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    place = (visible[int(index)] if int(index) < len(visible) else "") or index
+    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None
+
+
+@cache
+def _gpus() -> tuple[str, ...]:
+    """Return the models of NVIDIA's GPUs in the driver's order; asked once, as the driver may take a second."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None
+        return ()
+    return tuple(filter(None, map(str.strip, answer.stdout.splitlines())))
 
 
 def _version(package: str) -> str | None:

@@ -92,21 +92,42 @@ def test_what_decides_nothing_or_is_not_known_makes_no_other_machine() -> None:
     assert differences(XEON | {"openvino": None}, here=here) is None
 
 
-def test_the_gpu_is_named_where_lanes_are_on_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    driver = tmp_path / "nvidia-smi"
-    driver.write_text('#!/bin/sh\ncase "$4" in 0) echo NVIDIA L4;; 1) echo NVIDIA H100;; *) exit 6;; esac\n')
-    driver.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The driver's program: `driver(names)`, which fails without names."""
+
+    def installed(*names: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text("#!/bin/sh\n" + "".join(f"echo {name}\n" for name in names) + f"exit {int(not names)}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+        host._gpus.cache_clear()
+
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield installed
+    host._gpus.cache_clear()
+
+
+def test_the_gpu_is_named_where_lanes_are_on_one(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver("NVIDIA L4", "NVIDIA H100")
     assert computing_host("cuda:1")["gpu"] == "NVIDIA H100"
     assert describe_host(["cpu", "cuda:0"])["gpu"] == "NVIDIA L4"
     assert "gpu" not in describe_host(["cpu"])
     assert describe_host(["cuda:2"])["gpu"] is None
-    assert differences(computing_host("cuda:1")) == "GPU NVIDIA H100, here NVIDIA L4"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert describe_host(["cuda:0"])["gpu"] == "NVIDIA H100"
-    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-ab")
     assert describe_host(["cuda:0"])["gpu"] is None
+
+
+def test_a_gpu_that_is_not_here_makes_another_machine_and_any_that_is_does_not(driver) -> None:
+    driver("NVIDIA L4", "NVIDIA H100")
+    measured = computing_host("cuda:1")
+    assert differences(measured) is None
+    assert differences(measured | {"gpu": "NVIDIA A100"}) == "GPU NVIDIA A100, here NVIDIA L4"
+    driver()
+    assert describe_host(["cuda:0"])["gpu"] is None
+    assert differences(measured) is None, "what is not known makes no other machine"
 
 
 def test_a_library_is_named_where_lanes_compute_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
