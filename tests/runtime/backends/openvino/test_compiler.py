@@ -65,9 +65,9 @@ def test_a_damaged_file_is_made_again(num_zeros):
     whole = path.read_bytes()
     half = whole[: len(whole) // 2]
     path.write_bytes(half + bytes(len(whole) - len(half) if num_zeros is None else num_zeros))
-    assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
-    assert build.count == 2
-    assert path.stat().st_size == len(whole)
+    for _ in range(2):
+        assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
+    assert build.count == 2  # the first made the file again, the second read it
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
