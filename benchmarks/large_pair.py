@@ -60,8 +60,6 @@ _PROMPT_LENGTH: Final = 16
 _NUM_BRANCHES: Final = 16
 """Of a round, at most: calibration times a step of so many rows in any case."""
 _DIGITS: Final = 6
-_DRAFT_DEADLINE_S: Final = 20.0
-"""A lane of a large pair takes minutes to load again, so a pause of the machine must not cost it."""
 
 
 class Session(NamedTuple):
@@ -105,7 +103,7 @@ def main() -> None:
         others=others,
         start_s=start_s,
     )
-    with ReplayEngine(pair, lanes, session.record, draft_deadline_s=_DRAFT_DEADLINE_S) as engine:
+    with ReplayEngine(pair, lanes, session.record) as engine:
         prepare(session, engine)
         profile = calibrate(
             engine, _task(session, engine), lambda step, share, /: session.say(f"calibrating, {share:.0%}: {step}")

@@ -65,8 +65,9 @@ class Engine:
             exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
             dtype: of all weights and caches.
             draft_deadline_s: a draft lane that does not answer for so long is given up; while it loads, ten minutes.
-            target_deadline_s: a target's lane that does not answer for so long is ended with an error. It gets as long
-                again for each 64 rows of an operation, and at least 20 times the longest so far; loading has no limit.
+            target_deadline_s: a target's lane that does not answer for so long is ended with an error; loading has no
+                limit. Either lane gets as long again for each 64 rows of an operation, and at least 20 times its
+                longest so far in the sequence.
 
         Raises:
             ConfigError: two lanes share a name, or a deadline is not above 0.
@@ -254,12 +255,11 @@ class Engine:
         if schedule.draft_lane is None:
             return None, None
         lane = self.lane(schedule.draft_lane)
-        draft = DraftCalls(lane, schedule, writer, deadline_s=self._draft_deadline_s, target_deadline=target_deadline)
+        deadline = target_deadline if schedule.is_pooled else Deadline(self._draft_deadline_s)
+        draft = DraftCalls(lane, schedule, writer, deadline)
         try:
             _, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
         except (LaneDiedError, LaneTimeoutError) as error:
-            if schedule.is_pooled:
-                raise
             draft.lose(error)
             return draft, None
         require_fitting(schedule, traits)

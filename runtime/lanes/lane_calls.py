@@ -1,8 +1,8 @@
 """Calls of the target's and the draft's lanes in the real world; a handle is a function that waits for the reply.
 
-A call of the target past its `Deadline` counts as hung: its lane is killed. A draft lane that is dead, hangs, is too
-late or fails is lost: it is ended, the trace records that, and from then on it offers nothing, without being waited
-for. A draft in the target's own lane cannot be lost alone.
+A call past the `Deadline` of its lane counts as hung: the lane is killed. A draft lane that is dead, hangs or fails is
+lost: the trace records that, and from then on it offers nothing, without being waited for. A draft in the target's own
+lane cannot be lost alone.
 """
 
 import time
@@ -33,7 +33,7 @@ _PATIENCE: Final = 20
 
 
 class Deadline:
-    """The time that the target's lane may take for an operation, in one sequence.
+    """The time that a lane may take for an operation, in one sequence.
 
     It is `least_s * (1 + rows / 64)`, and at least 20 times the longest operation so far.
     """
@@ -46,10 +46,13 @@ class Deadline:
         """Return the seconds for an operation over `num_rows` rows."""
         return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
-    def wait(self, lane: Lane, reply: Reply[R], num_rows: int) -> Answer[R]:
-        """Return the lane's answer; raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure."""
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> Answer[R]:
+        """Return the lane's answer, which may take `extra_s` longer.
+
+        Raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure.
+        """
         try:
-            answer = reply.result(self.of(num_rows))
+            answer = reply.result(self.of(num_rows) + extra_s)
         except LaneTimeoutError:
             lane.kill("it did not answer in time")
             raise
@@ -126,12 +129,8 @@ class TargetCalls:
 class DraftCalls:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
 
-    def __init__(
-        self, lane: Lane, schedule: Schedule, writer: "TraceWriter", *, deadline_s: float, target_deadline: Deadline
-    ) -> None:
-        """Take the deadlines of a draft in a lane of its own (`deadline_s`), and in the target's lane."""
-        self._lane, self._schedule, self._writer, self._deadline_s = lane, schedule, writer, deadline_s
-        self._target_deadline = target_deadline
+    def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
+        self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         self._is_lost = False
         self.committed: Sequence[int] = ()
         """Tokens of the last commit: a rollout starts after them."""
@@ -143,8 +142,6 @@ class DraftCalls:
         try:
             self._lane.request(DraftRole.prepare, start).result(DRAFT_LOAD_DEADLINE_S)
         except LaneError as error:
-            if self._schedule.is_pooled:
-                raise
             self.lose(error)
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
@@ -204,19 +201,22 @@ class DraftCalls:
         return wait
 
     def _answer(self, reply: Reply[R], *, extra_s: float = 0.0, num_rows: int | None = None) -> R | None:
-        if self._schedule.is_pooled:
-            rows = self._schedule.num_rows if num_rows is None else num_rows
-            return self._target_deadline.wait(self._lane, reply, rows).value
         if self._is_lost:
             return None
+        rows = self._schedule.num_rows if num_rows is None else num_rows
         try:
-            return reply.result(self._deadline_s + extra_s).value
+            return self._deadline.wait(self._lane, reply, rows, extra_s).value
         except LaneError as error:
             self.lose(error)
             return None
 
     def lose(self, error: LaneError) -> None:
-        """Give the draft up, even if only an operation failed: that may have left its state half changed."""
+        """Give the draft up, even if only an operation failed: that may have left its state half changed.
+
+        Raise the error where the draft is in the target's lane.
+        """
+        if self._schedule.is_pooled:
+            raise error
         self._lane.kill("its draft was given up")
         self._is_lost = True
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")

@@ -3,7 +3,9 @@
 import os
 import random
 import signal
+import time
 from contextlib import contextmanager, suppress
+from functools import wraps
 from threading import Timer
 
 import pytest
@@ -14,6 +16,7 @@ from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.operations import Answer
+from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 from tests.runtime import plain
 from tests.runtime.engine.schedules import (
@@ -25,6 +28,7 @@ from tests.runtime.engine.schedules import (
     new_engine,
     speculative,
 )
+from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.unknown import Unknown
 
 pytestmark = pytest.mark.usefixtures("forked_lanes")
@@ -128,16 +132,28 @@ def test_a_draft_that_hangs_is_given_up(run, engine, tiny_folders, monkeypatch, 
     found = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=(), listener=listener)
     assert found.tokens == expected
     (event,) = found.trace.events
-    assert "has not answered for 0.5 s" in event.text
+    assert "has not answered for" in event.text
     assert_ended(process_id)
 
 
-def test_a_draft_that_is_too_slow_is_given_up(run, engine, tiny_folders, monkeypatch):
-    monkeypatch.setattr(engine, "_draft_deadline_s", 0.0)
-    found = run(speculative(), max_new_tokens=20, eos_token_ids=())
-    assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
-    (event,) = found.trace.events
-    assert event.lane == "small"
+def test_a_draft_whose_prompt_took_long_may_take_long_to_draft(tiny_folders, monkeypatch):
+    """As a large draft model does on a machine under load."""
+
+    def slowed(method, seconds):
+        @wraps(method)
+        def slow(*args, **options):
+            time.sleep(seconds.pop(0) if seconds else 0)
+            return method(*args, **options)
+
+        return slow
+
+    for name, seconds in (("prefill", [0.2]), ("rollout", [1.5])):
+        monkeypatch.setattr(DraftRole, name, slowed(getattr(DraftRole, name), seconds))
+    with thread_engine(tiny_folders.target, drafter_folder=tiny_folders.drafter) as engine:
+        monkeypatch.setattr(engine, "_draft_deadline_s", 1.0)
+        found = engine.generate(speculative(), PROMPT, max_new_tokens=8, eos_token_ids=())
+    assert found.trace.events == []
+    assert found.trace.rounds[0].num_drafted > 0
 
 
 # While it loads
@@ -247,7 +263,7 @@ def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run,
     assert event.text.startswith("lane 'big' is lost: its process ended")
 
 
-def test_the_target_is_given_time_by_what_it_is_asked_and_by_what_it_took():
+def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took():
     deadline = Deadline(60.0)
     assert deadline.of(0) == 60.0
     assert deadline.of(640) == 660.0
