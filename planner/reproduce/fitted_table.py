@@ -26,7 +26,7 @@ from decoding.errors import ConfigError
 from decoding.yaml_file import load_yaml
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_table
-from planner.reproduce.setup import ConstantName, Constants, Machine, Setup, Unknown
+from planner.reproduce.setup import ConstantName, Constants, Setup, Unknown
 
 _TOLERANCE: Final = 0.05
 """Relative error of a published speed-up for all that is not in the model."""
@@ -48,7 +48,7 @@ def fit(
     if all(cell.mirror is None for cell in table.cells):
         msg = f"{table.source}: has no column 'Mirror-SD' with numbers to fit to; predict it without a fit (--no-fit)"
         raise ConfigError(msg)
-    unknowns = setup.machine.unknowns()
+    unknowns = setup.unknowns()
 
     def cost(places: Floats) -> float:
         constants = constants_at(unknowns, places)
@@ -80,7 +80,7 @@ def _half_width(unknown: Unknown) -> float:
 
 def _misfit(cells: Sequence[PredictedCell]) -> float:
     errors = [log(1 + cell.error) for cell in cells if cell.error is not None]
-    disorder = [max(0.0, log(slower / faster)) for cell in cells for slower, faster in pairwise(cell.arms)]
+    disorder = [max(0.0, log(slower / faster)) for cell in cells for slower, faster in pairwise(cell.arms.values())]
     return sum(error**2 for error in errors) / len(errors) / _TOLERANCE**2 + (
         sum(one**2 for one in disorder) / len(cells) / _TOLERANCE**2
     )
@@ -185,13 +185,13 @@ def left_out_error(found: Reproduction) -> float | None:
 _FOLDER: Final = Path(__file__).parent
 
 
-def known_constants(platform: str, machine: Machine) -> tuple[Constants, str]:
+def known_constants(platform: str, setup: Setup) -> tuple[Constants, str]:
     """Return the constants that were fitted to a shipped platform before, else those of data sheets; and their origin.
 
     What was not fitted is taken from data sheets.
     """
     if platform not in {path.stem for path in _FOLDER.glob("*.yaml")}:
-        return machine.datasheet(), "data sheets and nearest measurements"
+        return setup.datasheet(), "data sheets and nearest measurements"
     found = load_yaml(_FOLDER / f"{platform}.yaml", dict[str, Any])
-    values = {name: found["constants"].get(name, value) for name, value in machine.datasheet().items()}
+    values = {name: found["constants"].get(name, value) for name, value in setup.datasheet().items()}
     return values, f"fitted to {found['fitted_to']}, {found['num_cells']} cells, on {found['platform']}"

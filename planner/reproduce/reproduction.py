@@ -4,7 +4,7 @@ All that is known of a cell's text is how fast vanilla speculation was on it: th
 tokens are accepted, and the rate gives Mirror-SD. So no constant belongs to a cell.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isclose
@@ -24,6 +24,7 @@ from planner.reproduce.setup import (
     PROMPT_TOKENS,
     ROUNDS,
     WINDOW,
+    Arm,
     ConstantName,
     Constants,
     Setup,
@@ -57,39 +58,33 @@ class RoundSeconds(NamedTuple):
 
 
 class Arms(NamedTuple):
-    """The four arms of the paper, and plain decoding."""
+    """Seconds of a token of plain decoding, and of the rounds of every arm."""
 
     plain_s: float
-    in_turn: RoundSeconds
-    in_turn_streaming: RoundSeconds
-    mirror: RoundSeconds
-    mirror_streaming: RoundSeconds
+    rounds: Mapping[Arm, RoundSeconds]
 
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> "Arms":
-        """Return those of two models on a machine; errors as in `Setup.profiles`."""
+        """Return those of two models on a machine; errors as in `Setup.profile`."""
         machine = setup.profile(constants)
-        plain, streaming = (Rounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS))
+        rounds = {count: Rounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS)}
         return cls(
-            plain.seconds(setup.plain).refused_hit,
-            plain.seconds(setup.in_turn),
-            streaming.seconds(setup.streaming(setup.in_turn)),
-            plain.seconds(setup.mirror),
-            streaming.seconds(setup.streaming(setup.mirror)),
+            rounds[0].seconds(setup.plain).refused_hit,
+            {arm: rounds[schedule.draft_streams].seconds(schedule) for arm, schedule in setup.arms.items()},
         )
 
-    def speedup(self, arm: RoundSeconds, rate: Floats, coverage: float) -> Floats:
+    def speedup(self, arm: Arm, rate: Floats, coverage: float) -> Floats:
         """Return times plain decoding."""
-        return tokens_per_round(rate) * self.plain_s / arm.mean(rate, coverage)
+        return tokens_per_round(rate) * self.plain_s / self.rounds[arm].mean(rate, coverage)
 
     def rate_of(self, speedup: Floats) -> Floats:
         """Return the rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate has."""
         low, high = np.zeros_like(speedup), np.ones_like(speedup)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            is_below = self.speedup(self.in_turn, middle, 0.0) < speedup
+            is_below = self.speedup("sd", middle, 0.0) < speedup
             low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-        return np.where(self.speedup(self.in_turn, np.ones_like(high), 0.0) <= speedup, 1.0, low)
+        return np.where(self.speedup("sd", np.ones_like(high), 0.0) <= speedup, 1.0, low)
 
 
 def tokens_per_round(rate: Floats) -> Floats:
@@ -146,36 +141,30 @@ def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedCell:
-    """One cell; speed-ups are times plain decoding, and `rate` is that of acceptance, given that all before it were.
+    """One cell; `arms` are times plain decoding, the slowest first.
 
-    Attributes:
-        in_turn: vanilla speculation: the published value, unless no rate of acceptance gives it on this machine.
-        in_turn_streaming: the same with a draft that streams.
-        mirror: Mirror-SD with a plain draft.
-        mirror_streaming: with one that streams, which is what the paper publishes.
+    `rate` is that of acceptance, given that all before it were. Of arm `sd` that is the published speed-up of vanilla
+    speculation, unless no rate gives it on this machine; the last arm is the Mirror-SD that the paper publishes.
     """
 
     published: PublishedCell
     rate: float
-    in_turn: float
-    in_turn_streaming: float
-    mirror: float
-    mirror_streaming: float
+    arms: Mapping[Arm, float]
 
     @property
-    def arms(self) -> tuple[float, float, float, float]:
-        """Return the four arms in the order of the paper's ablations, the slowest first."""
-        return self.in_turn, self.in_turn_streaming, self.mirror, self.mirror_streaming
+    def mirror(self) -> float:
+        """Return what is predicted of Mirror-SD as published, whose draft streams."""
+        return self.arms["mirror_streaming"]
 
     @property
     def error(self) -> float | None:
         """Return the error of Mirror-SD relative to what was published; positive where too much is predicted."""
-        return None if self.published.mirror is None else self.mirror_streaming / self.published.mirror - 1
+        return None if self.published.mirror is None else self.mirror / self.published.mirror - 1
 
     @property
     def lead(self) -> float | None:
         """Return predicted Mirror-SD over published EAGLE-3."""
-        return None if self.published.eagle is None else self.mirror_streaming / self.published.eagle
+        return None if self.published.eagle is None else self.mirror / self.published.eagle
 
     @property
     def published_lead(self) -> float | None:
@@ -187,7 +176,7 @@ class PredictedCell:
     @property
     def is_reached(self) -> bool:
         """Return whether some rate of acceptance gives the published speed-up of vanilla speculation here."""
-        return isclose(self.in_turn, self.published.vanilla, rel_tol=1e-6)
+        return isclose(self.arms["sd"], self.published.vanilla, rel_tol=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,29 +198,20 @@ class Reproduction:
 
     @property
     def mean_arms(self) -> tuple[float, ...]:
-        """Return the mean of each of `PredictedCell.arms` over all cells."""
-        return tuple(map(fmean, zip(*(cell.arms for cell in self.cells), strict=True)))
+        """Return the mean of every arm over all cells."""
+        return tuple(map(fmean, zip(*(cell.arms.values() for cell in self.cells), strict=True)))
 
 
 def predict_table(
     table: PublishedTable, setup: Setup, constants: Constants, *, fitted: Sequence[ConstantName] = ()
 ) -> Reproduction:
-    """Predict all cells with given constants; errors as in `Setup.profiles`."""
+    """Predict all cells with given constants; errors as in `Setup.profile`."""
     arms, coverage = Arms.of(setup, constants), constants["exit_coverage"]
     rates = arms.rate_of(np.array([cell.vanilla for cell in table.cells]))
-    found = {
-        "in_turn": arms.speedup(arms.in_turn, rates, coverage),
-        "in_turn_streaming": arms.speedup(arms.in_turn_streaming, rates, coverage),
-        "mirror": arms.speedup(arms.mirror, rates, coverage),
-        "mirror_streaming": arms.speedup(arms.mirror_streaming, rates, coverage),
-    }
+    found = {arm: arms.speedup(arm, rates, coverage).tolist() for arm in arms.rounds}
     cells = tuple(
-        PredictedCell(
-            published=cell,
-            rate=float(rates[index]),
-            **{name: float(speedups[index]) for name, speedups in found.items()},
-        )
-        for index, cell in enumerate(table.cells)
+        PredictedCell(published=cell, rate=rate, arms={arm: speedups[index] for arm, speedups in found.items()})
+        for index, (cell, rate) in enumerate(zip(table.cells, rates.tolist(), strict=True))
     )
     return Reproduction(
         table=table, setup=setup, constants=dict(constants), fitted=tuple(fitted), arms=arms, cells=cells

@@ -4,9 +4,10 @@ Windows of 7 tokens, an exit after half of the layers, 8 candidates a row, one s
 have the same draft on the same devices, in turn with the target.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Final, Literal
 
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
@@ -67,31 +68,78 @@ EXIT_COVERAGE: Final = Unknown(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A platform with the lanes of target and draft."""
+WINDOW: Final = 7
+EXIT_TOP_K: Final = 8
+NUM_STREAMS: Final = 2
+PROMPT_TOKENS: Final = 512
+ROUNDS: Final = 4
+_ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
+"""Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
+_STREAM_ROWS: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
+"""Rows of steps that propose stream tokens or verify them, of one token and of all branches."""
+_STATE_BYTES: Final = 2
+_FEWEST_LAYERS: Final = 2
+Arm = Literal["sd", "sd_streaming", "mirror", "mirror_streaming"]
+"""Arms of the paper's ablations, the slowest first: in turn or mirror, each with a plain draft or one that streams."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """Two models on a platform, the target on one of its lanes and the draft on another."""
 
     platform: Platform
     target_lane: str
     draft_lane: str
+    target: StoredModel
+    draft: StoredModel
 
     @classmethod
-    def of(cls, platform: Platform) -> "Machine":
-        """Return it with the target on the first group, or else device, of GPUs, and the draft on that of NPUs.
+    def of(cls, platform: Platform, target: StoredModel, draft: StoredModel) -> "Setup":
+        """Put the target on the first group, or else device, of GPUs, and the draft on that of NPUs.
 
-        Raises `ConfigError` where the platform has none of these.
+        Draft devices of static shapes are compiled for the rows that the paper's schedules ask of them. Raises
+        `ConfigError` where the platform lacks one of these, and `PlanError` for models of different tokenizers.
         """
-        return cls(platform, _first(platform, "gpu"), _first(platform, "npu"))
+        lanes = _first(platform, "gpu"), _first(platform, "npu")
+        require_one_tokenizer(target.shape, draft.shape)
+        if target.shape.num_layers < _FEWEST_LAYERS:
+            msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
+            raise ConfigError(msg)
+        static = [name for name in platform.members(lanes[1]) if platform.device(name).static_shapes]
+        rows = str(sorted({*_ROWS, *_STREAM_ROWS}))
+        compiled = with_overrides(platform, {f"{name}.row_buckets": rows for name in static})
+        return cls(platform=compiled, target_lane=lanes[0], draft_lane=lanes[1], target=target, draft=draft)
 
     @property
-    def target_members(self) -> tuple[str, ...]:
-        """Devices of the target."""
-        return self.platform.members(self.target_lane)
+    def exit_layer(self) -> int:
+        """Return the number of layers after which the exit is taken."""
+        return self.target.shape.num_layers // 2
 
     @property
-    def draft_members(self) -> tuple[str, ...]:
-        """Devices of the draft."""
-        return self.platform.members(self.draft_lane)
+    def plain(self) -> Schedule:
+        """Return the schedule of plain decoding: the target alone."""
+        return Schedule(method="autoregressive", target_lane=self.target_lane)
+
+    @property
+    def arms(self) -> dict[Arm, Schedule]:
+        """Return the schedule of every arm; mirror's draft takes branches from the exit while the target goes on."""
+        drafting = partial(
+            Schedule,
+            target_lane=self.target_lane,
+            draft_lane=self.draft_lane,
+            drafter=self.draft.shape.name,
+            num_speculative_tokens=WINDOW,
+        )
+        in_turn = partial(drafting, method="speculative")
+        mirror = partial(
+            drafting, method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K
+        )
+        return {
+            "sd": in_turn(),
+            "sd_streaming": in_turn(draft_streams=NUM_STREAMS),
+            "mirror": mirror(),
+            "mirror_streaming": mirror(draft_streams=NUM_STREAMS),
+        }
 
     def unknowns(self) -> tuple[Unknown, ...]:
         """Return the constants that count on this machine, with what its sheets say of them."""
@@ -110,14 +158,25 @@ class Machine:
         }
         return with_overrides(self.platform, values)
 
-    def with_graphs(self, rows: Sequence[int]) -> "Machine":
-        """Return the machine where draft devices of static shapes have a graph for each number in `rows`."""
-        static = [name for name in self.draft_members if self.platform.device(name).static_shapes]
-        values = {f"{name}.row_buckets": str(sorted(set(rows))) for name in static}
-        return replace(self, platform=with_overrides(self.platform, values))
+    def profile(self, constants: Constants) -> DerivedProfile:
+        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track."""
+        demand = Demand(
+            target=self.target,
+            draft=self.draft,
+            lanes=(self.target_lane, self.draft_lane),
+            exits=(self.exit_layer,),
+        )
+        derived = derived_profile(self.with_constants(constants), demand)
+        lane = derived.profile.lane(self.draft_lane)
+        if lane.group is None:
+            return derived
+        group = lane.group.model_copy(update={"reduced_bytes_per_row": self.draft.shape.hidden_size * _STATE_BYTES})
+        lane = lane.model_copy(update={"group": group})
+        lanes = tuple(lane if one.name == lane.name else one for one in derived.profile.lanes)
+        return replace(derived, profile=derived.profile.model_copy(update={"lanes": lanes}))
 
     def _links(self) -> dict[ConstantName, list[PlacedLink]]:
-        targets, drafts = set(self.target_members), set(self.draft_members)
+        targets, drafts = (set(self.platform.members(lane)) for lane in (self.target_lane, self.draft_lane))
         found: dict[ConstantName, list[PlacedLink]] = {"link_latency_s": [], "handover_s": []}
         for link in self.platform.links:
             ends = set(link.between)
@@ -141,85 +200,3 @@ def _first(platform: Platform, kind: str) -> str:
         if all(platform.device(member).kind == kind for member in platform.members(lane)):
             return lane
     raise ConfigError(f"platform {platform.name!r} has no {kind}; its devices are {', '.join(platform.devices)}")
-
-
-WINDOW: Final = 7
-EXIT_TOP_K: Final = 8
-NUM_STREAMS: Final = 2
-PROMPT_TOKENS: Final = 512
-ROUNDS: Final = 4
-_ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
-"""Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
-_STREAM_ROWS: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
-"""Rows of steps that propose stream tokens or verify them, of one token and of all branches."""
-_STATE_BYTES: Final = 2
-_FEWEST_LAYERS: Final = 2
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
-    """Two models on a machine whose draft devices are compiled for the rows that occur, see `Setup.of`."""
-
-    machine: Machine
-    target: StoredModel
-    draft: StoredModel
-
-    @classmethod
-    def of(cls, machine: Machine, target: StoredModel, draft: StoredModel) -> "Setup":
-        """Compile the draft, of the same tokenizer, for what the paper's schedules ask of it."""
-        require_one_tokenizer(target.shape, draft.shape)
-        if target.shape.num_layers < _FEWEST_LAYERS:
-            msg = f"{target.shape.name} has {target.shape.num_layers} layer: an exit after half of them needs two"
-            raise ConfigError(msg)
-        return cls(machine=machine.with_graphs([*_ROWS, *_STREAM_ROWS]), target=target, draft=draft)
-
-    @property
-    def exit_layer(self) -> int:
-        """Return the number of layers after which the exit is taken."""
-        return self.target.shape.num_layers // 2
-
-    @property
-    def plain(self) -> Schedule:
-        """Return the schedule of plain decoding: the target alone."""
-        return Schedule(method="autoregressive", target_lane=self.machine.target_lane)
-
-    @property
-    def in_turn(self) -> Schedule:
-        """Return vanilla speculation: the draft, then the target."""
-        return self._drafting(method="speculative")
-
-    @property
-    def mirror(self) -> Schedule:
-        """Return Mirror-SD: the draft takes branches from the exit further while the target goes on."""
-        return self._drafting(method="mirror", root_source="exit", exit_layer=self.exit_layer, exit_top_k=EXIT_TOP_K)
-
-    def streaming(self, schedule: Schedule) -> Schedule:
-        """Return the same with a draft whose streams propose tokens in every step."""
-        return schedule.model_copy(update={"draft_streams": NUM_STREAMS})
-
-    def profile(self, constants: Constants) -> DerivedProfile:
-        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track."""
-        lane_name = self.machine.draft_lane
-        demand = Demand(
-            target=self.target,
-            draft=self.draft,
-            lanes=(self.machine.target_lane, lane_name),
-            exits=(self.exit_layer,),
-        )
-        derived = derived_profile(self.machine.with_constants(constants), demand)
-        lane = derived.profile.lane(lane_name)
-        if lane.group is None:
-            return derived
-        group = lane.group.model_copy(update={"reduced_bytes_per_row": self.draft.shape.hidden_size * _STATE_BYTES})
-        lane = lane.model_copy(update={"group": group})
-        lanes = tuple(lane if one.name == lane_name else one for one in derived.profile.lanes)
-        return replace(derived, profile=derived.profile.model_copy(update={"lanes": lanes}))
-
-    def _drafting(self, **settings: Any) -> Schedule:
-        return Schedule(
-            target_lane=self.machine.target_lane,
-            draft_lane=self.machine.draft_lane,
-            drafter=self.draft.shape.name,
-            num_speculative_tokens=WINDOW,
-            **settings,
-        )

@@ -48,7 +48,7 @@ def other_columns(found: Reproduction) -> list[OtherColumn]:
     """Return every method of the table for which somebody published tokens per round, in the order of the file."""
     setup = found.setup
     machine = setup.profile(found.constants)
-    prices, lane = Prices(machine.profile, machine.costs), setup.machine.target_lane
+    prices, lane = Prices(machine.profile, machine.costs), setup.target_lane
     whole_pass = {LAYER: setup.target.shape.num_layers, LM_HEAD: 1}
 
     def seconds(calls: Mapping[Part, int], rows: int) -> float:
@@ -103,7 +103,7 @@ def write_page(found: Reproduction, baselines: Baselines, origin: str, path: Pat
 
 def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
     """Return the page as text."""
-    top = int(max(max(cell.mirror_streaming, cell.published.mirror or 0.0) for cell in found.cells)) + 1
+    top = int(max(max(cell.mirror, cell.published.mirror or 0.0) for cell in found.cells)) + 1
     filters = {one.__name__: one for one in (amount, factor, signed_percent)}
     return page_template(Path(__file__).with_name("page.html"), filters).render(
         found=found,
@@ -113,7 +113,7 @@ def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
         arm_names=ARM_NAMES,
         arms=list(zip(ARM_NAMES, found.mean_arms, strict=True)),
         fastest=max(found.mean_arms),
-        unknowns=found.setup.machine.unknowns(),
+        unknowns=found.setup.unknowns(),
         side=_SIDE,
         top=top,
         ticks=[(_SIDE * tick / top, tick) for tick in range(top + 1)],
@@ -144,7 +144,7 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
 
 def _others(found: Reproduction) -> Iterator[str]:
     """Yield what was priced in place of the model and the machine that the table names."""
-    table, machine, shape = found.table, found.setup.machine.platform, found.setup.target.shape
+    table, machine, shape = found.table, found.setup.platform, found.setup.target.shape
     if table.target is not None and model_shape(table.target).name != shape.name:
         yield f"{shape.name} is priced, the table is of {model_shape(table.target).name} (--target {table.target})"
     if table.platform is not None and (theirs := load_platform(table.platform)).name != machine.name:
@@ -162,7 +162,7 @@ def at_bounds(found: Reproduction) -> list[Unknown]:
     """Return the constants at an end of their plausible range."""
     return [
         one
-        for one in found.setup.machine.unknowns()
+        for one in found.setup.unknowns()
         if any(isclose(found.constants[one.name], end, rel_tol=1e-3) for end in (one.low, one.high))
     ]
 

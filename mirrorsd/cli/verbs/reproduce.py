@@ -45,21 +45,21 @@ def reproduce(
     from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
-    from planner.reproduce.setup import Machine, Setup
+    from planner.reproduce.setup import Setup
     from planner.reproduce.table_page import sentences, write_page
     from sim.derived.roofline import StoredModel
 
     table, shape = load_table(published), model_shape(target)
     stored = weights_named(weights or shape.published_in)
     setup = Setup.of(
-        Machine.of(load_platform(platform)),
+        load_platform(platform),
         StoredModel(shape=shape, weights=stored),
         StoredModel(shape=model_shape(draft), weights=stored),
     )
     if fit:
         found, origin = fit_to(table, setup), f"fitted to {table.source}"
     else:
-        values, origin = known_constants(platform, setup.machine)
+        values, origin = known_constants(platform, setup)
         found = predict_table(table, setup, values)
     baselines = Baselines.of(found)
     if out is not None:
@@ -82,7 +82,7 @@ def _cells(found: "Reproduction") -> Any:
         (
             f"{cell.published.temperature:g}",
             cell.published.task,
-            *map(_times, cell.arms),
+            *map(_times, cell.arms.values()),
             _times(cell.published.mirror),
             "-" if cell.error is None else signed_percent(cell.error).removesuffix(" %"),
             _times(cell.lead),
@@ -109,7 +109,7 @@ def _constants(found: "Reproduction", origin: str) -> Any:
             amount(one.name, one.datasheet),
             "fitted" if one.name in found.fitted else "given",
         )
-        for one in found.setup.machine.unknowns()
+        for one in found.setup.unknowns()
     )
     return plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"), (), rows)
 
@@ -120,7 +120,7 @@ def _result(found: "Reproduction", baselines: "Baselines", origin: str) -> dict[
 
     constants = {
         one.name: {"value": found.constants[one.name], **picked(one, "low high datasheet source")}
-        for one in found.setup.machine.unknowns()
+        for one in found.setup.unknowns()
     }
     return {
         "cells": [_cell(cell) for cell in found.cells],
@@ -141,15 +141,10 @@ def _cell(cell: "PredictedCell") -> dict[str, Any]:
         "task": published.task,
         "method": "Mirror-SD",
         "published": published.mirror,
-        "predicted": cell.mirror_streaming,
+        "predicted": cell.mirror,
         "error": cell.error,
         "acceptance_rate": cell.rate,
         "vanilla_reached": cell.is_reached,
-        "arms": {
-            "sd": cell.in_turn,
-            "sd_streaming": cell.in_turn_streaming,
-            "mirror": cell.mirror,
-            "mirror_streaming": cell.mirror_streaming,
-        },
+        "arms": dict(cell.arms),
         "lead_over_eagle3": {"published": cell.published_lead, "predicted": cell.lead},
     }

@@ -7,21 +7,16 @@ from hwprofiles.platform import load_platform
 from planner.reproduce.fitted_table import fit
 from planner.reproduce.published_table import PublishedTable, load_table
 from planner.reproduce.reproduction import Reproduction
-from planner.reproduce.setup import Machine, Setup
+from planner.reproduce.setup import Setup
 from sim.derived.roofline import StoredModel
 
 
 @pytest.fixture(scope="session")
-def machine() -> Machine:
-    return Machine.of(load_platform("m2-ultra-x8"))
-
-
-@pytest.fixture(scope="session")
-def setup(machine: Machine) -> Setup:
+def setup() -> Setup:
     target, draft = (
         StoredModel(shape=model_shape(name), weights="bf16") for name in ("qwen3-14b", "mirror-track-0.6b")
     )
-    return Setup.of(machine, target, draft)
+    return Setup.of(load_platform("m2-ultra-x8"), target, draft)
 
 
 @pytest.fixture(scope="session")

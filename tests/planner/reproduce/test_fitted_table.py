@@ -19,7 +19,7 @@ from planner.reproduce.fitted_table import (
 )
 from planner.reproduce.published_table import PublishedTable, load_table, parse_table
 from planner.reproduce.reproduction import predict_table
-from planner.reproduce.setup import Machine
+from planner.reproduce.setup import Setup
 from planner.reproduce.table_page import other_columns
 
 
@@ -27,19 +27,19 @@ def only(table, keeps):
     return replace(table, cells=tuple(cell for cell in table.cells if keeps(cell)))
 
 
-def test_three_constants_of_the_machine_explain_the_papers_table_within_five_per_cent(fitted, machine):
+def test_three_constants_of_the_machine_explain_the_papers_table_within_five_per_cent(fitted, setup):
     assert fitted.fitted == ("link_latency_s", "handover_s", "exit_coverage")
     assert fitted.mean_abs_error <= 0.045
     assert max(abs(cell.error) for cell in fitted.cells) <= 0.16
     in_turn, in_turn_streaming, mirror, mirror_streaming = fitted.mean_arms
     assert in_turn < min(in_turn_streaming, mirror), "as in the paper's ablations"
     assert max(in_turn_streaming, mirror) < mirror_streaming
-    for one in machine.unknowns():
+    for one in setup.unknowns():
         assert one.low <= fitted.constants[one.name] <= one.high
 
 
-def test_data_sheets_alone_miss_it_by_far(table, setup, machine):
-    found = predict_table(table, setup, machine.datasheet())
+def test_data_sheets_alone_miss_it_by_far(table, setup):
+    found = predict_table(table, setup, setup.datasheet())
     assert found.fitted == ()
     assert 0.30 < found.mean_abs_error < 0.40
     assert all(cell.error < 0 for cell in found.cells)
@@ -52,17 +52,17 @@ def test_constants_of_temperature_0_predict_temperature_1(table, setup):
     assert others.mean_abs_error <= 0.07
 
 
-def test_a_fit_explains_a_table_that_the_model_itself_made(setup, machine, table):
-    truth = machine.datasheet() | {"handover_s": 3e-4, "exit_coverage": 0.9}
+def test_a_fit_explains_a_table_that_the_model_itself_made(setup, table):
+    truth = setup.datasheet() | {"handover_s": 3e-4, "exit_coverage": 0.9}
     made = predict_table(table, setup, truth)
-    cells = tuple(replace(cell.published, mirror=cell.mirror_streaming) for cell in made.cells)
+    cells = tuple(replace(cell.published, mirror=cell.mirror) for cell in made.cells)
     found = fit(PublishedTable(source="made", cells=cells), setup)
     assert found.mean_abs_error <= 0.03
 
 
-def test_places_are_data_sheets_in_the_middle_and_bounds_at_the_ends(machine):
-    unknowns = machine.unknowns()
-    assert constants_at(unknowns, np.zeros(3)) == pytest.approx(machine.datasheet())
+def test_places_are_data_sheets_in_the_middle_and_bounds_at_the_ends(setup):
+    unknowns = setup.unknowns()
+    assert constants_at(unknowns, np.zeros(3)) == pytest.approx(setup.datasheet())
     assert list(constants_at(unknowns, np.full(3, 9.0)).values()) == [one.high for one in unknowns]
     assert list(constants_at(unknowns, np.full(3, -9.0)).values()) == [one.low for one in unknowns]
 
@@ -71,9 +71,9 @@ def test_there_is_nothing_to_fit_to_without_mirror(setup):
     table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n", source="t.csv")
     with pytest.raises(ConfigError, match=r"t\.csv.*Mirror-SD.*--no-fit"):
         fit(table, setup)
-    found = predict_table(table, setup, setup.machine.datasheet())
+    found = predict_table(table, setup, setup.datasheet())
     assert found.mean_abs_error is None
-    assert found.cells[0].mirror_streaming > found.cells[0].in_turn
+    assert found.cells[0].mirror > found.cells[0].arms["sd"]
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=4))
@@ -136,17 +136,17 @@ def test_columns_of_other_methods_cost_a_pass_over_their_tree(fitted):
     assert columns["EAGLE-2"].predicted < columns["EAGLE-3"].predicted < 6.23
 
 
-def test_the_shipped_constants_are_those_of_the_fit(fitted, machine):
-    values, origin = known_constants("m2-ultra-x8", machine)
+def test_the_shipped_constants_are_those_of_the_fit(fitted, setup):
+    values, origin = known_constants("m2-ultra-x8", setup)
     assert values == pytest.approx(dict(fitted.constants), rel=0.02)
-    assert all(one.low <= values[one.name] <= one.high for one in machine.unknowns())
+    assert all(one.low <= values[one.name] <= one.high for one in setup.unknowns())
     assert "mirror-sd-qwen3-14b.csv" in origin
 
 
-def test_links_between_machines_do_not_count_where_there_is_one():
-    lunar_lake = Machine.of(load_platform("lunar-lake"))
+def test_links_between_machines_do_not_count_where_there_is_one(setup):
+    lunar_lake = Setup.of(load_platform("lunar-lake"), setup.target, setup.draft)
     assert set(known_constants("m2-ultra-x8", lunar_lake)[0]) == {"handover_s", "exit_coverage"}
 
 
-def test_a_platform_to_which_nothing_was_fitted_has_its_data_sheets(machine):
-    assert known_constants("../m2-ultra-x8", machine)[0] == machine.datasheet()
+def test_a_platform_to_which_nothing_was_fitted_has_its_data_sheets(setup):
+    assert known_constants("../m2-ultra-x8", setup)[0] == setup.datasheet()

@@ -21,7 +21,7 @@ def arms(draw):
     in_turn = RoundSeconds(refused, refused, refused + more_s * step_s, refused + more_s * step_s)
     hit, miss = draw(positive), draw(positive)
     mirror = RoundSeconds(hit, hit + miss, hit, hit + miss)
-    return Arms(plain_s, in_turn, in_turn, mirror, mirror)
+    return Arms(plain_s, {"sd": in_turn, "mirror": mirror})
 
 
 def test_tokens_of_a_round_are_those_of_the_closed_form():
@@ -32,14 +32,14 @@ def test_tokens_of_a_round_are_those_of_the_closed_form():
 
 @given(arms(), rates)
 def test_the_rate_is_read_back_from_the_speedup_that_it_gives(machine, rate):
-    speedup = machine.speedup(machine.in_turn, np.array([rate]), 0.0)
+    speedup = machine.speedup("sd", np.array([rate]), 0.0)
     assert machine.rate_of(speedup)[0] == pytest.approx(rate, abs=1e-7)
 
 
 @given(arms(), rates, rates)
 def test_more_acceptance_is_never_slower(machine, one, other):
     less, more = sorted((one, other))
-    for arm in (machine.in_turn, machine.mirror):
+    for arm in machine.rounds:
         found = machine.speedup(arm, np.array([less, more]), 0.7)
         assert found[1] >= found[0] * (1 - 1e-12)
 
@@ -47,7 +47,7 @@ def test_more_acceptance_is_never_slower(machine, one, other):
 @given(arms(), rates, rates, rates)
 def test_more_coverage_is_never_slower(machine, rate, one, other):
     less, more = sorted((one, other))
-    found = [machine.speedup(machine.mirror, np.array([rate]), coverage)[0] for coverage in (less, more)]
+    found = [machine.speedup("mirror", np.array([rate]), coverage)[0] for coverage in (less, more)]
     assert found[1] >= found[0] * (1 - 1e-12)
 
 
@@ -57,8 +57,8 @@ def test_what_no_rate_gives_is_the_nearest_rate(machine):
 
 
 @pytest.mark.parametrize(("rate", "coverage"), [(0.5, 0.9), (0.9, 0.4)])
-def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, rate, coverage):
-    constants = machine.datasheet() | {"exit_coverage": coverage}
+def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(setup, rate, coverage):
+    constants = setup.datasheet() | {"exit_coverage": coverage}
     found, known = Arms.of(setup, constants), setup.profile(constants)
     acceptance = Bernoulli(
         rate,
@@ -66,20 +66,17 @@ def test_the_closed_form_is_what_the_world_gives_on_drawn_texts(machine, setup, 
         exit_coverage={setup.exit_layer: (coverage,) * EXIT_TOP_K},
         stream_rates=(stream_rate(),) * NUM_STREAMS,
     )
-    in_turn = (setup.in_turn, setup.mirror)
-    schedules = [setup.plain, *in_turn, *map(setup.streaming, in_turn)]
-    arms = (found.in_turn, found.mirror, found.in_turn_streaming, found.mirror_streaming)
-    plain_s, *others = map(Evaluator(known.profile, acceptance, costs=known.costs).tpot_s, schedules)
-    for arm, tpot_s in zip(arms, others, strict=True):
+    known_s = Evaluator(known.profile, acceptance, costs=known.costs).tpot_s
+    for arm, schedule in setup.arms.items():
         expected = float(found.speedup(arm, np.array([rate]), coverage)[0])
-        assert plain_s / tpot_s == pytest.approx(expected, rel=0.02)
+        assert known_s(setup.plain) / known_s(schedule) == pytest.approx(expected, rel=0.02)
 
 
-def test_faster_links_never_slow_a_round(machine, setup):
-    base = machine.datasheet()
+def test_faster_links_never_slow_a_round(setup):
+    base = setup.datasheet()
     before = Arms.of(setup, base)
     for name in ("link_latency_s", "handover_s"):
         after = Arms.of(setup, base | {name: base[name] / 2})
         assert after.plain_s <= before.plain_s
-        for fast, slow in zip(after[1:], before[1:], strict=True):
-            assert all(one <= other for one, other in zip(fast, slow, strict=True))
+        for arm, slow in before.rounds.items():
+            assert all(one <= other for one, other in zip(after.rounds[arm], slow, strict=True))

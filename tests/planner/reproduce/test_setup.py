@@ -8,54 +8,55 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
-from planner.reproduce.setup import WINDOW, Machine, mean_steps, stream_rate
+from planner.reproduce.setup import WINDOW, Setup, mean_steps, stream_rate
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 
 
-def test_without_names_the_target_is_on_the_gpus_and_the_draft_on_the_npus(machine):
-    assert (machine.target_lane, machine.draft_lane) == ("gpus", "npus")
-    assert len(machine.target_members) == len(machine.draft_members) == 8
+def on(setup, platform):
+    return Setup.of(platform, setup.target, setup.draft)
 
 
-def test_what_is_unknown_comes_with_the_sheets_value_and_bounds(machine):
-    unknowns = {one.name: one for one in machine.unknowns()}
+def test_without_names_the_target_is_on_the_gpus_and_the_draft_on_the_npus(setup):
+    assert (setup.target_lane, setup.draft_lane) == ("gpus", "npus")
+
+
+def test_what_is_unknown_comes_with_the_sheets_value_and_bounds(setup):
+    unknowns = {one.name: one for one in setup.unknowns()}
     assert set(unknowns) == {"link_latency_s", "handover_s", "exit_coverage"}
     assert all(one.low < one.datasheet < one.high and one.source for one in unknowns.values())
-    latency = machine.platform.link("gpu0", "npu0").latency_s
+    latency = setup.platform.link("gpu0", "npu0").latency_s
     handover = unknowns["handover_s"]
     assert (handover.datasheet, handover.low, handover.high) == (latency.value, *latency.span)
 
 
-def test_constants_are_set_on_every_link_of_their_kind_and_on_no_other(machine):
+def test_constants_are_set_on_every_link_of_their_kind_and_on_no_other(setup):
     constants = {"link_latency_s": 5e-5, "handover_s": 2e-4, "exit_coverage": 0.8}
-    for link in machine.with_constants(constants).links:
+    for link in setup.with_constants(constants).links:
         kinds = sorted(end.rstrip("0123456789") for end in link.between)
         expected = {("gpu", "gpu"): 5e-5, ("gpu", "npu"): 2e-4}.get(tuple(kinds))
-        before = machine.platform.link(*link.between).latency_s.value
+        before = setup.platform.link(*link.between).latency_s.value
         assert link.latency_s.value == (before if expected is None else expected)
 
 
-def test_one_chip_has_no_link_between_machines():
-    names = [one.name for one in Machine.of(load_platform("lunar-lake")).unknowns()]
+def test_one_chip_has_no_link_between_machines(setup):
+    names = [one.name for one in on(setup, load_platform("lunar-lake")).unknowns()]
     assert names == ["handover_s", "exit_coverage"]
 
 
-def test_a_platform_without_an_npu_is_refused():
+def test_a_platform_without_an_npu_is_refused(setup):
     with pytest.raises(ConfigError, match="no npu; its devices are gpu, cpu"):
-        Machine.of(load_platform("h200"))
+        on(setup, load_platform("h200"))
 
 
-def test_graphs_are_compiled_for_the_rows_that_occur(machine):
-    found = machine.with_graphs([64, 3, 3]).platform
-    assert found.device("npu3").row_buckets == (3, 64)
-    assert found.device("gpu3") == machine.platform.device("gpu3")
+def test_graphs_are_compiled_for_the_rows_that_occur(setup):
+    assert setup.platform.device("npu3").row_buckets == (1, 2, 3, 64, 128, 192)
+    assert setup.platform.device("gpu3") == load_platform("m2-ultra-x8").device("gpu3")
 
 
-def test_no_graph_is_named_where_shapes_are_free():
+def test_no_graph_is_named_where_shapes_are_free(setup):
     platform = with_overrides(load_platform("lunar-lake"), {"npu.static_shapes": "false"})
-    found = Machine.of(platform).with_graphs([64]).platform
-    assert found.device("npu") == platform.device("npu")
+    assert on(setup, platform).platform.device("npu") == platform.device("npu")
 
 
 counts = st.integers(1, 9)

@@ -31,9 +31,9 @@ def test_constants_at_an_end_of_their_bounds_are_named_first(fitted):
     assert "the end of" not in words(inside)
 
 
-def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, setup, machine):
+def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, setup):
     others = replace(table, target="qwen3-32b", platform="m4-max")
-    text = words(predict_table(others, setup, machine.datasheet()))
+    text = words(predict_table(others, setup, setup.datasheet()))
     assert text.startswith(
         "Not what the table is of, so errors are of both: Qwen3-14B is priced, the table is of Qwen3"
     )
@@ -44,13 +44,13 @@ def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, s
     assert "that of a fit" not in "\n".join(before)
 
 
-def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup, machine):
-    assert "itted" not in words(predict_table(table, setup, machine.datasheet()))
+def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup):
+    assert "itted" not in words(predict_table(table, setup, setup.datasheet()))
 
 
-def test_what_no_acceptance_gives_is_said(setup, machine):
+def test_what_no_acceptance_gives_is_said(setup):
     table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n0,maths,40\n", source="t.csv")
-    text = words(predict_table(table, setup, machine.datasheet()))
+    text = words(predict_table(table, setup, setup.datasheet()))
     assert "published speed-up in 1 cell" in text
     assert "no Mirror-SD is published" in text
     assert "lead over" not in text
@@ -68,16 +68,16 @@ def test_every_cell_is_a_dot_and_a_row(fitted):
 
 def test_what_is_predicted_as_published_lies_on_the_diagonal(setup, fitted):
     table = parse_table("temperature,task,Vanilla SD,Mirror-SD\n0,qa,2,3\n", source="t.csv")
-    exact = predict_table(table, setup, fitted.constants).cells[0].mirror_streaming
+    exact = predict_table(table, setup, fitted.constants).cells[0].mirror
     table = parse_table(f"temperature,task,Vanilla SD,Mirror-SD\n0,qa,2,{exact}\n", source="t.csv")
     page = render_page(predict_table(table, setup, fitted.constants), UNKNOWN, "given")
     x, y = map(float, re.search(r'cx="([\d.]+)" cy="([\d.]+)"', page).groups())
     assert x + y == 400.0
 
 
-def test_it_fetches_nothing_and_takes_text_literally(setup, machine):
+def test_it_fetches_nothing_and_takes_text_literally(setup):
     table = parse_table("temperature,task,Vanilla SD\n0,<b>qa</b>,1.8\n", source="t.csv")
-    page = render_page(predict_table(table, setup, machine.datasheet()), UNKNOWN, "given")
+    page = render_page(predict_table(table, setup, setup.datasheet()), UNKNOWN, "given")
     assert "<b>" not in page
     assert "<circle" not in page
     assert "http" not in page
