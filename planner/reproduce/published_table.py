@@ -10,31 +10,28 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Final
 
 from decoding.errors import ConfigError, cut, shown
 from decoding.files import named_path, read_text
+from planner.imported.engine_page import PageRow
 
 _FOLDER: Final = Path(__file__).parent
 _OF_ROUNDS: Final = "tokens-per-round"
 """What ships beside the tables of speed-ups."""
 _MAX_BYTES: Final = 1 << 20
-_MOST_SPEEDUP: Final = 1000.0
-_KEYS: Final = ("temperature", "task")
+_LEAST_SPEEDUP, _MOST_SPEEDUP = 0.001, 1000.0
 VANILLA: Final = "vanillasd"
 MIRROR: Final = "mirrorsd"
 EAGLE: Final = "eagle3"
-_NEEDED: Final = "temperature, task, Vanilla SD"
+_NEEDED: Final[Mapping[str, str]] = {"temperature": "temperature", "task": "task", VANILLA: "Vanilla SD"}
 _ALIASES: Final[Mapping[str, str]] = {
     "vanilla": VANILLA,
     "vanillaspeculativedecoding": VANILLA,
     "mirror": MIRROR,
     "mirrorspeculativedecoding": MIRROR,
 }
-
-
 _ABOUT: Final = re.compile(r"^#\s*(target|platform):\s*(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -90,18 +87,18 @@ def parse_table(text: str, *, source: str) -> PublishedTable:
     rows = _fields(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"), source)
     line, names = next(rows, (1, []))
     if not names:
-        raise ConfigError(f"{source}: is empty; its first line names the columns: {_NEEDED}, ...")
-    keys = _keys(f"{source}:{line}", names)
+        raise ConfigError(f"{source}: is empty; its first line names the columns: {', '.join(_NEEDED.values())}, ...")
+    columns = _columns(f"{source}:{line}", names)
     cells: dict[tuple[float, str], PublishedCell] = {}
     for line, fields in rows:
-        where = f"{source}:{line}"
         if len(fields) != len(names):
-            raise ConfigError(f"{where}: has {len(fields)} fields, the columns are {len(names)}")
-        cell = _cell(where, line, dict(zip(keys, zip(names, fields, strict=True), strict=True)))
+            raise ConfigError(f"{source}:{line}: has {len(fields)} fields, the columns are {len(names)}")
+        row = PageRow(Path(source), line, dict(zip(names, fields, strict=True)))
+        cell = _cell(row, columns)
         first = cells.setdefault((cell.temperature, cell.task.casefold()), cell)
         if first is not cell:
             what = f"temperature {cell.temperature:g} and task {shown(cell.task)}"
-            raise ConfigError(f"{where}: {what} stand on line {first.line} already")
+            raise ConfigError(f"{source}:{line}: {what} stand on line {first.line} already")
     if not cells:
         raise ConfigError(f"{source}: has no rows under its line of column names")
     return PublishedTable(source=source, cells=tuple(cells.values()), **dict(_ABOUT.findall(text)))
@@ -119,58 +116,36 @@ def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
         raise ConfigError(f"{source}:{reader.line_num}: not valid CSV: {error}") from error
 
 
-def _keys(where: str, names: Sequence[str]) -> list[str]:
-    found: list[str] = []
+def _columns(where: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the names of the columns as they are written, by their plain ones."""
+    found: dict[str, str] = {}
     for index, name in enumerate(names):
         plain = "".join(character for character in name.casefold() if character.isalnum())
         key = _ALIASES.get(plain, plain)
         if key in found or not key:
             what = f"column {shown(name)} stands there twice" if key else f"column {index + 1} has no name"
             raise ConfigError(f"{where}: {what}")
-        found.append(key)
-    for key in (*_KEYS, VANILLA):
+        found[key] = name
+    for key, title in _NEEDED.items():
         if key not in found:
-            title = "Vanilla SD" if key == VANILLA else key
-            msg = f"column {title!r} is missing; needed: {_NEEDED}; found: {', '.join(names)}"
+            msg = f"column {title!r} is missing; needed: {', '.join(_NEEDED.values())}; found: {', '.join(names)}"
             raise ConfigError(f"{where}: {msg}")
     return found
 
 
-def _cell(where: str, line: int, row: Mapping[str, tuple[str, str]]) -> PublishedCell:
-    """Return a row, whose fields are (name of the column, text) by the column's key."""
-    task, temperature = row["task"][1], _number(row["temperature"][1])
-    if not task:
-        raise ConfigError(f"{where}: column 'task' is empty; it names what was decoded")
+def _cell(row: PageRow, columns: Mapping[str, str]) -> PublishedCell:
+    task, temperature = row.text(columns["task"]), row.number(columns["temperature"])
     speedups = {
-        key: _speedup(f"{where}: column {name!r}", text) for key, (name, text) in row.items() if key not in _KEYS
-    }
-    if temperature is None or temperature < 0:
-        raise ConfigError(f"{where}: column 'temperature': 0 or more, found {shown(row['temperature'][1])}")
-    vanilla = speedups[VANILLA]
-    if vanilla is None:
-        column = f"{where}: column {row[VANILLA][0]!r}"
-        raise ConfigError(f"{column} is empty; it is all that tells how often the text is accepted")
-    mirror, eagle = speedups.get(MIRROR), speedups.get(EAGLE)
-    others = {
-        row[key][0]: value for key, value in speedups.items() if value is not None and key not in (VANILLA, MIRROR)
+        key: row.number(name, least=_LEAST_SPEEDUP, most=_MOST_SPEEDUP)
+        for key, name in columns.items()
+        if key == VANILLA or (key not in _NEEDED and row.fields[name])
     }
     return PublishedCell(
-        line=line, temperature=temperature, task=task, vanilla=vanilla, mirror=mirror, eagle=eagle, others=others
+        line=row.line,
+        temperature=temperature,
+        task=task,
+        vanilla=speedups[VANILLA],
+        mirror=speedups.get(MIRROR),
+        eagle=speedups.get(EAGLE),
+        others={columns[key]: value for key, value in speedups.items() if key not in (VANILLA, MIRROR)},
     )
-
-
-def _speedup(column: str, text: str) -> float | None:
-    if not text:
-        return None
-    value = _number(text)
-    if value is None or not 0 < value <= _MOST_SPEEDUP:
-        raise ConfigError(f"{column}: a speed-up is a number above 0, such as 2.34, found {shown(text)}")
-    return value
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if isfinite(value) else None
