@@ -4,7 +4,7 @@ Two questions: `ratio` (given plain speed, and acceptance where known, what does
 only device, engine and models). `plain` is the speed without speculation.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Literal, get_args
@@ -20,6 +20,8 @@ IN_WORDS: Final[dict[str, str]] = {
     "absolute": "Tokens/s of speculation, of which nothing is given",
     "plain": "Tokens/s of plain decoding",
 }
+BASELINES: Final = ("always_1x", "bandwidth_and_leviathan")
+"""Two simple predictors: no gain, and bandwidth with Leviathan's formula."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +34,7 @@ class Retrodicted:
         context: cached tokens.
         published: what was measured.
         predicted: from shipped data.
-        one, naive: by two simple predictors: no gain, and bandwidth with Leviathan's formula.
+        others: by `BASELINES`.
     """
 
     case: Case
@@ -41,8 +43,7 @@ class Retrodicted:
     context: int
     published: float
     predicted: PredictedSpeed
-    one: float
-    naive: float
+    others: tuple[float, float]
 
     @property
     def error(self) -> float:
@@ -70,12 +71,6 @@ class Retrodicted:
         }
 
 
-_BASELINES: Final[dict[str, Callable[[Retrodicted], float]]] = {
-    "always_1x": lambda one: one.one,
-    "bandwidth_and_leviathan": lambda one: one.naive,
-}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
     """A question of a case, by its name, that cannot be predicted, and why."""
@@ -96,8 +91,11 @@ class Retrodiction:
         """Return errors and coverage by question, those of the other predictors, and what was skipped."""
         told: dict[str, Any] = {question: self._judged(question) for question in QUESTIONS}
         told["baselines"] = {
-            name: {question: self._error_of(question, predictor) for question in ("ratio", "absolute")}
-            for name, predictor in _BASELINES.items()
+            name: {
+                question: _median_error(self.of(question), [one.others[place] for one in self.of(question)])
+                for question in ("ratio", "absolute")
+            }
+            for place, name in enumerate(BASELINES)
         }
         told["skipped"] = {
             "count": len(self.skipped),
@@ -112,12 +110,13 @@ class Retrodiction:
     def _judged(self, question: Question) -> dict[str, Any]:
         own = self.of(question)
         coverage = sum(one.is_held for one in own) / len(own) if own else None
-        error = self._error_of(question, lambda one: one.predicted.value)
+        error = _median_error(own, [one.predicted.value for one in own])
         return {"num": len(own), "median_abs_error": error, "coverage": coverage}
 
-    def _error_of(self, question: Question, predictor: Callable[[Retrodicted], float]) -> float | None:
-        errors = [abs(predictor(one) / one.published - 1) for one in self.of(question)]
-        return median(errors) if errors else None
+
+def _median_error(found: Sequence[Retrodicted], predicted: Sequence[float]) -> float | None:
+    errors = [abs(value / one.published - 1) for one, value in zip(found, predicted, strict=True)]
+    return median(errors) if errors else None
 
 
 def worth(found: Retrodiction) -> str:
@@ -190,34 +189,16 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
 
 
 def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -> Retrodicted | Skipped:
-    case = predictor.case
+    case, published, bandwidth = predictor.case, one.tokens_per_s, predictor.naive_plain
     if question == "plain":
-        naive = predictor.naive_plain
-        return _retrodicted(case, question, one, one.tokens_per_s, predictor.plain(one.context), (naive, naive))
-    if question == "absolute":
-        alone = predictor.naive_plain
-        others = alone, alone * predictor.naive_ratio(one, None)
-        return _retrodicted(case, question, one, one.tokens_per_s, predictor.absolute(one), others)
-    if one.plain is None:
+        found, others = predictor.plain(one.context), (bandwidth, bandwidth)
+    elif question == "absolute":
+        found, others = predictor.absolute(one), (bandwidth, bandwidth * predictor.naive_ratio(one, None))
+    elif one.plain is None:
         return Skipped(id=case.id, question=question, reason=f"no plain speed is given for {one.key}")
-    others = 1.0, predictor.naive_ratio(one, one.share)
-    return _retrodicted(case, question, one, one.tokens_per_s / one.plain, predictor.ratio(one), others)
-
-
-def _plain_speeds(case: Case) -> Iterator[PublishedSpeed]:
-    for setting, speed in case.plain_tokens_per_s.items():
-        if speed is not None:
-            yield PublishedSpeed("0", 0, True, case.context_at(setting), speed, speed, None)
-
-
-def _retrodicted(
-    case: Case,
-    question: Question,
-    one: PublishedSpeed,
-    published: float,
-    found: PredictedSpeed,
-    others: tuple[float, float],
-) -> Retrodicted:
+    else:
+        published /= one.plain
+        found, others = predictor.ratio(one), (1.0, predictor.naive_ratio(one, one.share))
     return Retrodicted(
         case=case,
         question=question,
@@ -225,6 +206,11 @@ def _retrodicted(
         context=one.context,
         published=published,
         predicted=found,
-        one=others[0],
-        naive=others[1],
+        others=others,
     )
+
+
+def _plain_speeds(case: Case) -> Iterator[PublishedSpeed]:
+    for setting, speed in case.plain_tokens_per_s.items():
+        if speed is not None:
+            yield PublishedSpeed("0", 0, True, case.context_at(setting), speed, speed, None)
