@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from decoding.errors import ConfigError
 from decoding.schedule import MAX_WINDOW
-from planner.imported.engine_page import Page, PageRow
+from planner.imported.engine_page import Page, PageRow, Told
 
 _BISECTIONS: Final = 60
 _OLDER_SGLANG: Final = ("spec_accept_token_num", "spec_draft_token_num")
@@ -74,8 +74,17 @@ class EngineAcceptance:
         return cls(engine=engine, rates=rates, how="by place", num_rounds=num_rounds, source=row.path.name)
 
     @classmethod
+    def of_counts(
+        cls, row: PageRow, engine: str, counts: tuple[float, float, float], *, window: int | None = None
+    ) -> "EngineAcceptance":
+        """Return the one rate that explains how many tokens some rounds (at least one) accepted of those drafted."""
+        rounds, accepted, drafted = counts
+        mean_length = 1 + accepted / rounds
+        return cls.of_mean(engine, row.path, mean_length, drafted=window or drafted / rounds, num_rounds=rounds)
+
+    @classmethod
     def of_mean(
-        cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: int | None = None
+        cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: float | None = None
     ) -> "EngineAcceptance":
         """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any."""
         if drafted is None:
@@ -89,8 +98,8 @@ class EngineAcceptance:
         for _ in range(_BISECTIONS):
             rate = (low + high) / 2
             low, high = (rate, high) if sum(rate**place for place in range(window + 1)) < mean_length else (low, rate)
-        rates, how = (high,) * window, "one rate from the mean"
-        return cls(engine=engine, rates=rates, how=how, num_rounds=num_rounds, source=path.name)
+        rates, counted = (high,) * window, round(num_rounds) if num_rounds else None
+        return cls(engine=engine, rates=rates, how="one rate from the mean", num_rounds=counted, source=path.name)
 
 
 def _number(value: Any) -> float:
@@ -104,12 +113,12 @@ def is_answers(page: Page) -> bool:
     return any(_part(row, *where) is not None for row in page.rows[:1] for where in _PARTS)
 
 
-def read_answers(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
+def read_answers(page: Page, told: Told) -> Iterator[EngineAcceptance]:
     """Yield the acceptance of each engine over all its answers."""
     for where, read in _PARTS.items():
         parts = [part for part in (_part(row, *where) for row in page.rows) if part is not None]
         if parts:
-            yield read(parts, window)
+            yield read(parts, told.window)
 
 
 def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
@@ -118,9 +127,7 @@ def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
     rounds = new - accepted
     if rounds <= 0 or accepted > drafted:
         raise parts[0].wrong("draft_n_accepted", f"fewer than the {new} predicted_n and at most the {drafted} draft_n")
-    return EngineAcceptance.of_mean(
-        "llama.cpp", parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
-    )
+    return EngineAcceptance.of_counts(parts[0], "llama.cpp", (rounds, accepted, drafted), window=window)
 
 
 def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
@@ -153,9 +160,7 @@ def _of_counts(
     rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in counted)
     if not rounds:
         raise parts[0].wrong(counted[0], least)
-    return EngineAcceptance.of_mean(
-        engine, parts[0].path, 1 + accepted / rounds, drafted=window or drafted / rounds, num_rounds=rounds
-    )
+    return EngineAcceptance.of_counts(parts[0], engine, (rounds, accepted, drafted), window=window)
 
 
 _MOST: Final = 1024
@@ -189,8 +194,8 @@ def is_metrics(page: Page) -> bool:
     return any(line.startswith(("# HELP", "# TYPE", *_KNOWN)) for line in page.text.splitlines()[:2000])
 
 
-def read_metrics(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
-    """Yield what each engine accepted; `window` is how many tokens were drafted, where the page does not tell."""
+def read_metrics(page: Page, told: Told) -> Iterator[EngineAcceptance]:
+    """Yield what each engine accepted; a page may not tell how many tokens were drafted."""
     values, places, lines = _values(page)
     everything = PageRow(page.path, min(lines.values(), default=1), values)
     for engine, prefix in _COUNTING.items():
@@ -206,17 +211,14 @@ def read_metrics(page: Page, window: int | None) -> Iterator[EngineAcceptance]:
         share = values.get(f"{_SGLANG}accept_rate")
         drafted = (mean - 1) / share if share and mean > 1 else None
         rounds = values.get(f"{_SGLANG}verify_calls")
-        yield EngineAcceptance.of_mean(
-            "sglang", page.path, mean, drafted=window or drafted, num_rounds=None if rounds is None else int(rounds)
-        )
+        drafted = told.window or drafted
+        yield EngineAcceptance.of_mean("sglang", page.path, mean, drafted=drafted, num_rounds=rounds)
     if f"{_TRTLLM}acceptance_length" in values:
         mean = everything.number(f"{_TRTLLM}acceptance_length", least=1)
         accepted = everything.number(f"{_TRTLLM}num_accepted_tokens")
         rounds = accepted / (mean - 1) if mean > 1 else 0.0
-        drafted = everything.number(f"{_TRTLLM}num_draft_tokens") / rounds if rounds else None
-        yield EngineAcceptance.of_mean(
-            "tensorrt-llm", page.path, mean, drafted=window or drafted, num_rounds=round(rounds) or None
-        )
+        drafted = told.window or (everything.number(f"{_TRTLLM}num_draft_tokens") / rounds if rounds else None)
+        yield EngineAcceptance.of_mean("tensorrt-llm", page.path, mean, drafted=drafted, num_rounds=rounds)
 
 
 def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]) -> EngineAcceptance:
@@ -224,9 +226,8 @@ def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]
     if places:
         by_place = [places.get(place, 0.0) for place in range(max(places) + 1)]
         return EngineAcceptance.of_shares(engine, values, by_place, num_rounds=rounds, out_of=rounds)
-    drafted = values.number(f"{prefix}num_draft_tokens") / rounds
-    mean = 1 + values.number(f"{prefix}num_accepted_tokens") / rounds
-    return EngineAcceptance.of_mean(engine, values.path, mean, drafted=drafted, num_rounds=rounds)
+    accepted, drafted = (values.number(f"{prefix}num_{what}_tokens") for what in ("accepted", "draft"))
+    return EngineAcceptance.of_counts(values, engine, (rounds, accepted, drafted))
 
 
 def _require_total(row: PageRow, field: str, found: float, counted: str, *, off_by: float = 0.0) -> None:
@@ -272,7 +273,7 @@ SHARES: Final = "marginal_accept_rates"
 _TOLERANCE: Final = 0.02
 
 
-def read_speculation_profile(page: Page) -> Iterator[EngineAcceptance]:
+def read_speculation_profile(page: Page, _: Told) -> Iterator[EngineAcceptance]:
     """Yield the rates; its own mean must agree with them."""
     for row in page.rows[:1]:
         if row.fields.get("measured") is not True:

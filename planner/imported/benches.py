@@ -6,13 +6,14 @@ plain passes: of such a run only the acceptance is read.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from statistics import fmean, stdev
 from typing import Any, Final
 
 from decoding.errors import ConfigError, cut
 from planner.imported.accepted import EngineAcceptance
-from planner.imported.engine_page import Page, PageRow
-from planner.imported.engine_profile import MOST_ROWS, BenchTime, CurveOf, Sample
+from planner.imported.engine_page import Page, PageRow, Told
+from planner.imported.engine_profile import BenchTime, CurveOf, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
@@ -23,22 +24,21 @@ _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
 _ENGINE: Final = "llama.cpp"
 
 
-def read_llama_bench(page: Page) -> Iterator[Sample]:
-    """Yield the time of every test of one sequence, and leave out long prompts."""
+def read_llama_bench(page: Page, _: Told) -> Iterator[Sample]:
+    """Yield the time of every test of one sequence."""
     for row in page.rows:
         found = _of_table(row) if "test" in row.fields else _of_entry(row)
         if found is not None:
             yield found
 
 
-def read_batched_bench(page: Page) -> Iterator[Sample]:
+def read_batched_bench(page: Page, _: Told) -> Iterator[Sample]:
     """Yield the steps of several sequences after their prompts; the model is called as the file, which names none."""
     for row in page.rows:
         names = ("pl", "tg", "pp", "t_tg") if "t_tg" in row.fields else ("B", "TG", "PP", "T_TG s")
         rows, num_new, context = row.count(names[0]), row.count(names[1], least=1), row.count(names[2])
-        if 1 <= rows <= MOST_ROWS:
-            of = CurveOf(_ENGINE, page.path.stem, "the device", "several sequences", context, _settings(row))
-            yield Sample(of, rows, BenchTime.of(row.time_s(names[3]) / num_new), is_plain=rows == 1)
+        of = CurveOf(_ENGINE, page.path.stem, "the device", "several sequences", context, _settings(row))
+        yield Sample(of, rows, BenchTime.of(row.time_s(names[3]) / num_new))
 
 
 def _of_entry(row: PageRow) -> Sample | None:
@@ -64,13 +64,13 @@ def _of_table(row: PageRow) -> Sample | None:
 
 def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) -> Sample | None:
     num_prompt, num_new = counts
-    if (num_prompt and num_new) or not 1 <= (num_prompt or 1) <= MOST_ROWS:
+    if num_prompt and num_new:
         return None
     model, device = row.text("model_type", "model"), row.text("gpu_info", "cpu_info", "backends", "backend")
     if num_new:
         time = BenchTime(*(seconds / num_new for seconds in time))
     of = CurveOf(_ENGINE, model, device, "one sequence", depth, _settings(row))
-    return Sample(of, num_prompt or 1, time, is_plain=not num_prompt)
+    return Sample(of, num_prompt or 1, time, is_decoding=not num_prompt)
 
 
 def _settings(row: PageRow) -> str:
@@ -79,34 +79,30 @@ def _settings(row: PageRow) -> str:
     return cut(", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) not in (None, "")), 200)
 
 
-Sizes = Mapping[str, int]
-"""Of a run whose file does not tell them: `rows` decoded at once, and `new_tokens` of each."""
-
-
-def read_vllm_latency(page: Page, sizes: Sizes) -> Iterator[Sample]:
+def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
     """Yield the time of a step: that of all requests at once, over their new tokens."""
     for row in page.rows:
-        asked = dict(sizes)
-        model, values = "the model", row
+        model, values, rows, new_tokens = "the model", row, told.batch_size, told.new_tokens
         if "benchmark" in row.fields:
-            values, told = row.inner("metric"), row.inner("benchmark").inner("extra_info").inner("args")
+            values, args = row.inner("metric"), row.inner("benchmark").inner("extra_info").inner("args")
             if values.fields.get("name") not in (None, "latency"):
                 continue
-            asked |= {"rows": told.count("batch_size", least=1), "new_tokens": told.count("output_len", least=1)}
-            model, seconds = told.text("model"), values.fields.get("benchmark_values")
+            rows, new_tokens = args.count("batch_size", least=1), args.count("output_len", least=1)
+            model, seconds = args.text("model"), values.fields.get("benchmark_values")
         else:
             seconds = row.fields["latencies"]
-        if not {"rows", "new_tokens"} <= asked.keys():
+        if rows is None or new_tokens is None:
             msg = f"{page.path}: vLLM writes neither the batch size nor the new tokens of a latency here"
             raise ConfigError(f"{msg}; say them: --batch-size 8 --new-tokens 128")
-        times = [PageRow(row.path, row.line, {"latencies": one}).time_s("latencies") for one in _list(values, seconds)]
-        mean_s = sum(times) / len(times)
-        deviation_s = (sum((one - mean_s) ** 2 for one in times) / max(1, len(times) - 1)) ** 0.5
+        times_s = [
+            PageRow(row.path, row.line, {"latencies": one}).time_s("latencies") / new_tokens
+            for one in _list(values, seconds)
+        ]
         of = CurveOf("vllm", model, "the device", "several sequences", 0, "prefill included")
-        yield from _few(of, asked["rows"], *(one / asked["new_tokens"] for one in (mean_s, deviation_s)))
+        yield Sample(of, rows, BenchTime.of(fmean(times_s), stdev(times_s) if len(times_s) > 1 else 0.0))
 
 
-def read_serving(page: Page) -> Iterator[Sample | EngineAcceptance]:
+def read_serving(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
     """Yield the median time between tokens, of as many sequences as were at work, or how speculation went."""
     for row in page.rows:
         engine = "vllm" if "model_id" in row.fields else "sglang"
@@ -118,16 +114,17 @@ def read_serving(page: Page) -> Iterator[Sample | EngineAcceptance]:
             model = str(row.fields.get("model_id") or "the model")
             context = row.count("total_input_tokens") // max(1, row.count("completed"))
             of = CurveOf(engine, model, "the device", "several sequences", context, "through its server")
-            yield from _few(of, row.count("max_concurrency", least=1), row.time_s("median_itl_ms", 1e-3))
+            time_s = row.time_s("median_itl_ms", 1e-3)
+            yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
 
 
-def read_one_batch(page: Page) -> Iterator[Sample | EngineAcceptance]:
+def read_one_batch(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
     """Yield the median step of a batch, or the mean of all, less what the prompts took."""
     for row in page.rows:
         rows, context = row.count("batch_size", least=1), row.count("input_len")
         of = CurveOf("sglang", "the model", "the device", "several sequences", context)
         if "median_decode_latency" in row.fields:
-            yield from _few(of, rows, row.time_s("median_decode_latency"))
+            yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
         elif (row.fields.get("acc_length") or 0) > 1:
             mean = row.number("acc_length", least=1)
             yield EngineAcceptance.of_mean("sglang", row.path, mean, drafted=None)
@@ -135,7 +132,7 @@ def read_one_batch(page: Page) -> Iterator[Sample | EngineAcceptance]:
             decoding_s = row.time_s("latency") - row.number("last_ttft")
             if decoding_s <= 0:
                 raise row.wrong("latency", "more than last_ttft")
-            yield from _few(of, rows, decoding_s / max(1, row.count("output_len", least=1) - 1))
+            yield Sample(of, rows, BenchTime.of(decoding_s / max(1, row.count("output_len", least=1) - 1)))
 
 
 def _speculated(row: PageRow, engine: str) -> Iterator[EngineAcceptance]:
@@ -145,11 +142,6 @@ def _speculated(row: PageRow, engine: str) -> Iterator[EngineAcceptance]:
         yield EngineAcceptance.of_shares(engine, row, shares, num_rounds=rounds)
     elif row.fields.get("accept_length"):
         yield EngineAcceptance.of_mean(engine, row.path, row.number("accept_length", least=1), drafted=None)
-
-
-def _few(of: CurveOf, rows: int, time_s: float, deviation_s: float = 0.0) -> Iterator[Sample]:
-    if rows <= MOST_ROWS:
-        yield Sample(of, rows, BenchTime.of(time_s, deviation_s), is_plain=rows == 1)
 
 
 def _list(row: PageRow, values: Any) -> list[Any]:

@@ -22,6 +22,23 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 MAX_BYTES: Final = 64 << 20
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What files leave out and the user gives.
+
+    Attributes:
+        target, context: whose layers a table times, and cached tokens at which attention is taken from it.
+        window: drafted tokens of a verification.
+        batch_size, new_tokens: sequences decoded at once in a latency, and new tokens of each.
+    """
+
+    target: str | None = None
+    context: int = 512
+    window: int | None = None
+    batch_size: int | None = None
+    new_tokens: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class PageRow:
     """One entry of a page: its fields, and where it stands."""

@@ -60,12 +60,12 @@ class CurveOf(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One time: of which curve, of how many rows, and whether it is of plain decoding."""
+    """One time: of which curve, of how many rows, and whether it is of decoding, as of a prompt's tokens it is not."""
 
     curve: CurveOf
     rows: int
     time: BenchTime
-    is_plain: bool = False
+    is_decoding: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,9 +118,9 @@ def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
 
 def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
     times = defaultdict[int, list[BenchTime]](list)
-    has_plain = any(one.is_plain for _, one in samples)
+    has_plain = any(one.rows == 1 and one.is_decoding for _, one in samples)
     for _, one in samples:
-        if one.rows > 1 or one.is_plain or not has_plain:
+        if one.rows > 1 or one.is_decoding or not has_plain:
             times[one.rows].append(one.time)
     means = {rows: BenchTime(*map(median, zip(*own, strict=True))) for rows, own in sorted(times.items())}
     return BenchCurve(of=of, times=means, source=", ".join(dict.fromkeys(source for source, _ in samples)))

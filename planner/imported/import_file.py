@@ -1,7 +1,7 @@
 """Imports files of engines: one reader for each format, chosen by a page's content."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,30 +23,9 @@ from planner.imported.benches import (
     read_serving,
     read_vllm_latency,
 )
-from planner.imported.engine_page import Page
+from planner.imported.engine_page import Page, Told
 from planner.imported.engine_profile import MOST_ROWS, BenchCurve, Sample, curves_of
 from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
-    """What files leave out and the user gives.
-
-    Attributes:
-        target, context: whose layers a table times, and cached tokens at which attention is taken from it.
-        window, sizes: drafted tokens of a verification, and `rows` and `new_tokens` of a latency.
-    """
-
-    target: str | None = None
-    context: int = 512
-    window: int | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def options(self) -> set[str]:
-        """The options of sizes that are given."""
-        named = {"--batch-size": self.sizes.get("rows"), "--new-tokens": self.sizes.get("new_tokens")}
-        return {name for name, size in ({"--window": self.window} | named).items() if size is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,67 +57,45 @@ class Reader(NamedTuple):
 
 
 READERS: Final = {
-    "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": Reader(
-        is_metrics,
-        lambda page, told: read_metrics(page, told.window),
-        ("--window",),
-    ),
+    "metrics of vLLM, llama.cpp, SGLang or TensorRT-LLM": Reader(is_metrics, read_metrics, ("window",)),
     "speculation_profile.json": Reader(
-        _has(*(("schema_version", rates) for rates in (RATES, SHARES, "measured"))),
-        lambda page, _: read_speculation_profile(page),
+        _has(*(("schema_version", rates) for rates in (RATES, SHARES, "measured"))), read_speculation_profile
     ),
-    "answers of llama-server, vLLM or SGLang": Reader(
-        is_answers, lambda page, told: read_answers(page, told.window), ("--window",)
-    ),
-    "llama-bench": Reader(_has(["n_prompt"], ["test", "t/s"]), lambda page, _: read_llama_bench(page)),
-    "llama-batched-bench": Reader(_has(["t_tg", "pl"], ["T_TG s", "B"]), lambda page, _: read_batched_bench(page)),
+    "answers of llama-server, vLLM or SGLang": Reader(is_answers, read_answers, ("window",)),
+    "llama-bench": Reader(_has(["n_prompt"], ["test", "t/s"]), read_llama_bench),
+    "llama-batched-bench": Reader(_has(["t_tg", "pl"], ["T_TG s", "B"]), read_batched_bench),
     "vLLM's bench latency": Reader(
-        _has(["avg_latency", "latencies"], ["benchmark", "metric"]),
-        lambda page, told: read_vllm_latency(page, told.sizes),
-        ("--batch-size", "--new-tokens"),
+        _has(["avg_latency", "latencies"], ["benchmark", "metric"]), read_vllm_latency, ("batch_size", "new_tokens")
     ),
-    "bench serve of vLLM, bench_serving of SGLang": Reader(
-        _has(["median_itl_ms", "completed"]),
-        lambda page, _: read_serving(page),
-    ),
+    "bench serve of vLLM, bench_serving of SGLang": Reader(_has(["median_itl_ms", "completed"]), read_serving),
     "SGLang's bench_one_batch": Reader(
-        _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]),
-        lambda page, _: read_one_batch(page),
+        _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]), read_one_batch
     ),
-    "LLMServingSim": Reader(
-        _has(["layer", "tokens", "time_us"], OLDER),
-        lambda page, told: read_llmservingsim(page, told.target, told.context),
-    ),
-    "Vidur": Reader(
-        _has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]),
-        lambda page, told: read_vidur(page, told.target),
-    ),
-    "AIConfigurator's products": Reader(
-        _has(["gemm_dtype", "m", "n", "k", "latency"]),
-        lambda page, told: read_aiconfigurator(page, told.target),
-    ),
+    "LLMServingSim": Reader(_has(["layer", "tokens", "time_us"], OLDER), read_llmservingsim),
+    "Vidur": Reader(_has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]), read_vidur),
+    "AIConfigurator's products": Reader(_has(["gemm_dtype", "m", "n", "k", "latency"]), read_aiconfigurator),
 }
 """By what people call a format."""
 _PARQUET: Final = b"PAR1"
 
 
-def import_files(paths: Sequence[Path], told: Told = Told()) -> Imported:
+def import_files(paths: Sequence[Path], told: Told) -> Imported:
     """Return the content of files and folders; times of one kind make one curve whichever files they are in.
 
     Raises `ConfigError`, which names file, line, field, value and what was expected.
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
-    unread = told.options
+    unread = {name for name in ("window", "batch_size", "new_tokens") if getattr(told, name) is not None}
     for path in (page for one in paths for page in (folder_pages(one) if one.is_dir() else [one])):
         before = len(samples) + len(acceptance)
         page = _page(path)
         reader = _reader(page)
         unread.difference_update(reader.options)
         for found in reader.read(page, told):
-            if isinstance(found, Sample):
-                samples.append((path.name, found))
-            else:
+            if isinstance(found, EngineAcceptance):
                 acceptance.append(found)
+            elif 1 <= found.rows <= MOST_ROWS:
+                samples.append((path.name, found))
         if len(samples) + len(acceptance) == before:
             msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
             raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")

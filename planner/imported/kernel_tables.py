@@ -15,7 +15,7 @@ from typing import Final
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
-from planner.imported.engine_page import Page
+from planner.imported.engine_page import Page, Told
 from planner.imported.engine_profile import MOST_ROWS, BenchTime, CurveOf, Sample
 
 
@@ -56,10 +56,10 @@ def folder_pages(folder: Path) -> list[Path]:
     return found
 
 
-def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator[Sample]:
+def read_llmservingsim(page: Page, told: Told) -> Iterator[Sample]:
     """Yield passes over every number of rows that all kernels were timed with."""
-    shape, settings = _dense_shape(page, target), "the kernels alone, one after the other"
-    times, context = (_older(page), context) if page.fields >= OLDER else _tables(page, context)
+    shape, settings = _dense_shape(page, told.target), "the kernels alone, one after the other"
+    times, context = (_older(page), told.context) if page.fields >= OLDER else _tables(page, told.context)
     if "lm_head" not in times:
         settings += ", without lm_head"
     if _ATTENTION not in times and "attn" not in times:
@@ -67,10 +67,9 @@ def read_llmservingsim(page: Page, target: str | None, context: int) -> Iterator
     device = next((part for part in reversed(page.path.resolve().parts[:-1]) if part in _devices(page)), "the device")
     of = CurveOf("vllm", shape.name, device, "several sequences", context, settings)
     for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
-        if 1 <= rows <= MOST_ROWS:
-            calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
-            seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
-            yield Sample(of, rows, BenchTime.of(seconds), is_plain=rows == 1)
+        calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
+        seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
+        yield Sample(of, rows, BenchTime.of(seconds))
 
 
 def _calls(name: str, num_layers: int, once: Collection[str], twice: str) -> int:
@@ -113,35 +112,31 @@ _VIDUR_TWICE: Final = "add"
 """The residual sums after attention and after the feed-forward part."""
 
 
-def read_vidur(page: Page, target: str | None) -> Iterator[Sample]:
+def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
     """Yield passes by rows, for every number of devices."""
-    shape = named_shape(page.path, target)
+    shape = named_shape(page.path, told.target)
     names = [name for name in page.rows[0].fields if name.startswith(_FIRST) and name.endswith(_LAST)]
     parts = page.path.resolve().parts
     device = parts[parts.index("compute") + 1] if "compute" in parts[:-2] else "the device"
     times = defaultdict[tuple[int, int], list[float]](list)
     for row in page.rows:
         rows, workers = row.count("num_tokens"), row.count("num_tensor_parallel_workers", least=1)
-        if 1 <= rows <= MOST_ROWS:
-            calls = {
-                name: _calls(name.removeprefix(_FIRST).removesuffix(_LAST), shape.num_layers, _VIDUR_ONCE, _VIDUR_TWICE)
-                for name in names
-            }
-            timed = [name for name in names if row.fields[name] not in (None, "")]
-            times[workers, rows].append(sum(calls[name] * row.number(name) * 1e-3 for name in timed))
+        timed = {name.removeprefix(_FIRST).removesuffix(_LAST): name for name in names if row.fields[name]}
+        calls = {name: _calls(name, shape.num_layers, _VIDUR_ONCE, _VIDUR_TWICE) for name in timed}
+        times[workers, rows].append(sum(calls[name] * row.number(field) * 1e-3 for name, field in timed.items()))
     for (workers, rows), seconds in sorted(times.items()):
         settings = f"of {workers} devices, without attention, lm_head and communication"
         of = CurveOf("vidur", shape.name, device, "several sequences", 0, settings)
-        yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)), is_plain=rows == 1)
+        yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)))
 
 
 Grid = Mapping[int, Mapping[int, float]]
 """Seconds of a product by n and k."""
 
 
-def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:
+def read_aiconfigurator(page: Page, told: Told) -> Iterator[Sample]:
     """Yield passes by rows, for every type of weights that the table has."""
-    shape = _dense_shape(page, target)
+    shape = _dense_shape(page, told.target)
     grids = defaultdict[tuple[str, str, str, int], dict[int, dict[int, float]]](lambda: defaultdict(dict))
     for row in page.rows:
         rows = row.count("m", least=1)
@@ -152,7 +147,7 @@ def read_aiconfigurator(page: Page, target: str | None) -> Iterator[Sample]:
         settings = f"{dtype}; products alone, without attention and norms"
         of = CurveOf(framework.lower(), shape.name, device, "several sequences", 0, settings)
         seconds = sum(calls * _product_s(page, grid, *size) for size, calls in _products(shape).items())
-        yield Sample(of, rows, BenchTime.of(seconds), is_plain=rows == 1)
+        yield Sample(of, rows, BenchTime.of(seconds))
 
 
 def _products(shape: ModelShape) -> dict[tuple[int, int], int]:

@@ -21,11 +21,11 @@ EXAMPLE = (
 _OF_LATENCY = "only vLLM's bench latency needs it"
 _OF_PROFILE = "it describes the profile of --profile-out"
 _USES = {
-    "--batch-size": _OF_LATENCY,
-    "--draft": _OF_PROFILE,
-    "--new-tokens": _OF_LATENCY,
-    "--weights": _OF_PROFILE,
-    "--window": "only metrics and answers of engines, which may tell a mean alone, need it",
+    "batch_size": _OF_LATENCY,
+    "draft": _OF_PROFILE,
+    "new_tokens": _OF_LATENCY,
+    "weights": _OF_PROFILE,
+    "window": "only metrics and answers of engines, which may tell a mean alone, need it",
 }
 
 
@@ -76,13 +76,13 @@ def import_(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
     from hwprofiles.weights.formats import weights_named
+    from planner.imported.engine_page import Told
     from planner.imported.engine_profile import Timed, engine_profile
-    from planner.imported.import_file import Told, import_files
+    from planner.imported.import_file import import_files
 
-    sizes = {"rows": batch_size, "new_tokens": new_tokens}
-    given = {name: size for name, size in sizes.items() if size is not None}
-    found = import_files(files, Told(target=target, context=context, window=window, sizes=given))
-    of_profile = {"--draft": draft, "--weights": weights} if profile_out is None else {}
+    told = Told(target=target, context=context, window=window, batch_size=batch_size, new_tokens=new_tokens)
+    found = import_files(files, told)
+    of_profile = {"draft": draft, "weights": weights} if profile_out is None else {}
     _refuse(found.unread | {name for name, one in of_profile.items() if one is not None})
     result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
     if out is not None:
@@ -112,7 +112,8 @@ def import_(
 def _refuse(unread: frozenset[str]) -> None:
     """Refuse options that nothing was read by."""
     if unread:
-        raise ConfigError("\n".join(f"{name}: has no use here; {_USES[name]}" for name in sorted(unread)))
+        lines = (f"--{name.replace('_', '-')}: has no use here; {_USES[name]}" for name in sorted(unread))
+        raise ConfigError("\n".join(lines))
 
 
 def _table(curve: "BenchCurve") -> Any:

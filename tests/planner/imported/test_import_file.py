@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from decoding.errors import MirrorsdError
-from planner.imported.engine_page import Page
-from planner.imported.import_file import READERS, Told, import_files
+from planner.imported.engine_page import Page, Told
+from planner.imported.import_file import READERS, import_files
 
 PAGES = Path(__file__).parent / "pages"
 LLAMA = "llama-3.1-8b"
@@ -58,7 +58,7 @@ def times_of(curve):
 @pytest.mark.parametrize(
     ("names", "told", "times", "context"),
     [
-        (["vllm-latency.json"], {"sizes": {"rows": 2, "new_tokens": 128}}, {2: 0.01}, 0),
+        (["vllm-latency.json"], {"batch_size": 2, "new_tokens": 128}, {2: 0.01}, 0),
         (["vllm-latency.pytorch.json"], {}, {4: 1.535 / 128}, 0),
         (["vllm-serve-1.json", "vllm-serve-4.json"], {}, {1: 0.010, 4: 0.012}, 512),
         (["sglang-serving.jsonl"], {}, {2: 0.009}, 100),
@@ -142,7 +142,7 @@ def test_what_makes_no_sense_is_named(tmp_path, text, told):
     path = tmp_path / "page"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(MirrorsdError) as failed:
-        import_files([path])
+        import_files([path], Told())
     assert told in str(failed.value)
     assert str(path) in str(failed.value)
 
@@ -198,7 +198,7 @@ def _with(row, field, value):
 def _read_or_refuse(page, text):
     page.write_text(text, encoding="utf-8")
     with suppress(MirrorsdError):
-        found = import_files([page], Told(target=LLAMA, window=3, sizes={"rows": 1, "new_tokens": 4}))
+        found = import_files([page], Told(target=LLAMA, window=3, batch_size=1, new_tokens=4))
         assert all(time.time_s > 0 for curve in found.curves for time in curve.times.values())
         assert all(0 <= rate <= 1 for one in found.acceptance for rate in one.rates)
 

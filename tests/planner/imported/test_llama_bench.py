@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from planner.imported.engine_page import Told
 from planner.imported.import_file import import_files
 
 JSONL = Path(__file__).parent / "pages" / "llama-bench.jsonl"
@@ -36,7 +37,7 @@ BATCHED = """
 
 
 def read_bench(path):
-    return import_files([path]).curves
+    return import_files([path], Told()).curves
 
 
 def written(tmp_path, text):
