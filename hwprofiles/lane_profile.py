@@ -7,8 +7,7 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
     features        a pass of the target that replies hidden states to a drafter
     draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
-`benchmarks/ablations.py` says what each buys. The key of an event is its name, with `:drafter` behind it where that is
-no draft model.
+`benchmarks/ablations.py` says what each buys. A drafter that is no draft model has keys of its own: `EVENT:DRAFTER`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

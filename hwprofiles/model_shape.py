@@ -11,9 +11,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from decoding.errors import ModelError, listed, mistake, unknown
+from decoding.errors import ModelError, unknown
 from decoding.files import named_path
-from decoding.validation import Many
+from decoding.validation import Many, described
 from decoding.yaml_file import load_yaml
 from hwprofiles.models.hf_shape import shape_fields
 from hwprofiles.models.layer_kinds import (
@@ -270,5 +270,4 @@ def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelS
     try:
         return ModelShape.model_validate(shape_fields(raw, source=source))
     except ValidationError as error:
-        mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
-        raise ModelError(listed(mistakes)) from error
+        raise ModelError(described(error, source=source)) from error

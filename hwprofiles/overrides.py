@@ -1,10 +1,8 @@
 """What-if changes of a platform, such as `{"npu.memory_bytes_per_s": "+10%"}`; the sources of changed numbers say so.
 
-A key is the name of a device, a memory pool or a link (`gpu-npu`, in either order), a dot, and a field. It may stand
-for several parts: by `links:` or `devices:` and a sheet or the beginning of its name (`links:thunderbolt` for
-thunderbolt-4 and thunderbolt-5), or by a pattern (`memory*`). A value is a number, with or without a unit (`80 GB/s`,
-`80e9`), a change (`+10%`, `-5%`, `2x`), or `none`, which removes the number; of fields that are no quantities
-(`row_buckets`, `static_shapes`) it is YAML.
+A key is a device, a memory pool or a link (`gpu-npu`), a dot, and a field; or several parts, by the beginning of their
+sheet's name (`links:thunderbolt`) or a pattern (`memory*`). A value is a number, with or without a unit (`80 GB/s`), a
+change (`+10%`, `2x`), or `none`, which removes the number; of fields that are no quantities it is YAML.
 """
 
 import re
@@ -16,7 +14,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from decoding.errors import ConfigError, listed, mistake, shown
+from decoding.errors import ConfigError, shown
+from decoding.validation import described
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
@@ -184,4 +183,4 @@ def _checked(data: Mapping[str, Any]) -> Platform:
     try:
         return Platform.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(listed([mistake(item) for item in error.errors(include_url=False)])) from error
+        raise ConfigError(described(error)) from error

@@ -1,22 +1,4 @@
-"""A platform: its devices, the memories they share, and how they are linked, as a graph.
-
-::
-
-    name: a GPU and an NPU of one chip, and a card
-    host: cpu
-    devices:
-      gpu: {sheet: lunar-lake-gpu}
-      npu: {sheet: lunar-lake-npu4, memory_cap_bytes_per_s: 6.0e+10}
-      card0: {sheet: rtx4090}
-      card1: {sheet: rtx4090}
-      cpu: {name: its CPU, kind: cpu}
-    memory_pools:
-      memory: {devices: [gpu, npu, cpu], bytes_per_s: 1.365e+11, memory_bytes: 3.2e+10}
-    links:
-      - {between: [gpu, npu], sheet: unified-memory}
-      - {between: [cpu, card0], sheet: pcie-4-x16, latency_s: 5.0e-6}
-    groups:
-      cards: [card0, card1]
+"""A platform: its devices, the memories they share, and how they are linked, as a graph (docs/platforms.md).
 
 Fields that a device or a link does not give are those of its sheet (`hwprofiles.placed`).
 """

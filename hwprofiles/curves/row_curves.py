@@ -6,13 +6,12 @@ nothing between measured rows is in the table (`benchmarks/row_curves.py` made i
 
 import csv
 import re
-from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel
@@ -21,9 +20,10 @@ FILE: Final = Path(__file__).with_name("row-curves.csv")
 LONG_CONTEXT: Final = 4096
 _NUMBER: Final = re.compile(r"(\d+)(k?)")
 Text = Annotated[str, Field(min_length=1)]
+_Listed = BeforeValidator(lambda told: told.split() if isinstance(told, str) else told)
 
 
-class PublicCurve(StrictModel):
+class PublicCurve(StrictModel, strict=False):
     """One curve.
 
     Attributes:
@@ -55,8 +55,8 @@ class PublicCurve(StrictModel):
     experts: Annotated[int, Field(ge=0)] = 0
     per_token: Annotated[int, Field(ge=0)] = 0
     context: Text
-    rows: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)]
-    ratios: Many[Annotated[float, Field(gt=0, le=1000)]]
+    rows: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1), _Listed]
+    ratios: Annotated[Many[Annotated[float, Field(gt=0, le=1000)]], _Listed]
     one_row_s: Annotated[float, Field(gt=0, le=3600)]
     efficiency: Annotated[float, Field(gt=0, le=1.2)] | None = None
     starts: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -117,15 +117,5 @@ def longest_context(told: str) -> int:
 def read_curves() -> tuple[PublicCurve, ...]:
     """Return all curves that ship."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return TypeAdapter(tuple[PublicCurve, ...]).validate_python([_numbers(line) for line in csv.DictReader(file)])
-
-
-def _numbers(line: Mapping[str, str]) -> dict[str, object]:
-    found: dict[str, object] = {name: value for name, value in line.items() if value}
-    found |= {
-        "rows": [int(one) for one in line["rows"].split()],
-        "ratios": [float(one) for one in line["ratios"].split()],
-    }
-    for name in ("billions", "expert_share", "one_row_s", "efficiency", "starts"):
-        found |= {name: float(line[name])} if line[name] else {}
-    return found | {name: int(line[name]) for name in ("experts", "per_token") if line[name]}
+        lines = [{name: value for name, value in line.items() if value} for line in csv.DictReader(file)]
+    return TypeAdapter(tuple[PublicCurve, ...]).validate_python(lines)

@@ -1,10 +1,8 @@
 """Finds the device of a label: `RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`.
 
-A sheet is known by its id, its name and its `aliases`, however they are spelt and with or without its maker's name.
-What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is.
-
-A device makes a machine: a PC or a server with so many of a card, or the chip that it is part of. Only its device is
-known: the CPU beside it, and how they are linked, are the usual ones for it.
+What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is. A
+device makes a machine: a PC or a server with so many of a card, or the chip that it is part of, with the usual CPU and
+links for it.
 """
 
 import re

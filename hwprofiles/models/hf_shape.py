@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from decoding.errors import ModelError, listed, mistake, shown
+from decoding.errors import ModelError, shown
+from decoding.validation import described
 
 UNKNOWN_PARTS: Final = (
     "mlp_only_layers",
@@ -215,8 +216,7 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
     try:
         found = HfShape.model_validate(fields)
     except ValidationError as error:
-        mistakes = [f"{source}: {mistake(item)}" for item in error.errors(include_url=False)]
-        raise ModelError(listed(mistakes)) from error
+        raise ModelError(described(error, source=source)) from error
     unknown = [name for name in UNKNOWN_PARTS if fields.get(name)]
     types = found.layer_types
     unknown += ["layer_types"] * (

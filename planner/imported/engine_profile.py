@@ -1,12 +1,8 @@
 """A profile of an engine from the curves of its target and its draft: for `search` and `simulate`, as calibrated ones.
 
-An engine is one lane on which target and draft work in turn. A pass is timed whole: all layers are one,
-or equal where a shape says how many there are. What
-llama.cpp's loop does beyond is charged as its source has it (`draft-simple` in common/speculative.cpp): after a
-verification of several rows the draft reads all of them, so that its next step reads one.
-
-Rows of several sequences stand for those of a window: what they read besides, a cache each, is small while contexts are
-short, and all of them have logits, as rows of a window have and those of a prompt (llama-bench) have not.
+An engine is one lane on which target and draft work in turn, and a pass is timed whole. Beyond that llama.cpp's draft
+reads all rows of a verification once more, as its source has it (`draft-simple` in common/speculative.cpp). Rows of
+several sequences stand for those of a window: the cache that each reads is small while contexts are short.
 """
 
 from collections import defaultdict

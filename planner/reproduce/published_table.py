@@ -1,9 +1,8 @@
 """A table of speed-ups that somebody published: a CSV file with a row per temperature and task, a column per method.
 
-The first line that is not empty and no comment (`#`) names the columns: `temperature`, `task`, and the methods by any
-name. Of those `Vanilla SD` has to be there; `Mirror-SD` and `EAGLE-3` are what is compared. Case, spaces, hyphens and
-underscores in these names do not matter. An empty field means that nothing was published. Comments `# target: NAME`
-and `# platform: NAME` say what the table is of.
+The first line that is not empty and no comment (`#`) names the columns, of which `temperature`, `task` and `Vanilla SD`
+have to be there; case, spaces, hyphens and underscores do not matter. An empty field means that nothing was published.
+Comments `# target: NAME` and `# platform: NAME` say what the table is of.
 """
 
 import csv

@@ -1,10 +1,8 @@
 """A record whose draft is better or worse than the recorded one, to find the acceptance that would change the answer.
 
-The draft knows some tokens of a text. Mixing makes it learn or forget a random share of them, the same tokens for every
-acceptance, so that a better draft knows all that a worse one does. Exits stay as recorded: they belong to the target.
-
-A tree knows a token if one of its nodes is that token. A forgotten token is in no tree; a learned one is the best child
-of the node before it, and after it the tree goes on as the one recorded at that position.
+Mixing makes the draft learn or forget a random share of a text's tokens, the same tokens for every acceptance, so that
+a better draft knows all that a worse one does. A forgotten token is in no tree; a learned one is the best child of the
+node before it, and after it the tree goes on as the one recorded there. Exits stay: they belong to the target.
 """
 
 from dataclasses import replace
