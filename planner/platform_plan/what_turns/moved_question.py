@@ -94,7 +94,7 @@ class MovedQuestion:
         Raises:
             MirrorsdError: with such numbers nothing can be predicted.
         """
-        return self._known(_key(changes or {}))
+        return self._known(tuple(sorted((changes or {}).items())))
 
     def lead_lost(self, there: Standing) -> float:
         """Return how many times as long today's leader takes as the leader there; 1 where it still leads."""
@@ -137,7 +137,7 @@ class MovedQuestion:
             self._replays[id(record)] = Replay(record)
         return self._replays[id(record)]
 
-    def _asked(self, changes: "_Changes") -> Standing:
+    def _asked(self, changes: tuple[tuple[str, float], ...]) -> Standing:
         question = self.moved(dict(changes))
         places = self._places_today
         if _capacities(question.platform) != _capacities(self.question.platform):
@@ -181,14 +181,6 @@ class MovedQuestion:
             if one.exit_layer is None or self.question.has_exits:
                 found.setdefault(Way.of(one, pair), {}).setdefault(one.num_rows, one)
         return {way: list(by_rows.values()) for way, by_rows in found.items()}
-
-
-_Changes = tuple[tuple[str, float], ...]
-"""Numbers that are changed, in the order of their names."""
-
-
-def _key(changes: Mapping[str, float]) -> _Changes:
-    return tuple(sorted(changes.items()))
 
 
 def _capacities(platform: Platform) -> list[object]:
