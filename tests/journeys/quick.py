@@ -11,9 +11,10 @@ def few_sizes(set_attribute=setattr):
 
     def few(*sizes, quick):
         effort = usual(*sizes, quick=quick)
-        rows = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
-        rows["head_rows"] = effort.head_rows[:1] + effort.head_rows[-1:]
-        return replace(effort, **rows, passes=1, run_tokens=8)
+        grids = ("target_rows", "part_rows", "head_rows", "contexts", "prefill_rows")
+        ends = {name: tuple(sorted({*getattr(effort, name)[:1], *getattr(effort, name)[-1:]})) for name in grids}
+        steps = {"draft_rows": (1, 4, effort.draft_rows[-1]), "tree_rows": effort.tree_rows[-1:]}
+        return replace(effort, **ends, **steps, passes=1, repeats=1, run_tokens=4)
 
     set_attribute(task, "effort_for", few)
     set_attribute(anchors, "_WARM_UP", 0)

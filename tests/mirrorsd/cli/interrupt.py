@@ -7,20 +7,21 @@ import time
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[3]
-_QUICK = "from tests.journeys import quick; quick.few_sizes(); "
+FEW_SIZES = "from tests.journeys import quick; quick.few_sizes()"
+"""What a calibration begins with that is to be quick."""
 _CALL = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from mirrorsd.cli import main; main()"
 
 
-def interrupted(words, *, said="", when=lambda: True, quick=False):
+def interrupted(words, *, said="", when=lambda: True, first="pass"):
     """(exit status, stdout, stderr) of the command called with `words` and interrupted after it has said something.
 
     Args:
         words: of the command line.
         said: what a line on stderr must hold before.
         when: what must hold before as well.
-        quick: whether a calibration is of few sizes.
+        first: what the process does before the command.
     """
-    command = [sys.executable, "-c", _QUICK * quick + _CALL, *map(str, words)]
+    command = [sys.executable, "-c", f"{first}\n{_CALL}", *map(str, words)]
     process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heard = ""
     while said not in heard:

@@ -39,9 +39,7 @@ def test_it_stays_off_where_it_was_and_comes_back_after_an_error():
 
 
 def test_what_is_there_is_looked_at_no_more():
-    try:
-        leave_imports_alone()
-        assert gc.get_freeze_count() > 1000
-        assert len(gc.get_objects()) < 1000
-    finally:
-        gc.unfreeze()
+    there = [[] for _ in range(2000)]
+    assert len(gc.get_objects()) > len(there)
+    leave_imports_alone()
+    assert len(gc.get_objects()) < 1000

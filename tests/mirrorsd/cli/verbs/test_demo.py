@@ -18,7 +18,7 @@ from hwprofiles.profile import load_profile
 from mirrorsd.compare.runs import load_runs, load_traces
 from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, error_of, json_of
-from tests.mirrorsd.cli.interrupt import interrupted
+from tests.mirrorsd.cli.interrupt import FEW_SIZES, interrupted
 from tests.tiny_models import EOS
 
 PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
@@ -275,7 +275,7 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):
     sizes = ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3)
     words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 0.5, "--out", tmp_path)
-    status, stdout, stderr = interrupted(words, said="] Recording", quick=True)
+    status, stdout, stderr = interrupted(words, said="] Recording", first=FEW_SIZES)
     assert (status, stdout) == (130, "")
     assert "\nStopping.\n" in stderr
     assert f"Interrupted. The profile is in {tmp_path / 'profile.yaml'}." in stderr
