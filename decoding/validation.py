@@ -32,10 +32,14 @@ _MOST_CHARACTERS: Final = 300
 
 
 def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the mistakes, as `decoding.errors.mistake` reads them; one entry for all where there are too many."""
+    """Return the mistakes, as `decoding.errors.mistake` reads them; one entry for all where there are too many.
+
+    A check of a whole model says by `place` in the context of its error where in the model the mistake is.
+    """
     if (count := error.error_count()) > MOST_MISTAKES:
         return [{"loc": (), "msg": f"{count:,} mistakes, so it is another kind of file", "type": "many", "input": {}}]
-    return [dict(item) for item in error.errors(include_url=False) if not _is_given_up(item)]
+    found = [item for item in error.errors(include_url=False) if not _is_given_up(item)]
+    return [{**item, "loc": (*item["loc"], *item.get("ctx", {}).get("place", ()))} for item in found]
 
 
 def _is_given_up(item: Mapping[str, Any]) -> bool:

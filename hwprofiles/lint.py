@@ -17,7 +17,7 @@ from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import MODELS, Platform, kind_of
 from hwprofiles.quantity import quantity_fields
 from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
-from hwprofiles.suspicions import Place, Suspicion, of_device, of_link, of_platform
+from hwprofiles.suspicions import Suspicion, of_device, of_link, of_platform
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 _OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}
@@ -83,7 +83,7 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
         located = _LOCATED.match(str(error))
         line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
         return (Finding(str(path), line, "", "", what),)
-    suspicions = list(_unknown_devices(data)) or list(_suspicions(data, path.stem))
+    suspicions = list(_suspicions(data, path.stem))
     found = [
         Finding(str(path), line, ".".join(map(str, place)), "" if value is None else f"{value:g}", what)
         for line, (place, what, value) in zip(
@@ -112,26 +112,6 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
     """Return the shipped sheet of the same name, or in a file of the same name."""
     return next((known for name, known in shipped.items() if known.name == sheet.name or name == stem), None)
-
-
-def _unknown_devices(data: Mapping[str, Any]) -> Iterator[Suspicion]:
-    """Yield names of devices that the platform lacks; found in raw data, since its model cannot say where they are."""
-    devices = data.get("devices")
-    if not isinstance(devices, Mapping):
-        return
-    lists: list[tuple[Place, Any]] = [(("groups", name), members) for name, members in _items(data.get("groups"))]
-    for section, field in (("links", "between"), ("memory_pools", "devices")):
-        for key, part in _items(data.get(section)):
-            lists.append(((section, key, field), part.get(field) if isinstance(part, Mapping) else None))
-    named = [((*place, index), name) for place, names in lists for index, name in _items(names)]
-    for place, name in [(("host",), data.get("host")), *named]:
-        if isinstance(name, str) and name not in devices:
-            yield Suspicion(place, f"no device is called {shown(name)}; there are {', '.join(map(str, devices))}")
-
-
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    """Return what a list or a mapping holds, by index or key; nothing of anything else."""
-    return list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
 
 
 _MAPS: Final = {

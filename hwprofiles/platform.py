@@ -5,7 +5,7 @@ Fields that a device or a link does not give are those of its sheet (`hwprofiles
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 
 import networkx as nx
 from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from decoding.errors import ConfigError, ProfileError, unknown
 from decoding.files import named_path
@@ -53,15 +54,18 @@ class Platform(Priced):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        mentions = [
-            *(("a link", link.between) for link in self.links),
-            *((f"the memory pool {name!r}", pool.devices) for name, pool in self.memory_pools.items()),
-            *((f"the group {name!r}", members) for name, members in self.groups.items()),
-            ("host", () if self.host is None else (self.host,)),
+        mentions: list[tuple[tuple[str | int, ...], Sequence[str]]] = [
+            *((("links", number, "between"), link.between) for number, link in enumerate(self.links)),
+            *((("memory_pools", name, "devices"), pool.devices) for name, pool in self.memory_pools.items()),
+            *((("groups", name), members) for name, members in self.groups.items()),
         ]
-        for what, members in mentions:
-            if unknown_ones := [device for device in members if device not in self.devices]:
-                raise ValueError(f"{what} names the device {unknown_ones[0]!r}; devices are {', '.join(self.devices)}")
+        named = [((*place, index), name) for place, names in mentions for index, name in enumerate(names)]
+        for place, name in [(("host",), self.host), *named]:
+            if name not in {*self.devices, None}:
+                devices = ", ".join(self.devices)
+                raise PydanticCustomError(
+                    "unknown_device", f"no device is called {name!r}; there are {devices}", {"place": place}
+                )
         known = (*self.devices, *self.groups)
         if strangers := [name for name in self.lanes if name not in known]:
             raise ValueError(f"lanes names {strangers[0]!r}; devices and groups are {', '.join(known)}")

@@ -101,11 +101,11 @@ def test_devices_without_a_way_between_them_and_unknown_ones_are_errors() -> Non
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"host": "cpu"}, "host names the device 'cpu'; devices are a, b, c"),
-        ({"groups": {"all": ("a", "z")}}, "the group 'all' names the device 'z'"),
+        ({"host": "cpu"}, "no device is called 'cpu'; there are a, b, c"),
+        ({"groups": {"all": ("a", "z")}}, "no device is called 'z'"),
         ({"groups": {"all": ("a", "a")}}, "devices of the group 'all' repeat: a"),
         ({"groups": {"b": ("a", "c")}}, "devices, memory pools and groups repeat: b"),
-        ({"memory_pools": {"m": {"devices": ("z",), "bytes_per_s": 1e9}}}, "the memory pool 'm' names the device 'z'"),
+        ({"memory_pools": {"m": {"devices": ("z",), "bytes_per_s": 1e9}}}, "no device is called 'z'"),
         (
             {"memory_pools": {name: {"devices": ("a",), "bytes_per_s": 1e9} for name in "mn"}},
             "devices of memory pools repeat: a",
@@ -123,7 +123,10 @@ def test_what_contradicts_itself_is_refused(fields, complaint: str) -> None:
     ("text", "complaint"),
     [
         ("{a: {sheet: h101}}", "no device sheet is called 'h101'"),
-        ("{a: {sheet: l40s}}\nlinks: [{between: [a, z], latency_s: 1.0}]", "names the device 'z'; devices are a"),
+        (
+            "{a: {sheet: l40s}}\nlinks: [{between: [a, z], latency_s: 1.0}]",
+            "links.0.between.1: no device is called 'z'; there are a",
+        ),
         ("{a: {sheet: l40s}}\nlinks: [{between: [a, a], latency_s: 1.0}]", "two different devices"),
         ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: hccs-910b}]", "has no latency"),
         ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: rope}]", "no link sheet .* 'rope'"),
