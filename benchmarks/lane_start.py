@@ -1,4 +1,4 @@
-"""How long a lane takes from nothing to its first token: by graphs, and by torch.
+"""How long a lane takes from nothing to its first token, and the memory that it has then: by graphs, and by torch.
 
     python benchmarks/lane_start.py
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import _common
@@ -28,19 +29,26 @@ PROMPT, NEW_TOKENS = 100, 64
 
 
 class Kind(NamedTuple):
-    """A lane to be started: where, with weights of which form, and whether it drafts."""
+    """A lane to be started: what it is in a sequence, where, and with weights of which form."""
 
+    role: str
     device: str
     dtype: Dtype
-    drafts: bool
 
     def __str__(self) -> str:
-        return f"{'draft' if self.drafts else 'target'}, {self.device}, {self.dtype}"
+        return ", ".join(self)
 
 
+ROLES: Final = {
+    "plain target": Schedule(method="autoregressive", target_lane="target"),
+    "target": Schedule(
+        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="draft"
+    ),
+}
+ROLES["draft"] = ROLES["target"]
 KINDS: Final = tuple(
-    Kind(device, dtype, drafts)
-    for drafts in (False, True)
+    Kind(role, device, dtype)
+    for role in ROLES
     for device, dtype in (("cpu0", "bfloat16"), ("openvino:CPU@0", "bfloat16"), ("openvino:CPU@0", "int8"))
 )
 
@@ -60,29 +68,34 @@ def main() -> None:
 
 
 def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
-    """Return seconds until a lane answers, has its model, and has compiled what synchronous speculation needs."""
-    schedule = Schedule(
-        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="draft"
-    )
+    """Return seconds until a lane answers, has its model, and has compiled what its sequence needs; and its memory."""
     sequence = SequenceStart(
-        prompt=tuple(range(PROMPT)), schedule=schedule, max_new_tokens=NEW_TOKENS, temperature=0.0, seed=0
+        prompt=tuple(range(PROMPT)), schedule=ROLES[kind.role], max_new_tokens=NEW_TOKENS, temperature=0.0, seed=0
     )
     begin = time.perf_counter()
     with closing(Lane(LaneSpec(name=kind.device, cores=(0,), num_threads=1))) as lane:
         lane.start()
         lane.request(LaneServer.ping).result()
         answers_s = time.perf_counter() - begin
-        if kind.drafts:
+        if kind.role == "draft":
             assert pair.drafter is not None, "the embedded model has a draft"
             lane.request(LaneServer.load_draft, pair.target_folder, pair.drafter.folder, kind.dtype).result()
         else:
             lane.request(LaneServer.load_target, pair.target_folder, folder_of(pair.exits), kind.dtype).result()
         loaded_s = time.perf_counter() - begin
-        if kind.drafts:
+        if kind.role == "draft":
             lane.request(DraftRole.prepare, sequence).result()
         else:
             lane.request(TargetRole.prepare, sequence, ()).result()
-        return {"answers_s": answers_s, "loaded_s": loaded_s, "ready_s": time.perf_counter() - begin}
+        ready_s = time.perf_counter() - begin
+        return {"answers_s": answers_s, "loaded_s": loaded_s, "ready_s": ready_s} | memory_mb(lane.process_id)
+
+
+def memory_mb(process_id: int) -> dict[str, float]:
+    """Return the megabytes of a process that are in memory, and those of them that are no copy of a file."""
+    lines = Path(f"/proc/{process_id}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
+    kilobytes = {name: float(size.split()[0]) for name, size in (line.split(":") for line in lines)}
+    return {"resident_mb": kilobytes["Rss"] / 1e3, "anonymous_mb": kilobytes["Anonymous"] / 1e3}
 
 
 def result(found: Mapping[str, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
