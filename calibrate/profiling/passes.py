@@ -198,11 +198,14 @@ class Measuring:
             self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
 
     def _report(self, index: int, done: float, share: float) -> None:
-        """Report a share of a drafter's part of everything, by the passes or by the time, whichever is further."""
-        num_passes, limit_s = self._task.effort.passes, self._task.limit_s
-        by_passes = (index + done + share / (1 + len(self._task.heads))) / num_passes
+        """Report a share of a drafter's part of everything, by the passes or by the time, whichever is further.
+
+        The first pass is made in any case: no more of the time counts than of this pass.
+        """
+        limit_s, num_passes = self._task.limit_s, index + done + share / (1 + len(self._task.heads))
         of_time = 1 - (self._end_s - self._clock()) / limit_s if 0 < limit_s < inf else 0.0
-        self._progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, of_time)))
+        by_passes = num_passes / self._task.effort.passes
+        self._progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, min(of_time, num_passes))))
 
 
 def passes_until(end_s: float, count: int, clock: Callable[[], float], *, least: int = 1) -> Iterator[int]:
