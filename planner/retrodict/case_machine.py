@@ -46,16 +46,15 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
     mixed = _slowest_of(label)
-    named, key = mixed or find_device(label), device_key(label)
+    key = device_key(label)
+    named = mixed or find_device(label) or find_device(key)
     count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
     told = _CAPACITY.search(label)
     capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
-    own = named.sheet if named else _sheet_of(key, capacity)
-    kin = next((name for name in _gpus() if family_of(key) == family_of(device_key(device_sheet(name).name))), None)
-    if own is None and (family_of(key) is None or kin is None):
+    sheet = device_sheet(named.sheet) if named else _kin_of(key)
+    if sheet is None:
         raise ProfileError(f"no device that ships is called {label!r}, and none is known to be of its architecture")
-    sheet = device_sheet(own or kin or "")
-    name = sheet.name if own else label
+    name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
@@ -69,7 +68,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_devices=count,
         num_together=together,
         step_s=(step.value, step.relative_error),
-        is_stand_in=own is None,
+        is_stand_in=named is None,
         is_throttled=mixed is not None or _is_throttled(label, sheet),
     )
 
@@ -85,14 +84,6 @@ def _slowest_of(label: str) -> NamedDevice | None:
     return NamedDevice(known[rates.index(min(rates))][0].sheet, len(known), sum(sizes) / len(known))
 
 
-def _sheet_of(key: str, capacity: float | None) -> str | None:
-    """Return the GPU of a name: of several the one with that memory, else the one called just so."""
-    found = [name for name in _gpus() if device_key(device_sheet(name).name) == key]
-    holding = [name for name in found if (size := device_sheet(name).memory_bytes) and size.value == capacity]
-    usual = find_device(key)
-    return next(iter(holding), usual.sheet if usual and usual.sheet in found else next(iter(found), None))
-
-
 def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
     """Return whether a label names a slower form of a device, or fewer watts than it is made for."""
     if _SMALLER.search(label):
@@ -101,5 +92,8 @@ def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
     return watts is not None and (sheet.power_w is None or float(watts[1]) < 0.95 * sheet.power_w.value)
 
 
-def _gpus() -> list[str]:
-    return [name for name in shipped_names("device") if device_sheet(name).kind == "gpu"]
+def _kin_of(key: str) -> DeviceSheet | None:
+    """Return the first GPU that ships of a device's architecture; None of an unknown one."""
+    family, sheets = family_of(key), map(device_sheet, shipped_names("device"))
+    gpus = (one for one in sheets if one.kind == "gpu" and family_of(device_key(one.name)) == family)
+    return next(gpus, None) if family else None
