@@ -20,7 +20,7 @@ from decoding.files import named_path
 from decoding.validation import Many, described
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
-from hwprofiles.machines.device_names import device_named, find_device, machine_of, machine_of_sheet
+from hwprofiles.machines.device_names import NamedDevice, device_named, find_device, machine_of
 from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
@@ -207,7 +207,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
 def _with_own_device(path: Path) -> Platform:
     sheet = load_yaml(path, DeviceSheet)
     try:
-        return Platform.model_validate(machine_of_sheet(sheet))
+        return Platform.model_validate(machine_of(NamedDevice(sheet.name), sheet))
     except ValidationError as error:
         raise ConfigError(described(error, source=str(path))) from error
 

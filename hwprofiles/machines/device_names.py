@@ -107,30 +107,19 @@ _UNKNOWN_LATENCY: Final = {
 }
 
 
-def machine_of(device: NamedDevice) -> dict[str, Any]:
-    """Return the data of a platform, as its file would hold them.
+def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[str, Any]:
+    """Return the data of a platform, as its file would hold them; `sheet` is that of a device which does not ship.
 
     Raises:
         ProfileError: several chips that share memories with CPUs of their own are no machine.
     """
-    sheet = device_sheet(device.sheet)
-    own: dict[str, Any] = {"sheet": device.sheet}
-    if device.memory_bytes is not None and sheet.memory_pool is None:
-        own |= {"memory_bytes": _capacity(device.memory_bytes)}
-    return _machine(device, sheet, own)
-
-
-def machine_of_sheet(sheet: DeviceSheet) -> dict[str, Any]:
-    """Return the same of one device that does not ship; errors as there."""
-    return _machine(NamedDevice(sheet.name), sheet, sheet.model_dump(exclude_none=True))
-
-
-def _machine(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    if sheet.kind == "cpu" and sheet.memory_pool is None:
-        return _of_sockets(device, sheet, own)
+    own: dict[str, Any] = {"sheet": device.sheet} if sheet is None else sheet.model_dump(exclude_none=True)
+    sheet = sheet or device_sheet(device.sheet)
     if sheet.memory_pool is not None:
         return _of_chip(device, sheet, own)
-    return _with_cards(device, sheet, own)
+    if device.memory_bytes is not None:
+        own |= {"memory_bytes": _capacity(device.memory_bytes)}
+    return _of_sockets(device, sheet, own) if sheet.kind == "cpu" else _with_cards(device, sheet, own)
 
 
 def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
