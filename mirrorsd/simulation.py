@@ -45,7 +45,7 @@ def predicted_on_repeating(plan: Plan) -> str | None:
     if not repeating or plan.record.assumed is not None:
         return None
     others = tuple(prompt for prompt in judged.prompts if prompt.name not in repeating)
-    plain, drafting = plan.judged.result.best(kind="plain"), plan.judged.result.best_drafting()
+    plain, drafting = plan.judged.best(kind="plain"), plan.judged.best_drafting()
     ratio = None
     if others and plain is not None and drafting is not None:
         compare = comparer(plan.profile, replace(judged, prompts=others))
@@ -108,9 +108,8 @@ def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, r
     plan = planner.plan.make_plan(space, machine, record)
     found = (label or in_words(record) or left_out_in_words(profile, record), predicted_on_repeating(plan))
     warnings = tuple(filter(None, found))
-    judged = replace(plan.judged, result=_ranking(plan.judged.result, label))
     verdict = replace(plan.verdict, warnings=(*plan.verdict.warnings, *warnings))
-    return replace(plan, search=_ranking(plan.search, label), judged=judged, verdict=verdict)
+    return replace(plan, search=_ranking(plan.search, label), judged=_ranking(plan.judged, label), verdict=verdict)
 
 
 def require_same_models(

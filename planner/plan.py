@@ -23,33 +23,17 @@ LENGTHS: Final = (16, 2000)
 """Tokens of the shortest and the longest answer that is asked about."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
-    """The schedules of a verdict in the order of choice, predicted over the prompts to judge on.
-
-    `is_held_out` is whether these prompts were kept apart from fitting and choosing; `is_ever_right` whether any
-    schedule of the search gets a drafted token accepted on any prompt.
-    """
-
-    result: SearchResult
-    num_prompts: int
-    is_held_out: bool
-    is_ever_right: bool
-
-    @property
-    def basis(self) -> str:
-        """How the schedules were compared."""
-        if self.is_held_out:
-            return f"predicted on {counted(self.num_prompts, 'held-out prompt')}"
-        prompts = counted(self.num_prompts, "prompt")
-        return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
-
-
 def judge(
-    judged: Judged, record: AcceptanceRecord, compare: Compare, sensitivity: Callable[[], Sensitivity]
+    found: SearchResult,
+    result: SearchResult,
+    record: AcceptanceRecord,
+    compare: Compare,
+    sensitivity: Callable[[], Sensitivity],
 ) -> SpeculationVerdict:
-    """Return the verdict on a search; `record` holds the prompts to judge on."""
-    result = judged.result
+    """Return the verdict on a search; `result` are its leaders, in the order of choice, over the prompts to judge on.
+
+    `record` holds these prompts.
+    """
     plain, drafting = result.best(kind="plain"), result.best_drafting()
 
     def claim_of(one: Candidate, other: Candidate) -> Claim:
@@ -61,17 +45,17 @@ def judge(
     told = {"yes": drafting, "no": plain}.get(pays)  # half of the prompts chose, and the other half judges
     winner = told or result.winner
     other: Placement = "pooled" if winner.placement == "split" else "split"
-    found = [result.best(method=winner.schedule.method, placement=other)]
-    found += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
-    rivals = [one for one in found if one is not None]
+    near = [result.best(method=winner.schedule.method, placement=other)]
+    near += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
+    rivals = [one for one in near if one is not None]
     use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
     return SpeculationVerdict(
         pays=pays,
         claim=claim,
-        basis=judged.basis if claim else missing,
+        basis=_basis(found, len(record.prompts)) if claim else missing,
         recommended=_name(winner),
         schedule=winner.schedule,
-        why=tuple(_why(judged, winner)),
+        why=tuple(_why(found, drafting, winner)),
         next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
         others=tuple(claim_of(winner, rival) for rival in rivals),
         facts={"Faster for short answers, reading the prompt included": list(short_answers(winner, rivals))},
@@ -98,10 +82,16 @@ def _name(candidate: Candidate) -> str:
     return schedule_name(candidate.schedule, candidate.placement)
 
 
-def _why(judged: Judged, winner: Candidate) -> Iterator[str]:
+def _basis(found: SearchResult, num_judged: int) -> str:
+    if found.halves is not None:
+        return f"predicted on {counted(num_judged, 'held-out prompt')}"
+    prompts = counted(num_judged, "prompt")
+    return f"predicted on the {prompts} that the schedules were chosen on: too few to hold some out"
+
+
+def _why(found: SearchResult, drafting: Candidate | None, winner: Candidate) -> Iterator[str]:
     """Yield the parts of the time: of the winner, and of the best speculation where plain decoding wins."""
-    drafting = judged.result.best_drafting()
-    if drafting is not None and not judged.is_ever_right:
+    if drafting is not None and not any(one.prediction.num_accepted_tokens for one in found.candidates):
         yield "no drafted token was right on these prompts, so drafting only costs time"
     beaten = [] if drafting is None or winner.schedule.traits.window != "none" else [drafting]
     for one in (*beaten, winner):
@@ -161,7 +151,7 @@ class Plan:
     profile: Profile
     record: AcceptanceRecord
     search: SearchResult
-    judged: Judged
+    judged: SearchResult
     find_sensitivity: Callable[[], Sensitivity]
     verdict: SpeculationVerdict
 
@@ -188,17 +178,12 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
     """Search `space` on `profile` and `record`, and judge the result; `PlanError` where nothing can be priced."""
     found = search(space, profile, record)
     to_judge = judging_part(record)
-    judged = Judged(
-        result=_leaders(found.by_choice, profile, to_judge),
-        num_prompts=len(to_judge.prompts),
-        is_held_out=found.halves is not None,
-        is_ever_right=any(one.prediction.num_accepted_tokens for one in found.candidates),
-    )
+    judged = _leaders(found.by_choice, profile, to_judge)
     compare = comparer(profile, to_judge)
 
     @cache
     def find_sensitivity() -> Sensitivity:
-        return analyse(found, profile, record, significantly_slower(judged.result, compare))
+        return analyse(found, profile, record, significantly_slower(judged, compare))
 
     return Plan(
         profile=profile,
@@ -206,7 +191,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
         search=found,
         judged=judged,
         find_sensitivity=find_sensitivity,
-        verdict=judge(judged, to_judge, compare, find_sensitivity),
+        verdict=judge(found, judged, to_judge, compare, find_sensitivity),
     )
 
 

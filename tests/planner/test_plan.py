@@ -39,7 +39,7 @@ def plans():
 
 @pytest.mark.parametrize("method", WINNERS)
 def test_every_verdict_is_made_of_its_rankings_own_numbers(plans, method):
-    verdict, result = plans[method].verdict, plans[method].judged.result
+    verdict, result = plans[method].verdict, plans[method].judged
     assert result.winner.schedule.method == method
     assert verdict.pays == ("no" if method == "autoregressive" else "yes")
     plain, drafting = result.best(kind="plain"), result.best_drafting()
@@ -72,7 +72,7 @@ def test_without_another_schedule_to_compare_nothing_can_be_told(method, why):
 
 def test_speeds_are_those_on_the_prompts_kept_apart(plans):
     plan = plans["speculative"]
-    for candidate in plan.judged.result.candidates:
+    for candidate in plan.judged.candidates:
         apart = predict(candidate.schedule, plan.profile, only(plan.record, plan.search.halves.judging))
         assert candidate.tpot_s == apart.tpot_s
     assert plan.verdict.speedup.num_pairs == 4
@@ -83,7 +83,7 @@ def test_what_is_judged_does_not_depend_on_how_the_choice_came_out_there():
     space = SMALL.model_copy(update={"exit_features": (False,)})
     plan = planned(machine(pooled_speed=1.4), space=space, record=half_ignorant("judging"))
     before = planned(machine(pooled_speed=1.4), space=space)
-    assert plan.search.winner.schedule == before.search.winner.schedule == plan.judged.result.winner.schedule
+    assert plan.search.winner.schedule == before.search.winner.schedule == plan.judged.winner.schedule
     assert plan.search.winner.schedule.method == "speculative"
     assert plan.verdict.pays == "no"
     assert plan.verdict.schedule.method == "autoregressive"
@@ -95,7 +95,7 @@ def test_a_yes_of_the_prompts_kept_apart_recommends_what_drafts():
     plan = planned(machine(pooled_speed=1.4), space=space, record=half_ignorant("choosing"))
     assert plan.search.winner.schedule.method == "autoregressive"
     assert plan.verdict.pays == "yes"
-    assert plan.verdict.schedule == plan.judged.result.best_drafting().schedule == plan.recommended.schedule
+    assert plan.verdict.schedule == plan.judged.best_drafting().schedule == plan.recommended.schedule
     assert plan.verdict.recommended == plan.verdict.claim.one
 
 
@@ -110,13 +110,13 @@ def test_few_prompts_are_not_parted_and_it_says_so():
 )
 def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_error, said):
     plan = plans["speculative"]
-    times = {one.schedule: one.tpot_s for one in plan.judged.result.candidates}
+    times = {one.schedule: one.tpot_s for one in plan.judged.candidates}
 
     def compare(one, other):
         ratio = times[other] / times[one]
         return Ratio(value=ratio, num_pairs=8, machine_error=machine_error, prompts_error=prompts_error)
 
-    verdict = judge(plan.judged, plan.record, compare, plan.find_sensitivity)
+    verdict = judge(plan.search, plan.judged, plan.record, compare, plan.find_sensitivity)
     assert verdict.pays == "cannot_tell"
     assert re.match(said, verdict.next_step[0])
     assert {claim.outcome for claim in verdict.others} == {"cannot tell"}
@@ -140,7 +140,7 @@ def test_the_ends_of_acceptance_get_a_verdict(acceptance, pays, trees):
 def test_lanes_that_are_faster_together_leave_no_negative_part():
     together = machine(pooled_speed=1.0).contention[0].model_copy(update={"slowdown": (0.9, 0.95)})
     profile = machine(pooled_speed=1.0).model_copy(update={"contention": (together,)})
-    mirror = planned(profile).judged.result.best(method="mirror")
+    mirror = planned(profile).judged.best(method="mirror")
     assert mirror.prediction.bottlenecks.contention < 0
     assert min(mirror.seconds_per_token.values()) == 0
     assert sum(mirror.seconds_per_token.values()) == pytest.approx(mirror.tpot_s)
@@ -160,7 +160,7 @@ def test_it_says_what_would_have_to_change(plans):
 
 
 def test_kinds_that_cannot_be_told_from_the_winner_have_no_lead_to_lose(plans):
-    result = plans["speculative"].judged.result
+    result = plans["speculative"].judged
     assert significantly_slower(result, lambda one, other: Ratio(value=1.1, num_pairs=8, prompts_error=0.2)) == ()
     told = significantly_slower(
         result, lambda one, other: Ratio(value=1.1, num_pairs=8, prompts_error=0.2 if one == other else 0.0)
