@@ -1,19 +1,31 @@
-"""Templates of pages: sandboxed and escaped; an unknown name is an error."""
+"""Templates of pages and pictures: sandboxed and escaped; an unknown name is an error."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from jinja2 import FileSystemLoader, StrictUndefined, Template
+from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup
+
+from planner.wording import amount, between, counted, factor, milliseconds, percent, signed_percent
 
 _PICTURES: Final = Path(__file__).with_name("pictures")
+_FILTERS: Final = (amount, between, counted, factor, milliseconds, percent, signed_percent)
 
 
-def page_template(path: Path, filters: Mapping[str, Callable[..., str]]) -> Template:
-    """Return a file's template, which may include others of its folder and of `pictures`, with filters by name."""
+def rendered(path: Path, *more_filters: Callable[..., str], **values: object) -> str:
+    """Return a template file with its values; it may include files of its folder and of `pictures`.
+
+    Filters have the names of their functions: some of `planner.wording`, and those that are given.
+    """
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader([path.parent, _PICTURES]), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= filters
-    return environment.get_template(path.name)
+    environment.filters |= {one.__name__: one for one in (*_FILTERS, *more_filters)}
+    return environment.get_template(path.name).render(**values)
+
+
+def picture(path: Path, **values: object) -> Markup:
+    """Return a picture of a template file, to be shown in a page."""
+    return Markup(rendered(path, **values))  # noqa: S704  the template escapes what it shows

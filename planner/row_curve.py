@@ -14,7 +14,7 @@ from hwprofiles.curves.row_prices import STEP_IN_WORDS
 from hwprofiles.engines import CurvePrices, engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
-from planner.page_template import page_template
+from planner.page_template import rendered
 from planner.pictures.xy_plot import round_ticks
 from planner.wording import listing
 from sim.derived.assumption import Assumption
@@ -160,7 +160,8 @@ def curve_svg(curve: RowCurve) -> str:
 
     lows = [(x(one.rows), y(one.low)) for one in ordered]
     highs = [(x(one.rows), y(one.high)) for one in reversed(ordered)]
-    return page_template(Path(__file__).with_name("row_curve.svg"), {}).render(
+    return rendered(
+        Path(__file__).with_name("row_curve.svg"),
         curve=curve,
         width=_WIDTH,
         height=_HEIGHT,

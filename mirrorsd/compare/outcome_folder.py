@@ -33,7 +33,7 @@ from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, s
 from mirrorsd.simulation import as_recorded, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
 from planner.plan import Plan, make_plan
-from planner.report.report import write_report
+from planner.report.report import render_report
 from planner.report.report_data import ReportData
 from planner.report.table import results_heading
 from planner.search.search import rank
@@ -149,21 +149,9 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     if judged.repeating:
         warnings.insert(0, repeating_sentence(judged.repeating, judged.num_recorded, judged.speedup_without))
     notes = (*warnings, *outcome.notes)
-    created = time.strftime("%d %B %Y, %H:%M")
-    data = ReportData(
-        title=outcome.title,
-        created=created,
-        plan=outcome.plan,
-        results=judged.results,
-        footnotes=(rounds, *notes),
-        warning=outcome.warning,
-        sample=outcome.sample,
-        measured=judged.answer,
-    )
-    data = replace(data, command=_use(data.verdict.schedule, outcome, folder))
-    write_report(data, folder / REPORT)
     files = outcome.files | {"traces": folder / _TRACES, "runs": folder / _RUNS}
-    words = {"verdict": f"{results_heading(data)}.", "warnings": [], "explanation": []}
+    verdict = judged.answer or outcome.plan.verdict
+    words = {"verdict": f"{results_heading(judged.results)}.", "warnings": [], "explanation": []}
     words |= {} if judged.answer is None else judged.answer.entry
     predicted = (f"Before the runs: {line}" for line in outcome.plan.verdict.lines)
     entries = {
@@ -178,14 +166,16 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "notes": list(notes),
         "warning": outcome.warning,
         "sample": outcome.sample and {"prompt": outcome.sample[0], "answer": outcome.sample[1]},
-        "command": data.command,
+        "command": _use(verdict.schedule, outcome, folder),
         "report": str(folder / REPORT),
         "title": outcome.title,
-        "created": created,
+        "created": time.strftime("%d %B %Y, %H:%M"),
         "files": {key: path_from(folder, path) for key, path in files.items()},
         "sha256": {key: sha256_of(path) for key, path in files.items()},
         "folder": str(folder),
     }
+    data = _report_data(_Saved.model_validate(entries), outcome.plan, judged)
+    write_atomically(folder / REPORT, render_report(data))
     write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
     return entries
 
@@ -209,7 +199,10 @@ def read_report_data(path: Path) -> ReportData:
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    judged = _judge(saved, profile, record, more, measured)
+    return _report_data(saved, plan, _judge(saved, profile, record, more, measured))
+
+
+def _report_data(saved: _Saved, plan: Plan, judged: JudgedRuns) -> ReportData:
     return ReportData(
         title=saved.title,
         created=saved.created,

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from costs.prices import Prices
 from decoding.schedule import Schedule
-from decoding.yaml_file import write_atomically
-from planner.page_template import page_template
+from planner.page_template import rendered
 from planner.pictures.plan_pictures import (
     costs_over_rows,
     drafts_over_acceptance,
@@ -29,7 +28,7 @@ from planner.platform_plan.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.wording import amount, between, factor, milliseconds, percent, schedule_name
+from planner.wording import schedule_name
 from sim.evaluator import Evaluator
 
 _MOST_ROWS: Final = 40
@@ -52,30 +51,20 @@ class Arm(NamedTuple):
     speedup: float = 0.0
 
 
-class PageParts(NamedTuple):
-    """Optional parts of a page: batches, what would turn the answer, measured runs, and several drafts."""
-
-    batches: BatchPlan | None = None
-    bars: Sequence[TornadoBar] = ()
-    measured: Sequence[BesideMeasured] = ()
-    drafts: Sequence[DraftChoice] = ()
-
-
-_NOTHING: Final = PageParts()
-
-
-def write_page(plan: PlatformPlan, path: Path, asked: PageParts) -> None:
-    """Write the page atomically."""
-    write_atomically(path, render_page(plan, asked))
-
-
-def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
-    """Return the page as text."""
-    bars, question, chosen = asked.bars, plan.question, plan.recommended.schedule
-    filters = {one.__name__: one for one in (amount, between, factor, milliseconds, percent)}
+def render_page(
+    plan: PlatformPlan,
+    *,
+    batches: BatchPlan | None = None,
+    bars: Sequence[TornadoBar] = (),
+    measured: Sequence[BesideMeasured] = (),
+    drafts: Sequence[DraftChoice] = (),
+) -> str:
+    """Return the page as text; batches, what would turn the answer, measured runs and several drafts are optional."""
+    question, chosen = plan.question, plan.recommended.schedule
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
-    return page_template(Path(__file__).with_name("page.html"), filters).render(
+    return rendered(
+        Path(__file__).with_name("page.html"),
         plan=plan,
         verdict=advice(plan),
         command=next(iter(engines_of(plan, runnable)), None) if (runnable := best_with_engine(plan)) else None,
@@ -91,12 +80,12 @@ def render_page(plan: PlatformPlan, asked: PageParts = _NOTHING) -> str:
         first_rounds=first_rounds(chosen, plan.profile, question.record, plan.costs),
         arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
-        batches=asked.batches,
-        measured=asked.measured,
-        drafts=asked.drafts if len(asked.drafts) > 1 else (),
-        drafts_over_acceptance=drafts_over_acceptance(asked.drafts) if any(one.times_s for one in asked.drafts) else "",
-        measured_in_words=told_of(asked.measured) if asked.measured else "",
-        longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in asked.measured), default=1.0),
+        batches=batches,
+        measured=measured,
+        drafts=drafts if len(drafts) > 1 else (),
+        drafts_over_acceptance=drafts_over_acceptance(drafts) if any(one.times_s for one in drafts) else "",
+        measured_in_words=told_of(measured) if measured else "",
+        longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in measured), default=1.0),
         bars=bars[:_MOST_BARS],
         fastest=max((max(bar.speedup_low, bar.speedup_high, 1.0) for bar in bars), default=1.0),
     )

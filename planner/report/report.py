@@ -12,8 +12,7 @@ import yaml
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from decoding.yaml_file import write_atomically
-from planner.page_template import page_template
+from planner.page_template import rendered
 from planner.paired_ratio import Ratio
 from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
 from planner.report.report_data import ReportData, ScheduleResult
@@ -32,14 +31,12 @@ from planner.report.timeline import Figure, Key, common_end_s, keys, timeline
 from planner.what_if.mixed_record import whose_tokens
 from planner.wording import (
     Kind,
-    between,
     capital,
     counted,
     error_percent,
     factor,
     milliseconds,
     percent,
-    signed_percent,
     tokens_per_second,
 )
 
@@ -50,16 +47,13 @@ SWEEP_TITLE = {
 }
 
 
-def write_report(data: ReportData, path: Path) -> None:
-    """Write the page atomically."""
-    write_atomically(path, render_report(data))
-
-
 def render_report(data: ReportData) -> str:
     """Return the page as text. `data` has at least one result."""
-    shown = (figure_json, milliseconds, signed_percent, factor, interval, between, unbroken, counted)
-    filters = {filter_.__name__: filter_ for filter_ in shown}
-    return page_template(Path(__file__).with_name("template.html"), filters).render(
+    return rendered(
+        Path(__file__).with_name("template.html"),
+        figure_json,
+        interval,
+        unbroken,
         data=data,
         plotly_js=Markup(get_plotlyjs()),  # noqa: S704
         notes=list(notes(data)),
@@ -118,7 +112,7 @@ def _answer(data: ReportData) -> dict[str, Any]:
 def _tables(data: ReportData) -> dict[str, Any]:
     stacked = time_rows(data)
     return {
-        "results_heading": results_heading(data),
+        "results_heading": results_heading(data.results),
         "result_rows": result_rows(data),
         "scale_end": milliseconds(scale_end_s(data)),
         "time_rows": stacked,

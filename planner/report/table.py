@@ -1,6 +1,6 @@
 """The rows of the page's tables, and what stands around its figures: heading, facts of the calibration, fine print."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -164,9 +164,9 @@ _ROW_INVARIANT: Final = {
 }
 
 
-def results_heading(data: ReportData) -> str:
+def results_heading(results: Sequence[ScheduleResult]) -> str:
     """Return a sentence on the table's result."""
-    sizes = [abs(result.error) for result in data.results]
+    sizes = [abs(result.error) for result in results]
     return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
 
 

@@ -14,16 +14,15 @@ from typing import Final, NamedTuple
 from costs.cost_model import Part
 from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
-from decoding.yaml_file import write_atomically
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
-from planner.page_template import page_template
+from planner.page_template import rendered
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import PublishedTable
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.setup import PROMPT_TOKENS, TOKENS_PER_HIDDEN_STEP, WINDOW, Unknown
 from planner.verdict import fact
-from planner.wording import amount, counted, error_percent, factor, milliseconds, signed_percent
+from planner.wording import counted, error_percent, factor, milliseconds, signed_percent
 
 _FILE: Final = Path(__file__).with_name("tokens-per-round.csv")
 _EAGLE_ROWS: Final = 10
@@ -96,16 +95,11 @@ _SIDE: Final = 400.0
 """Of the picture, in its own units."""
 
 
-def write_page(found: Reproduction, baselines: Baselines, origin: str, path: Path) -> None:
-    """Write the page atomically; `origin` says where the constants are from."""
-    write_atomically(path, render_page(found, baselines, origin))
-
-
 def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
     """Return the page as text."""
     top = int(max(max(cell.mirror, cell.published.mirror or 0.0) for cell in found.cells)) + 1
-    filters = {one.__name__: one for one in (amount, factor, signed_percent)}
-    return page_template(Path(__file__).with_name("page.html"), filters).render(
+    return rendered(
+        Path(__file__).with_name("page.html"),
         found=found,
         origin=origin,
         paragraphs=list(sentences(found, baselines, origin)),

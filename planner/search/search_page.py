@@ -8,25 +8,24 @@ from markupsafe import Markup
 
 from costs.prices import Prices
 from decoding.errors import ProfileError
-from decoding.yaml_file import write_atomically
-from planner.page_template import page_template
+from planner.page_template import rendered
 from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
 from planner.plan import Plan
 from planner.report.curves import sweep_picture
 from planner.search.search import Candidate
 from planner.what_if.mixed_record import whose_tokens
-from planner.wording import between, milliseconds, percent, schedule_names
+from planner.wording import schedule_names
 from sim.derived.calibrated_lanes import calibrated_platform
 
 _MOST_ROWS: Final = 30
 
 
-def write_search_page(plan: Plan, path: Path) -> None:
-    """Write the page atomically: the answer, the machine, the first rounds, sensitivity, and the ranking."""
+def search_page(plan: Plan) -> str:
+    """Return the page: the answer, the machine, the first rounds, sensitivity, and the ranking."""
     profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
     leaders, own = _leaders(plan), record.drafter if record.assumed is None else None
-    filters = {one.__name__: one for one in (between, milliseconds, percent)}
-    page = page_template(Path(__file__).with_name("search_page.html"), filters).render(
+    return rendered(
+        Path(__file__).with_name("search_page.html"),
         plan=plan,
         verdict=plan.verdict,
         models=f"{_target(plan)} with {own or profile.drafter or 'no draft model'}",
@@ -45,7 +44,6 @@ def write_search_page(plan: Plan, path: Path) -> None:
         slowest_s=max(one.tpot_s for one in leaders),
         left_out=sorted(plan.search.left_out.items(), key=lambda reason: -reason[1]),
     )
-    write_atomically(path, page)
 
 
 def _leaders(plan: Plan) -> list[Candidate]:

@@ -128,13 +128,14 @@ def plan(
     """Predict whether speculation pays on a machine, and where to put the draft; nothing is run or downloaded."""
     from dataclasses import asdict
 
+    from decoding.yaml_file import write_atomically
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.measured_run import play, told_of
-    from planner.platform_plan.page import PageParts, write_page
+    from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
     from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
     from planner.platform_plan.what_turns.tornado import tornado
@@ -167,7 +168,7 @@ def plan(
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_page(found, out, PageParts(batches, bars, runs, drafts))
+        write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {out}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
     played = play(found)

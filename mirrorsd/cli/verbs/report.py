@@ -17,10 +17,11 @@ def report(
     json: JsonOption = None,
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""
+    from decoding.yaml_file import write_atomically
     from mirrorsd.compare.outcome_folder import read_report_data
-    from planner.report.report import write_report
+    from planner.report.report import render_report
 
     known = [path for name in ("demo.json", "validate.json") if (path := result / name).is_file()]
-    write_report(read_report_data(known[0] if known else result), out)
+    write_atomically(out, render_report(read_report_data(known[0] if known else result)))
     if write_json({"report": str(out)}, json):
         show(f"Wrote {escaped(out)}")

@@ -38,6 +38,7 @@ def reproduce(
     json: options.JsonOption = None,
 ) -> None:
     """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
+    from decoding.yaml_file import write_atomically
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_named
@@ -46,7 +47,7 @@ def reproduce(
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
     from planner.reproduce.setup import Setup
-    from planner.reproduce.table_page import sentences, write_page
+    from planner.reproduce.table_page import render_page, sentences
     from sim.derived.roofline import StoredModel
 
     table, shape = load_table(published), model_shape(target)
@@ -63,7 +64,7 @@ def reproduce(
         found = predict_table(table, setup, values)
     baselines = Baselines.of(found)
     if out is not None:
-        write_page(found, baselines, origin, out)
+        write_atomically(out, render_page(found, baselines, origin))
         say(f"Wrote {out}")
     if write_json(_result(found, baselines, origin), json):
         show(_cells(found))

@@ -39,13 +39,13 @@ def search(
     """Rank every schedule that profile and record cover, and explain why the best wins."""
     from decoding.errors import PlanError
     from decoding.schedule import save_schedule
-    from decoding.yaml_file import load_yaml
+    from decoding.yaml_file import load_yaml, write_atomically
     from hwprofiles.profile import load_profile
     from mirrorsd.cli.tables import ranking
     from mirrorsd.compare.calibrated_lengths import require_reach
     from mirrorsd.compare.numbers import run_command
     from mirrorsd.simulation import make_plan, require_same_models
-    from planner.search.search_page import write_search_page
+    from planner.search.search_page import search_page
     from planner.search.space import SearchSpace
     from sim.acceptance.replay import record_of
 
@@ -64,7 +64,7 @@ def search(
         save_schedule(found.recommended.schedule, out)
         say(f"Wrote {escaped(out)}")
     if html is not None:
-        write_search_page(found, html)
+        write_atomically(html, search_page(found))
         say(f"Wrote {escaped(html)}")
     if write_json({} if json is None else _result(found), json):
         verdict = (found.verdict if explain else replace(found.verdict, slow_facts=dict)).entry

@@ -7,7 +7,7 @@ import pytest
 from planner.platform_plan.batches import BatchPlan, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
-from planner.platform_plan.page import PageParts, render_page
+from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from sim.acceptance.assumed import Bernoulli
 from tests.planner.platform_plan.conftest import question
@@ -110,7 +110,7 @@ def test_a_device_that_is_compiled_for_fewer_rows_is_left_out_by_name(batches):
 
 
 def test_the_page_has_a_row_for_every_size(plan, batches):
-    page = render_page(plan, PageParts(batches))
+    page = render_page(plan, batches=batches)
     assert "<h2>Batches" in page
     assert all(choice.name in page for choice in batches.choices.values())
     assert batches.in_words in page

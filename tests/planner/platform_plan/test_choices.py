@@ -7,7 +7,7 @@ from hwprofiles.models.head_shapes import MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import plan_pair, question_of
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
-from planner.platform_plan.page import PageParts, render_page
+from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import RATES
 from planner.wording import percent
 from sim.acceptance.assumed import Bernoulli
@@ -37,11 +37,11 @@ def test_with_the_acceptance_that_it_needs_a_draft_is_as_fast_as_the_fastest(cho
 
 
 def test_a_page_shows_every_draft_over_its_acceptance_and_whose_that_is(choices):
-    page = render_page(choices[0].plan, PageParts(drafts=choices))
+    page = render_page(choices[0].plan, drafts=choices)
     assert "Which draft" in page
     assert all(len(one.times_s) == len(RATES) and sorted(one.times_s, reverse=True) == one.times_s for one in choices)
     assert percent(choices[1].acceptance_to_lead) in page
-    assert "Which draft" not in render_page(choices[0].plan, PageParts(drafts=choices[:1]))
+    assert "Which draft" not in render_page(choices[0].plan, drafts=choices[:1])
 
 
 @pytest.mark.parametrize(

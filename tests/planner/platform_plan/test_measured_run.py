@@ -9,7 +9,7 @@ from decoding.errors import ConfigError
 from mirrorsd.compare.numbers import schedule_entry
 from mirrorsd.pair_on_platform import beside_measured, plan_pair
 from planner.platform_plan.measured_run import told_of
-from planner.platform_plan.page import PageParts, render_page
+from planner.platform_plan.page import render_page
 from planner.platform_plan.written_plan import runnable_schedule
 
 PAIR = "smollm2-135m-instruct", "smollm2-135m-draft4"
@@ -54,7 +54,7 @@ def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_t
     said = told_of([found])
     assert said.startswith("Measured outside the predicted interval: ")
     assert "100 % more than" in said
-    page = render_page(plan, PageParts(measured=[found]))
+    page = render_page(plan, measured=[found])
     assert f'<p class="bad">{escape(said)}' in page
     assert "Predicted beside measured" not in render_page(plan)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from decoding.errors import ConfigError
 from planner.report import report
-from planner.report.report import render_report, write_report
+from planner.report.report import render_report
 from tests.planner.conftest import SMALL
 from tests.planner.report.page import Page
 from tests.planner.report.synthetic_report import report_data
@@ -93,16 +92,6 @@ def test_user_text_stays_text():
     assert Page(html).text.count("alert(1)") >= 6
     names = Page(html).figures["timeline-0"]["layout"]["yaxis"]["ticktext"]
     assert any("&lt;b&gt;target&lt;/b&gt;" in name for name in names)
-
-
-def test_the_page_is_written_whole_or_not_at_all(tmp_path, data, html):
-    path = tmp_path / "deep" / "report.html"
-    write_report(data, path)
-    assert path.read_text(encoding="utf-8") == html
-    assert list(path.parent.iterdir()) == [path]
-    (tmp_path / "taken").write_text("")
-    with pytest.raises(ConfigError, match="taken"):
-        write_report(data, tmp_path / "taken" / "report.html")
 
 
 def test_styles_of_our_own_pictures_leave_those_of_plotly_alone():
