@@ -17,14 +17,14 @@ from planner.paired_ratio import Ratio
 from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.table import (
+    bars_end_s,
     calibration_rows,
     exit_layers,
     facts,
+    marks_end_s,
     notes,
     result_rows,
     results_heading,
-    scale_end_s,
-    time_rows,
     used_parts,
 )
 from planner.report.timeline import Figure, Key, common_end_s, keys, timeline
@@ -35,7 +35,6 @@ from planner.wording import (
     counted,
     error_percent,
     factor,
-    milliseconds,
     percent,
     tokens_per_second,
 )
@@ -110,13 +109,13 @@ def _answer(data: ReportData) -> dict[str, Any]:
 
 
 def _tables(data: ReportData) -> dict[str, Any]:
-    stacked = time_rows(data)
+    rows, end_s = result_rows(data), bars_end_s(data)
     return {
         "results_heading": results_heading(data.results),
-        "result_rows": result_rows(data),
-        "scale_end": milliseconds(scale_end_s(data)),
-        "time_rows": stacked,
-        "time_keys": [*used_parts(stacked), Key("var(--ink)", "measured total", "tick")],
+        "rows": rows,
+        "marks_end_s": marks_end_s(data),
+        "bars_end_s": end_s,
+        "time_keys": [*used_parts(rows, end_s), Key("var(--ink)", "measured total", "tick")],
         "calibration_rows": calibration_rows(data.plan.profile),
     }
 

@@ -36,77 +36,49 @@ PART_COLOUR: Final = {
 
 
 class ResultRow(NamedTuple):
-    """One schedule; `badges` are what it is best at, and marks are (value, low, high) in percent of the scale."""
+    """One schedule: `badges` are what it is best at, `parts` those of its predicted time (label, colour, seconds)."""
 
     name: str
     colour: str
     badges: tuple[str, ...]
     is_recommended: bool
     result: ScheduleResult
-    predicted_mark: tuple[float, float, float]
-    measured_mark: tuple[float, float, float]
+    parts: list[tuple[str, str, float]]
 
 
 def result_rows(data: ReportData) -> list[ResultRow]:
     """Return one row per schedule, in the given order."""
-    end_s, rows = scale_end_s(data), []
+    rows = []
     for name, result in zip(data.names, data.results, strict=True):
-        prediction = result.candidate.prediction
         is_recommended = result.candidate.schedule == data.verdict.schedule
-        times_s = prediction.tpot_s, prediction.tpot_s_low, prediction.tpot_s_high
-        value, low, high = (100 * time_s / end_s for time_s in times_s)
+        badges = ("recommended",) * is_recommended if data.measured is None else data.measured.badges.get(name, ())
+        times_s = result.candidate.seconds_per_token
         rows.append(
             ResultRow(
                 name=capital(name),
                 colour=f"var({KIND_COLOUR[kind_of(result.candidate.schedule)]})",
-                badges=("recommended",) * is_recommended
-                if data.measured is None
-                else data.measured.badges.get(name, ()),
+                badges=badges,
                 is_recommended=is_recommended,
                 result=result,
-                predicted_mark=(value, low, high),
-                measured_mark=(100 * result.measured_s / end_s,) * 3,
+                parts=[(label, PART_COLOUR[part], times_s[part]) for part, label in PART.items() if times_s.get(part)],
             )
         )
     return rows
 
 
-class TimeRow(NamedTuple):
-    """The stacked bar of one schedule: its parts as (label, colour, percent of the scale, text), and what was measured.
-
-    `measured` is in percent of the scale.
-    """
-
-    name: str
-    total: str
-    segments: list[tuple[str, str, float, str]]
-    measured: float
-
-
-def scale_end_s(data: ReportData) -> float:
+def marks_end_s(data: ReportData) -> float:
     """Return where the scale of the rows' marks ends; it starts at zero."""
     return 1.04 * max(max(row.candidate.prediction.tpot_s_high, row.measured_s) for row in data.results)
 
 
-def time_rows(data: ReportData) -> list[TimeRow]:
-    """Return the stacked bars of all schedules on one scale, which ends with the slowest of either world."""
-    end_s = max(max(result.predicted_s, result.measured_s) for result in data.results)
-    rows = []
-    for name, result in zip(data.names, data.results, strict=True):
-        parts = result.candidate.seconds_per_token
-        segments = [
-            (label, PART_COLOUR[part], 100 * parts[part] / end_s, f"{label}: {milliseconds(parts[part])}")
-            for part, label in PART.items()
-            if parts.get(part, 0.0) > 0
-        ]
-        measured = 100 * result.measured_s / end_s
-        rows.append(TimeRow(capital(name), milliseconds(result.predicted_s), segments, measured))
-    return rows
+def bars_end_s(data: ReportData) -> float:
+    """Return where the scale of the stacked bars ends: with the slowest of either world."""
+    return max(max(result.predicted_s, result.measured_s) for result in data.results)
 
 
-def used_parts(rows: list[TimeRow]) -> list[Key]:
+def used_parts(rows: list[ResultRow], end_s: float) -> list[Key]:
     """Return the legend of the stacked bars: every part that shows in at least one."""
-    shown = {label for row in rows for label, _, width, _ in row.segments if width >= 0.2}
+    shown = {label for row in rows for label, _, time_s in row.parts if time_s >= 0.002 * end_s}
     return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 
 

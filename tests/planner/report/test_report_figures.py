@@ -6,7 +6,7 @@ import pytest
 
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
 from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
-from planner.report.table import exit_layers, result_rows, time_rows
+from planner.report.table import bars_end_s, exit_layers, marks_end_s, result_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.search import search
 from planner.search.space import SearchSpace
@@ -148,12 +148,8 @@ def test_the_picture_of_a_sweep_marks_today_and_every_tie(data):
             assert all(at[1] <= y + 1e-9 for at in near)
 
 
-def test_stacked_bars_are_as_long_as_the_predicted_time(data):
-    rows = time_rows(data)
-    slowest = max(max(result.predicted_s, result.measured_s) for result in data.results)
-    for row in result_rows(data):
-        for value, low, high in (row.predicted_mark, row.measured_mark):
-            assert 0 <= low <= value <= high <= 100
-    for row, result in zip(rows, data.results, strict=True):
-        assert sum(width for _, _, width, _ in row.segments) == pytest.approx(100 * result.predicted_s / slowest)
-        assert row.measured == pytest.approx(100 * result.measured_s / slowest)
+def test_stacked_bars_are_as_long_as_the_predicted_time_and_no_mark_is_beyond_the_scale(data):
+    for row, result in zip(result_rows(data), data.results, strict=True):
+        assert sum(time_s for _, _, time_s in row.parts) == pytest.approx(result.predicted_s)
+        assert max(result.predicted_s, result.measured_s) <= bars_end_s(data) < marks_end_s(data)
+        assert result.candidate.prediction.tpot_s_high < marks_end_s(data)
