@@ -10,9 +10,7 @@ Each name is loaded when it is first used, so that simulating and searching neve
     print(plan.verdict.text)
 """
 
-import re
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,9 +51,28 @@ if TYPE_CHECKING:
     from sim.batch_prediction import best_by_batch as best_by_batch
     from sim.batch_prediction import switch_off_at as switch_off_at
 
-_IMPORTS = re.compile(r"^    from (\S+) import (\w+) as", re.MULTILINE)
-_HOME_OF = {name: module for module, name in _IMPORTS.findall(Path(__file__).read_text(encoding="utf-8"))}
-"""Modules of the names that type checkers are told above."""
+_HOMES = {
+    "calibrate.prompts": ("Prompt", "bundled_prompts", "load_prompts"),
+    "decoding.errors": ("MirrorsdError",),
+    "decoding.record": ("AcceptanceRecord",),
+    "decoding.schedule": ("Schedule", "load_schedule", "save_schedule"),
+    "decoding.trace": ("Trace",),
+    "hwprofiles.profile": ("Profile", "load_profile"),
+    "mirrorsd.measure_pair": ("calibrate", "contexts_of", "record"),
+    "mirrorsd.model_pair": ("ModelPair", "find_pair"),
+    "mirrorsd.pair_on_platform": ("PlannedMachine", "plan_pair"),
+    "mirrorsd.prompt_tokens": ("encode",),
+    "mirrorsd.simulation": ("make_plan", "predict", "simulate"),
+    "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),
+    "planner.plan": ("Plan",),
+    "planner.platform_plan.advice": ("advice",),
+    "planner.search.space": ("SearchSpace",),
+    "runtime.engine": ("Engine",),
+    "sim.acceptance.assumed": ("Bernoulli", "ByTask", "PositionRates", "parse_acceptance"),
+    "sim.acceptance.replay": ("Acceptance",),
+    "sim.batch_prediction": ("best_by_batch", "switch_off_at"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

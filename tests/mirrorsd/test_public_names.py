@@ -27,6 +27,10 @@ def test_every_name_is_what_its_home_calls_so(name):
     assert found is getattr(sys.modules[home], name)
 
 
+def test_type_checkers_and_users_see_the_same_names():
+    assert sorted(declared_for_type_checkers()) == dir(mirrorsd)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(AttributeError, match=r"no attribute 'guess'; it has .*, simulate"):
         mirrorsd.guess  # noqa: B018
