@@ -274,7 +274,8 @@ def test_evidence_of_different_models_is_refused(demo, tmp_path):
 
 def test_ctrl_c_tells_what_is_there_already_and_leaves_no_half_file(models, prompts, tmp_path):
     sizes = ("--dtype", "float32", "--max-new-tokens", 12, "--max-window", 3)
-    words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 0.5, "--out", tmp_path)
+    lane = lanes_on("openvino:CPU")[0].name
+    words = ("demo", *models, "--prompts", prompts, *sizes, "--minutes", 0.5, "--lanes", lane, "--out", tmp_path)
     status, stdout, stderr = interrupted(words, said="] Recording", first=FEW_SIZES)
     assert (status, stdout) == (130, "")
     assert "\nStopping.\n" in stderr

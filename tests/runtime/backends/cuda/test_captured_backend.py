@@ -31,7 +31,7 @@ from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
 from runtime.worker import torch_models
 from tests.runtime import reading
-from tests.runtime.engine.schedules import CHAINS, PROMPT, SCHEDULES, for_folders
+from tests.runtime.engine.schedules import CHAINS, SCHEDULES, for_folders
 from tests.runtime.reading import read
 from tests.runtime.thread_lanes import thread_engine
 from tests.tiny_models import OPT, VOCAB_SIZE, tiny_target
@@ -210,16 +210,19 @@ def test_memory_that_is_not_there_is_an_error_with_its_numbers(monkeypatch):
         text.start(1300)
 
 
-NUM_TOKENS = 150
-"""Enough to cross the first limit of slots."""
+LONG = torch.randint(3, VOCAB_SIZE, (2 * FIRST_LIMIT,), generator=torch.Generator().manual_seed(3)).tolist()
+ASKED = {5: 8, FIRST_LIMIT - 28: 40, 2 * FIRST_LIMIT - 26: 40}
+"""New tokens by the length of a prompt: one text that is short, and two that cross a limit of slots."""
 
 
 def generate(engine, folders):
-    """What is written by every schedule of `CHAINS`, by its name."""
-    chosen = {name: for_folders(SCHEDULES[name], folders) for name in CHAINS}
+    """What is written by every schedule of `CHAINS`, by its name and the prompt's length."""
     return {
-        name: engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
-        for name, schedule in chosen.items()
+        (name, length): engine.generate(
+            for_folders(SCHEDULES[name], folders), LONG[:length], max_new_tokens=count, eos_token_ids=()
+        )
+        for name in CHAINS
+        for length, count in ASKED.items()
     }
 
 
@@ -229,37 +232,21 @@ def eager(long_folders):
         return generate(engine, long_folders)
 
 
-@pytest.fixture
-def captured(monkeypatch):
-    """Lanes have the back end of a GPU, on the CPU, and are told what is to come as lanes that compile are."""
-    made = []
+@pytest.fixture(scope="module")
+def captured(long_folders):
+    """What lanes with the back end of a GPU write, on the CPU, and the calls that were captured while they did.
+
+    They are told what is to come as lanes that compile are.
+    """
+    backends, preparing, late = [], threading.local(), []
+    prepare, make = CudaBackend.prepare, CapturedCall.__init__
 
     def opener(device, dtype, *, num_threads):
         def opened(decoder):
-            made.append(CudaBackend(decoder, device="cpu"))
-            return made[-1]
+            backends.append(CudaBackend(decoder, device="cpu"))
+            return backends[-1]
 
         return opened
-
-    monkeypatch.setattr(torch_models, "backend_opener", opener)
-    monkeypatch.setattr(Device, "prepares", property(lambda self: True))
-    return made
-
-
-def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(long_folders, eager, captured):
-    with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
-        found = generate(engine, long_folders)
-    assert len(captured) > 2
-    assert len(set(eager["speculative"].tokens)) > 5
-    for name in CHAINS:
-        assert found[name].tokens == eager[name].tokens, name
-        rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[name], eager[name])]
-        assert rounds[0] == rounds[1], name
-
-
-def test_a_sequence_captures_nothing_after_it_was_prepared(long_folders, captured, monkeypatch):
-    preparing, late = threading.local(), []
-    prepare, make = CudaBackend.prepare, CapturedCall.__init__
 
     def prepared(self, plan):
         preparing.now = True
@@ -268,15 +255,29 @@ def test_a_sequence_captures_nothing_after_it_was_prepared(long_folders, capture
 
     def made(self, decoder, shape, *rest):
         if not getattr(preparing, "now", False):
-            late.append((name, length, shape))
+            late.append(shape)
         make(self, decoder, shape, *rest)
 
-    monkeypatch.setattr(CudaBackend, "prepare", prepared)
-    monkeypatch.setattr(CapturedCall, "__init__", made)
-    with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
-        for name in CHAINS:
-            for length in (len(PROMPT), 141):
-                prompt = (PROMPT * 50)[:length]
-                schedule = for_folders(SCHEDULES[name], long_folders)
-                engine.generate(schedule, prompt, max_new_tokens=NUM_TOKENS, eos_token_ids=())
-    assert late == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_models, "backend_opener", opener)
+        patch.setattr(Device, "prepares", property(lambda self: True))
+        patch.setattr(CudaBackend, "prepare", prepared)
+        patch.setattr(CapturedCall, "__init__", made)
+        with thread_engine(long_folders.target, exits_folder=long_folders.exits) as engine:
+            found = generate(engine, long_folders)
+    assert len(backends) > 2
+    return found, late
+
+
+def test_every_schedule_does_the_rounds_and_writes_the_text_of_eager_torch(eager, captured):
+    found, _ = captured
+    for asked, expected in eager.items():
+        assert found[asked].tokens == expected.tokens, asked
+        rounds = [[one.num_accepted for one in result.trace.rounds] for result in (found[asked], expected)]
+        assert rounds[0] == rounds[1], asked
+    said = {token for result in eager.values() for token in result.tokens}
+    assert len(said) > 5
+
+
+def test_a_sequence_captures_nothing_after_it_was_prepared(captured):
+    assert captured[1] == []
