@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from numpy.random import default_rng
 
 from decoding.errors import LaneError
+from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
 from runtime.drafters.medusa import save_medusa
@@ -18,7 +20,7 @@ from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import save_all
 from tests.tiny_heads import tiny_medusa
-from tests.tiny_models import tiny_target
+from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TARGET, DRAFT = "openvino:CPU@0", "openvino:CPU@1"
@@ -49,14 +51,17 @@ def engine_and_folders(request, tmp_path_factory):
 def test_every_schedule_writes_the_text_of_plain_decoding(engine_and_folders):
     """A text that moves into larger buffers on the way."""
     engine, folders = engine_and_folders
-    expected = engine.generate(PLAIN, PROMPT, max_new_tokens=150, eos_token_ids=())
+    prompt = default_rng(0).integers(3, VOCAB_SIZE, 195).tolist()
+    sizes = [Device.of_lane(TARGET).num_slots(count) for count in (len(prompt) + 10, len(prompt) + 50)]
+    assert sizes[0] < sizes[1]
+    expected = engine.generate(PLAIN, prompt, max_new_tokens=60, eos_token_ids=())
     assert len(set(expected.tokens)) > 5
     for name in CHAINS:
-        found = engine.generate(chain(name, folders), PROMPT, max_new_tokens=150, eos_token_ids=())
+        found = engine.generate(chain(name, folders), prompt, max_new_tokens=60, eos_token_ids=())
         assert found.tokens == expected.tokens, name
         assert found.trace.events == [], name
         # the draft is the target, a little blurred: if it were fed wrongly, nothing would be accepted
-        assert len(found.trace.rounds) < 0.9 * 150, name
+        assert len(found.trace.rounds) < 0.9 * 60, name
     assert engine.row_invariance(TARGET).is_invariant
 
 
