@@ -25,7 +25,7 @@ from tests.runtime.tiny_folders import save_all, save_draft_of
 from tests.tiny_models import tiny_target
 
 pytestmark = pytest.mark.usefixtures("own_cache")
-MAX_NEW_TOKENS = 24
+MAX_NEW_TOKENS = 16
 PROMPTS = tuple(
     EncodedPrompt(f"of {length}", "", tuple(default_rng(length).integers(3, 61, length).tolist()))
     for length in (1, 5, 52, 60)
