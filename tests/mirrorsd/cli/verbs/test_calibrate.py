@@ -8,6 +8,7 @@ from hwprofiles.host import lanes_of
 from hwprofiles.profile import load_profile
 from runtime.backends.devices import DeviceStatus
 from runtime.backends.lane_device import Device
+from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.planner.synthetic import acceptance_record, machine
@@ -20,7 +21,8 @@ def words(tiny_folders, prompt_file):
     return ("calibrate", "--quick", "--dtype", "float32", *models, *sizes)
 
 
-def test_a_profile_of_every_lane_is_written(words, tmp_path):
+def test_a_profile_of_every_lane_is_written(words, tmp_path, monkeypatch, forked_lanes):
+    quick.few_sizes(monkeypatch.setattr)
     out = tmp_path / "deep" / "profile.yaml"
     result = call(*words, "--minutes", 0.1, "--max-branches", 64, "--out", out, "--json")
     assert result.exit_code == 0, result.stderr
@@ -105,7 +107,8 @@ def test_a_record_of_the_same_models_leads_to_the_search_and_no_other_is_written
 
 def test_ctrl_c_writes_nothing(words, tmp_path):
     out = tmp_path / "out" / "profile.yaml"
-    status, stdout, stderr = interrupted((*words, "--out", out), said="Calibrating: timing")
+    lane = lanes_of("openvino:CPU")[0].name
+    status, stdout, stderr = interrupted((*words, "--lanes", lane, "--out", out), said="Calibrating: timing")
     assert (status, stdout) == (130, "")
     assert "Interrupted. Nothing was written." in stderr
     assert "Traceback" not in stderr
