@@ -6,6 +6,7 @@ node before it, and after it the tree goes on as the one recorded there. Exits s
 """
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,55 +40,113 @@ def whose_tokens(record: AcceptanceRecord) -> str:
 
 
 def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
-    """Return the record with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
+    """Return the record with its `token_acceptance` moved, see `Mixing.at`."""
+    return Mixing(record).at(acceptance, seed=seed)
 
-    Rollouts with features, trees and chains move by the same share of their own acceptance. After a learned token the
-    draft goes on as from the next recorded position. In place of a forgotten one it proposes its runner-up, and the
-    right token is among its alternatives as often, and as far down, as where the recorded draft was wrong.
+
+class Mixing:
+    """A record whose draft is made better or worse again and again: what was recorded is looked through once."""
+
+    def __init__(self, record: AcceptanceRecord) -> None:
+        self._record, self._now = record, token_acceptance(record)
+        self._drafts = [
+            (_drafts_of(one, one.rollouts), _drafts_of(one, one.feature_rollouts)) for one in record.prompts
+        ]
+
+    def at(self, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
+        """Return the record with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
+
+        Rollouts with features, trees and chains move by the same share of their own acceptance. After a learned token
+        the draft goes on as from the next recorded position. In place of a forgotten one it proposes its runner-up, and
+        the right token is among its alternatives as often, and as far down, as where the recorded draft was wrong.
+        """
+        now, random = self._now, np.random.default_rng(seed)
+        share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
+        prompts = (
+            _mixed(prompt, *drafts, share, random)
+            for prompt, drafts in zip(self._record.prompts, self._drafts, strict=True)
+        )
+        return replace(self._record, prompts=tuple(prompts))
+
+
+class _Drafts(NamedTuple):
+    """Rollouts from every position, and what was right of them. N positions, W drafted tokens, F alternatives.
+
+    Attributes:
+        drafts_NW, alternatives_NF: as recorded.
+        following_NW, token_NW: see `_following`.
+        knows_NW: see `_known`.
+        wrong_N: what is proposed in place of each forgotten token.
+        usual_ranks: ranks of right tokens among the alternatives where the draft was wrong.
     """
-    now = token_acceptance(record)
-    share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
-    random = np.random.default_rng(seed)
-    prompts = tuple(_mixed(prompt, share, random) for prompt in record.prompts)
-    return replace(record, prompts=prompts)
+
+    drafts_NW: Ids
+    alternatives_NF: Ids
+    following_NW: Ids
+    token_NW: Ids
+    knows_NW: Booleans
+    wrong_N: Ids
+    usual_ranks: Ids
 
 
-def _mixed(prompt: PromptRecord, share: float, random: np.random.Generator) -> PromptRecord:
+def _drafts_of(prompt: PromptRecord, drafts_NW: Ids) -> _Drafts | None:
+    if not (len(drafts_NW) and len(prompt.rollouts)):
+        return None
+    text_N, alternatives_NF = prompt.text, prompt.alternatives
+    following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
+    knows_NW = _known(drafts_NW == following_NW)
+    ranks = _ranks(text_N, alternatives_NF)[~knows_NW[:, 0]]
+    return _Drafts(
+        drafts_NW,
+        alternatives_NF,
+        following_NW,
+        token_NW,
+        knows_NW,
+        wrong_N=np.where(drafts_NW[:, 0] != text_N, drafts_NW[:, 0], _runner_up(text_N, alternatives_NF)),
+        usual_ranks=ranks if len(ranks) else np.array([alternatives_NF.shape[1]], dtype=np.int32),
+    )
+
+
+def _mixed(
+    prompt: PromptRecord, plain: _Drafts | None, featured: _Drafts | None, share: float, random: np.random.Generator
+) -> PromptRecord:
     """Forget (`share` < 0) or learn (`share` > 0) that share of the prompt's tokens."""
     draws = random.random(len(prompt.text))
     places = random.random(len(prompt.text))
     trees = tuple(mixed_ranks(ranks, share, draws) for ranks in prompt.tree_ranks)
     chains = tuple(_mixed_windows(prompt.text, drafts, share, draws) for drafts in prompt.chain_drafts)
-    mixed = replace(prompt, tree_ranks=trees, chain_drafts=chains)
-    if not len(prompt.rollouts):
-        return mixed
-    rollouts, alternatives = _redrafted(prompt.text, prompt.rollouts, prompt.alternatives, share, draws, places)
-    mixed = replace(mixed, rollouts=rollouts, alternatives=alternatives)
-    if not len(prompt.feature_rollouts):
-        return mixed
-    rollouts, _ = _redrafted(prompt.text, prompt.feature_rollouts, prompt.alternatives, share, draws, places)
-    return replace(mixed, feature_rollouts=rollouts)
+    fields: dict[str, Any] = {}
+    if plain is not None:
+        is_right_NW = _mixed_places(plain, share, draws)
+        fields["rollouts"] = _rollouts(plain, is_right_NW)
+        fields["alternatives"] = _alternatives(plain, prompt.text, is_right_NW[:, 0], places)
+    if featured is not None:
+        fields["feature_rollouts"] = _rollouts(featured, _mixed_places(featured, share, draws))
+    return replace(prompt, tree_ranks=trees, chain_drafts=chains, **fields)
 
 
-def _redrafted(
-    text_N: Ids, drafts_NW: Ids, alternatives_NF: Ids, share: float, draws_N: Floats, places_N: Floats
-) -> tuple[Ids, Ids]:
-    """Return rollouts and alternatives of the mixed draft. N positions, W drafted tokens, F alternatives."""
-    following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
-    knows_NW = _known(drafts_NW == following_NW)
-    draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
-    mixed_NW = np.where(knows_NW, draws_NW >= -share, draws_NW < share) & (token_NW < len(text_N))
-    wrong_N = np.where(drafts_NW[:, 0] != text_N, drafts_NW[:, 0], _runner_up(text_N, alternatives_NF))
-    wrong_NW = wrong_N[np.minimum(token_NW, len(text_N) - 1)]
-    is_changed_N = (mixed_NW != knows_NW).any(axis=1)
-    rollouts_NW = np.where(is_changed_N[:, None], np.where(mixed_NW, following_NW, wrong_NW), drafts_NW)
-    alternatives = alternatives_NF.copy()
-    usual_ranks = _ranks(text_N, alternatives_NF)[~knows_NW[:, 0]]
-    usual_ranks = usual_ranks if len(usual_ranks) else np.array([alternatives.shape[1]], dtype=np.int32)
-    for index in np.flatnonzero(mixed_NW[:, 0] != knows_NW[:, 0]):
-        rank = 0 if mixed_NW[index, 0] else int(usual_ranks[int(places_N[index] * len(usual_ranks))])
-        alternatives[index] = _placed(text_N[index], alternatives_NF[index], rank)
-    return rollouts_NW, alternatives
+def _mixed_places(drafts: _Drafts, share: float, draws_N: Floats) -> Booleans:
+    """Return which tokens the mixed draft knows, [N, W]."""
+    draws_NW = np.append(draws_N, 1.0)[np.minimum(drafts.token_NW, len(draws_N))]
+    is_right_NW: Booleans = np.where(drafts.knows_NW, draws_NW >= -share, draws_NW < share)
+    return is_right_NW & (drafts.token_NW < len(draws_N))
+
+
+def _rollouts(drafts: _Drafts, is_right_NW: Booleans) -> Ids:
+    """Return those of the mixed draft: as recorded where it knows what was known."""
+    wrong_NW = drafts.wrong_N[np.minimum(drafts.token_NW, len(drafts.wrong_N) - 1)]
+    is_changed_N = (is_right_NW != drafts.knows_NW).any(axis=1)
+    mixed: Ids = np.where(is_changed_N[:, None], np.where(is_right_NW, drafts.following_NW, wrong_NW), drafts.drafts_NW)
+    return mixed
+
+
+def _alternatives(drafts: _Drafts, text_N: Ids, is_right_N: Booleans, places_N: Floats) -> Ids:
+    """Return those of the mixed draft: a learned token is the first of them, a forgotten one has a usual rank."""
+    changed = np.flatnonzero(is_right_N != drafts.knows_NW[:, 0])
+    usual = drafts.usual_ranks[(places_N[changed] * len(drafts.usual_ranks)).astype(np.int64)]
+    mixed = drafts.alternatives_NF.copy()
+    mixed[changed] = _placed(text_N[changed], mixed[changed], np.where(is_right_N[changed], 0, usual))
+    return mixed
 
 
 def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -> Ids:
@@ -165,8 +224,15 @@ def _ranks(text_N: Ids, alternatives_NF: Ids) -> Ids:
     return ranks
 
 
-def _placed(token: int, ids_F: Ids, rank: int) -> Ids:
-    """Return the ids with `token` at `rank`, or without it where the rank is beyond the end."""
-    others = [other for other in ids_F if other != token]
-    row = [*others[:rank], token, *others[rank:]] if rank < len(ids_F) else [*others, -1]
-    return np.array(row[: len(ids_F)] + [-1] * (len(ids_F) - len(row)), dtype=np.int32)
+def _placed(tokens_R: Ids, ids_RF: Ids, ranks_R: Ids) -> Ids:
+    """Return the ids of rows with each row's token at its rank, or without it where the rank is beyond the end."""
+    rows, width = np.arange(len(ids_RF)), ids_RF.shape[1]
+    is_other_RF = ids_RF != tokens_R[:, None]
+    place_RF = np.cumsum(is_other_RF, axis=1) - 1
+    place_RF += place_RF >= ranks_R[:, None]
+    row, column = np.nonzero(is_other_RF & (place_RF < width))
+    placed: Ids = np.full_like(ids_RF, -1)
+    placed[row, place_RF[row, column]] = ids_RF[row, column]
+    is_within = ranks_R < width
+    placed[rows[is_within], ranks_R[is_within]] = tokens_R[is_within]
+    return placed

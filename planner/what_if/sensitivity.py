@@ -20,7 +20,7 @@ from hwprofiles.lane_profile import PARTS, TARGET_PARTS, Event
 from hwprofiles.profile import Profile
 from planner.search.search import SearchResult
 from planner.search.space import FEWEST
-from planner.what_if.mixed_record import token_acceptance, with_acceptance
+from planner.what_if.mixed_record import Mixing, token_acceptance
 from planner.wording import Kind, kind_of
 from sim.acceptance.replay import replay_of
 from sim.evaluator import Evaluator
@@ -164,10 +164,10 @@ def analyse(
         return Sensitivity((), gains)
 
     def with_texts(texts: AcceptanceRecord, seeds: Sequence[int]) -> World:
-        today = Evaluator(profile, texts)
+        today, mixing = Evaluator(profile, texts), Mixing(texts)
 
         def at(value: float) -> Evaluator:
-            mixed = [with_acceptance(texts, value, seed=seed).prompts for seed in seeds]
+            mixed = [mixing.at(value, seed=seed).prompts for seed in seeds]
             return today.with_texts(replace(texts, prompts=tuple(chain.from_iterable(mixed))))
 
         return at
