@@ -108,14 +108,16 @@ def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
     return np.take_along_axis(logits_RV, ids_RK, -1) - total_R1
 
 
-def as_array(tensor: "torch.Tensor") -> NDArray[Any]:
-    """Return a tensor's memory, or that of its copy on the host, as an array; numpy has bfloat16 from `ml_dtypes`."""
+def as_array(array: Array) -> NDArray[Any]:
+    """Return a tensor's memory, or that of its copy on the host, as numpy's, which has bfloat16 from `ml_dtypes`."""
+    if not is_tensor(array):
+        return array  # type: ignore[no-any-return]
     import torch
 
-    tensor = tensor.detach().cpu()
+    tensor = array.detach().cpu()
     if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(BFLOAT16)
-    return tensor.numpy()
+        return tensor.view(torch.int16).numpy().view(BFLOAT16)  # type: ignore[no-any-return]
+    return tensor.numpy()  # type: ignore[no-any-return]
 
 
 def as_tensor(array: NDArray[Any]) -> "torch.Tensor":

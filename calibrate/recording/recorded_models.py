@@ -9,48 +9,45 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import DynamicShape, Reach
 from decoding.errors import ModelFormatError
-from decoding.files import sha256_of
 from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import FORMAT
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import cut, places_along
 from hwprofiles.host import computing_host
+from runtime.arrays import Array, as_array, as_tensor, stacked
 from runtime.backends.backend import Backend
 from runtime.backends.devices import require_device
 from runtime.backends.lane_device import EAGER, Dtype
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.hydra import HydraDrafter
-from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.draft_passes import DraftPasses
+from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.medusa import MedusaDrafter
 from runtime.drafters.prompt_lookup import PromptLookupDrafter
 from runtime.drafters.registry import STREAM_KIND, kind_of
-from runtime.drafters.streams import StreamTree, load_streams
+from runtime.drafters.streams import StreamTree
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.models.decoder import Decoder
 from runtime.models.model_folder import NamedFolder
-from runtime.target.early_exits import ExitHeads
+from runtime.storage.sampled_digest import sampled_sha256
 from runtime.target.target_model import TargetModel
-from runtime.worker.torch_models import TorchModels
+from runtime.worker.server import models_on
 
-_VALUES_PER_WEIGHT: Final = 16
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
 
 
 class RecordedHead(NamedTuple):
-    """A head of the target, or its streams, as a user calls it; the digest changes with its weights and its tree."""
+    """A head of the target, or its streams, as a user calls it."""
 
     name: str
     drafter: TreeDrafter
-    digest: str
 
     def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
         """Yield the trees to record: of these shapes if they are dynamic, else the head's own."""
@@ -70,7 +67,7 @@ class RecordedHead(NamedTuple):
         ids: Sequence[int],
         *,
         start: int,
-        states: Mapping[int, Tensor],
+        states: Mapping[int, Array],
         target: Backend,
     ) -> list[Ids]:
         """Return for each tree the places, in its order, of the nodes that hold the text after `start`, [N, depth].
@@ -78,8 +75,8 @@ class RecordedHead(NamedTuple):
         `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
         """
         drafter = self.drafter
-        hidden_TED = torch.stack([states[layer] for layer in drafter.feature_layers], dim=1)
-        features_TE = hidden_TED.flatten(-2) if drafter.raw_features else target.features(hidden_TED, is_raw=False)
+        hidden_TED = stacked([states[layer] for layer in drafter.feature_layers], 1)
+        features_TE = as_tensor(as_array(target.features(hidden_TED, is_raw=drafter.raw_features)))
         if isinstance(drafter, EagleDrafter):
             shapes = [(tree.depth, tree.top_k) for tree in trees]
             return drafter.ranks_along(ids, start=start, features_TE=features_TE, shapes=shapes)
@@ -88,11 +85,10 @@ class RecordedHead(NamedTuple):
 
 
 class RecordedFinder(NamedTuple):
-    """Prompt lookup as a user has set and called it; the digest changes with its settings."""
+    """Prompt lookup as a user has set and called it."""
 
     name: str
     drafter: PromptLookupDrafter
-    digest: str
 
     @property
     def chain(self) -> RecordedChain:
@@ -112,35 +108,24 @@ class RecordedFinder(NamedTuple):
         return windows
 
 
-def digest_of(folder: Path) -> str:
-    """Return the SHA-256 of every file of a folder of weights, in hexadecimal."""
-    return " ".join(f"{path.name} {sha256_of(path)}" for path in sorted(folder.iterdir()) if path.is_file())
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedModels:
     """The models of a record: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
 
-    `model` computes the target, torch if there is nothing else, and the draft has its own; `computed_by` is the name
-    of either. `weights` is their form; None where it is the type of the tensors.
+    `computed_by` is the name of what computes, `dtype` the form of the weights; digests, by the names of the models,
+    change with all that these write or draft.
     """
 
     target_name: str
     drafter_name: str | None
-    target: Decoder
-    draft: DraftModel | None
-    exits: ExitHeads | None = None
+    target: TargetModel
+    draft: DraftPasses | None
     exits_name: str | None = None
     heads: tuple[RecordedHead, ...] = ()
     finders: tuple[RecordedFinder, ...] = ()
-    model: TargetModel | None = None
     computed_by: str = "torch"
-    weights: str | None = None
-
-    @property
-    def dtype(self) -> str:
-        """Form of the weights, such as `bfloat16`."""
-        return self.weights or str(self.target.embedding.weight.dtype).removeprefix("torch.")
+    dtype: str = "float32"
+    digests: tuple[tuple[str, str], ...] = ()
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
@@ -150,8 +135,7 @@ class RecordedModels:
     @property
     def num_streams(self) -> int:
         """Streams of the draft model; 0 without."""
-        streams = None if self.draft is None else self.draft.config.streams
-        return streams.num_streams if streams else 0
+        return 0 if self.draft is None else self.draft.num_streams
 
 
 def load_models(
@@ -174,59 +158,47 @@ def load_models(
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
     computing = require_device(device)
-    models = TorchModels(computing, num_threads or torch.get_num_threads())
+    models = models_on(computing, num_threads or torch.get_num_threads())
     loaded = models.load_target(target.folder, None if exits is None else exits.folder, dtype)
-    decoder, finders, trees = models.decoder, list[RecordedFinder](), list[RecordedHead]()
-    assert decoder is not None, "a target without its weights"
+    finders, trees, draft = list[RecordedFinder](), list[RecordedHead](), None
 
     def of(folder: Path) -> WindowDrafter | StreamTree:
         if kind_of(folder) == STREAM_KIND:
-            return load_streams(folder, decoder)
+            return models.load_streams(folder).streams
         return models.load_drafter(target.folder, folder, dtype)
 
     for name, folder in heads:
         found = of(folder)
         if isinstance(found, PromptLookupDrafter):
-            finders.append(RecordedFinder(name, found, digest_of(folder)))
+            finders.append(RecordedFinder(name, found))
         elif isinstance(found, TreeDrafter):
-            trees.append(RecordedHead(name, found, digest_of(folder)))
+            trees.append(RecordedHead(name, found))
         else:
             raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
-    draft = None if drafter is None else getattr(of(drafter.folder), "model", None)
-    if drafter is not None and not isinstance(draft, DraftModel):
-        raise ModelFormatError(f"{drafter.folder}: is not a draft model")
+    if drafter is not None:
+        found = of(drafter.folder)
+        if not isinstance(found, Drafter):
+            raise ModelFormatError(f"{drafter.folder}: is not a draft model")
+        draft = found.model
+    named = [target, *filter(None, (drafter, exits)), *heads]
     return RecordedModels(
         target_name=target.name,
         drafter_name=None if drafter is None else drafter.name,
         exits_name=None if exits is None else exits.name,
-        target=decoder,
-        model=loaded,
+        target=loaded,
         draft=draft,
-        exits=models.heads,
         heads=tuple(trees),
         finders=tuple(finders),
         computed_by=computing.backend,
-        weights=dtype,
+        dtype=dtype,
+        digests=tuple((one.name, sampled_sha256(one.folder)) for one in named),
     )
 
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
-    """Return 16 hexadecimal digits that change with anything a record depends on; of the weights a sample is read."""
-    known = asdict(reach) | {"enough": None}
-    digest = hashlib.sha256(json.dumps([FORMAT, known, [prompt._asdict() for prompt in prompts]]).encode())
-    draft = None if models.draft is None else models.draft.config
-    digest.update(
-        f"{models.target_name} {models.drafter_name} {models.exits_name} {models.target.config} {draft}".encode()
-    )
-    digest.update(f"{models.computed_by} {models.dtype} {computing_host(models.computed_by)}".encode())
-    for drafters in (models.heads, models.finders):
-        digest.update(json.dumps([(one.name, one.digest) for one in drafters]).encode())
-    adapters = models.exits.adapters if models.exits is not None else {}
-    drafts = () if models.draft is None else (models.draft,)
-    for module in (models.target, *drafts, *(adapters[layer] for layer in sorted(adapters))):
-        for name, weight in module.named_parameters():
-            flat = weight.detach().flatten()
-            places = torch.arange(_VALUES_PER_WEIGHT) * (len(flat) - 1) // (_VALUES_PER_WEIGHT - 1)
-            digest.update(name.encode())
-            digest.update(flat[places].float().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
+    """Return 16 hexadecimal digits that change with anything a record depends on."""
+    known, computed_by = asdict(reach) | {"enough": None}, models.computed_by
+    names = models.target_name, models.drafter_name, models.exits_name
+    by = computed_by, models.dtype, computing_host(computed_by)
+    whole = FORMAT, known, [prompt._asdict() for prompt in prompts], names, models.digests, by
+    return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
+from runtime.arrays import Array, concatenated, inference, wide
 from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
 from runtime.backends.sequences import Branches, Text
 from runtime.models.config import ModelConfig
+from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
 _MOST_ROWS: Final = 8
@@ -43,7 +43,7 @@ class TargetText(NamedTuple):
     """
 
     tokens: list[int]
-    states: dict[int, Tensor]
+    states: dict[int, Array]
     margins: list[float]
     probabilities: list[NDArray[np.float32]]
 
@@ -69,14 +69,13 @@ def require_room(
 class _Seen(NamedTuple):
     """What the target made of a token of a text: states by wanted layer, [1, D], and logits after it."""
 
-    states: dict[int, Tensor]
-    logits_1V: Tensor
+    states: dict[int, Array]
+    logits_1V: Array
 
     def equals(self, other: "_Seen") -> bool:
         """Return whether all numbers are the same to the last bit."""
-        return torch.equal(self.logits_1V, other.logits_1V) and all(
-            torch.equal(rows, other.states[layer]) for layer, rows in self.states.items()
-        )
+        pairs = [(rows, other.states[layer]) for layer, rows in self.states.items()]
+        return all(bool((one == another).all()) for one, another in [*pairs, (self.logits_1V, other.logits_1V)])
 
 
 class _Writing:
@@ -84,7 +83,7 @@ class _Writing:
 
     def __init__(self, wanted: WantedText, sequence: DecodedSequence) -> None:
         self.prompt, self._sampling, self._sequence = wanted.prompt, wanted.sampling, sequence
-        self.states = list[dict[int, Tensor]]()
+        self.states = list[dict[int, Array]]()
         self._margins, self._chosen_from = list[float](), list[NDArray[np.float32]]()
         self.last, self.position = self.prompt[-1], len(self.prompt) - 1
 
@@ -98,7 +97,8 @@ class _Writing:
         verdict = decide(seen.logits_1V, NO_WINDOW, self._sampling, self.position + 1)
         if not self._sampling.is_greedy:
             self._chosen_from.append(probabilities(seen.logits_1V[0], self._sampling.temperature).astype(np.float32))
-        best, second = seen.logits_1V[0].float().topk(2).values.tolist()
+        logits_1V = wide(seen.logits_1V)
+        best, second = logits_1V[0, ranked_ids(logits_1V, 2)[0]].tolist()
         self._margins.append(best - second)
         self._sequence.commit(NO_WINDOW, verdict)
         if self.unfinished:
@@ -107,7 +107,7 @@ class _Writing:
     def result(self, target: Backend) -> TargetText:
         """Return the finished text."""
         states = {
-            layer: target.on_host(torch.cat([rows[layer] for rows in self.states]))[0] for layer in self.states[0]
+            layer: target.on_host(concatenated([rows[layer] for rows in self.states]))[0] for layer in self.states[0]
         }
         return TargetText(self._sequence.tokens, states, self._margins, self._chosen_from)
 
@@ -122,13 +122,11 @@ class TextWriter:
         self._target, self._max_new_tokens, self._layers = target, max_new_tokens, tuple(sorted(set(layers)))
         self.rows_are_alike = True
 
-    @torch.inference_mode()
     def write(self, wanted: Sequence[WantedText]) -> Iterator[TargetText]:
         """Yield the texts in their order, which fit in the target's positions; a group is written when it is due."""
         for group in self.groups(wanted):
             yield from self._side_by_side(group) or map(self.alone, group)
 
-    @torch.inference_mode()
     def alone(self, wanted: WantedText) -> TargetText:
         """Return one text."""
         writing, place = self._begin(wanted), self._target.new_text()
@@ -153,12 +151,12 @@ class TextWriter:
         """Return the most bytes that a group holds; every text has room for the longest."""
         config, size = self._target.config, self._target.dtype.itemsize
         keys = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _BUFFERS
-        states = len(self._layers) * config.hidden_size
+        states = len(self._layers) * config.hidden_size * 4
         num_positions = max(len(text.prompt) for text in group) + self._max_new_tokens
         num_sampled = sum(not text.sampling.is_greedy for text in group)
         distributions = num_sampled * 4 * config.vocab_size * self._max_new_tokens
         rows = min(len(group), _MOST_ROWS)
-        return int(num_positions * (rows * keys + len(group) * states) * size) + distributions
+        return int(num_positions * (rows * keys * size + len(group) * states)) + distributions
 
     def _side_by_side(self, group: Sequence[WantedText]) -> list[TargetText]:
         """Return the texts of a group; none of one text, or where rows are not batch-invariant."""
@@ -230,6 +228,7 @@ class TextWriter:
         rows = branches.rows(slice(0, len(texts)), [[text.position] for text in texts])
         return self._feed(texts, rows.positions_RT, rows)
 
+    @inference
     def _feed(self, texts: Sequence[_Writing], positions: Any, cache: Any) -> list[_Seen]:
         states, x_R1D = self._run(np.array([[text.last] for text in texts]), positions, cache)
         (logits_R1V,) = self._target.on_host(self._target.logits(x_R1D))
@@ -238,7 +237,7 @@ class TextWriter:
             for number in range(len(texts))
         ]
 
-    def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Tensor], Tensor]:
+    def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Array], Array]:
         """Return hidden states after the wanted layers and after the last one, [B, T, D] each."""
         x_BTD, states, done = self._target.embedding(ids_BT), {}, 0
         for layer in dict.fromkeys((*self._layers, self._target.config.num_layers)):

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach, usual_exit
@@ -26,8 +24,8 @@ from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from hwprofiles.host import computing_host
-from runtime.drafters.language_model.model import rollouts_everywhere
-from runtime.target.target_model import TargetModel
+from runtime.arrays import Array, is_tensor, stacked
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.verification.rules import Sampling
 
 _SAVED_EVERY_S = 10.0
@@ -109,8 +107,7 @@ class Recorder:
 
     def __init__(self, models: RecordedModels, reach: Reach) -> None:
         num_layers = models.target.config.num_layers
-        trained = tuple(sorted(models.exits.adapters)) if models.exits else ()
-        usual = trained or (usual_exit(num_layers, models.feature_layers),)
+        usual = models.target.early_exit.trained_layers or (usual_exit(num_layers, models.feature_layers),)
         self.exit_layers = usual if reach.exit_layers is None else reach.exit_layers
         wrong = [layer for layer in self.exit_layers if not 1 <= layer < num_layers]
         if wrong:
@@ -118,8 +115,7 @@ class Recorder:
                 f"exit layer {wrong[0]} is outside 1..{num_layers - 1}: the target has {num_layers} layers"
             )
         self.models, self.reach = models, reach
-        model = models.model or TargetModel.of(models.target, models.exits)
-        self._target, self._early_exit = model.backend, model.early_exit
+        self._target, self._early_exit = models.target.backend, models.target.early_exit
         self._trees = [(head, tuple(head.trees(reach.trees))) for head in models.heads]
         head_layers = [layer for head in models.heads for layer in head.drafter.feature_layers]
         self._writer = TextWriter(
@@ -166,7 +162,7 @@ class Recorder:
         drafted = self._draft(written, None)
         with_features = {name: rows[:0] for name, rows in drafted.items()}
         if feature_layers:
-            hidden_TED = torch.stack([text.states[layer] for layer in feature_layers], dim=1)
+            hidden_TED = stacked([text.states[layer] for layer in feature_layers], 1)
             with_features = self._draft(written, self._target.features(hidden_TED, is_raw=False))
         del with_features["alternatives"]
         self._early_exit.add_prompt_tokens(prompt.ids)
@@ -212,7 +208,7 @@ class Recorder:
             host=computing_host(self.models.computed_by),
         )
 
-    def _draft(self, text: SampledText, features_TE: Tensor | None) -> dict[str, Any]:
+    def _draft(self, text: SampledText, features_TE: Array | None) -> dict[str, Any]:
         """Return the arrays of a `PromptRecord` that the draft model fills, by name; empty ones without a model."""
         draft, none = self.models.draft, np.zeros((0, 0), dtype=np.int32)
         drafted: dict[str, Any] = dict.fromkeys(("rollouts", "alternatives", "stream_hits", "refused_drafts"), none)
@@ -227,19 +223,17 @@ class Recorder:
             num_alternatives=self.reach.num_alternatives,
             features_TE=features_TE,
         )
-        drafted |= {"rollouts": _ids(result.tokens), "alternatives": _ids(result.alternatives[:, 0])}
-        drafted["stream_hits"] = _ids(result.stream_hits if draft.streams is not None else result.stream_hits[:0])
+        hits = result.stream_hits if draft.num_streams else result.stream_hits[:0]
+        found = {"rollouts": result.tokens, "alternatives": result.alternatives[:, 0], "stream_hits": hits}
+        drafted |= {name: ids.astype(np.int32) for name, ids in found.items()}
         if not text.sampling.is_greedy:
             sampled = sampled_drafts(draft, text, max_window=self.reach.max_window, features_TE=features_TE)
             drafted["draft_acceptance"], drafted["refused_drafts"] = sampled
         return drafted
 
-    def _read_exit(self, x_ND: Tensor, layer: int) -> Ids:
+    def _read_exit(self, x_ND: Array, layer: int) -> Ids:
         """Return the exit's best ids for the place after each state, [N, K]."""
-        x_BTD, count = x_ND[None].to(self._target.device), self.reach.num_exit_candidates
-        blocks = [self._early_exit.read(block, layer, count) for block in torch.split(x_BTD, _EXIT_ROWS, dim=1)]
+        x_ND, count = x_ND.to(self._target.device) if is_tensor(x_ND) else x_ND, self.reach.num_exit_candidates
+        starts = range(0, len(x_ND), _EXIT_ROWS)
+        blocks = [self._early_exit.read(x_ND[None, at : at + _EXIT_ROWS], layer, count) for at in starts]
         return np.array([row for candidates, _ in blocks for row in candidates], dtype=np.int32)
-
-
-def _ids(ids: Tensor) -> Ids:
-    return ids.cpu().numpy().astype(np.int32)

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from decoding.messages import Candidates
 from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
+from runtime.arrays import Array, concatenated, inference
 from runtime.backends.backend import prefill_pieces
-from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM
-from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM, DraftPasses
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1
@@ -35,9 +33,9 @@ class SampledText(NamedTuple):
     sampling: Sampling
 
 
-@torch.inference_mode()
+@inference
 def sampled_drafts(
-    draft: DraftModel, text: SampledText, *, max_window: int, features_TE: Tensor | None = None
+    draft: DraftPasses, text: SampledText, *, max_window: int, features_TE: Array | None = None
 ) -> tuple[Shares, Ids]:
     """Return what is accepted and refused in windows from every position of a text, [N, W] both (`PromptRecord`).
 
@@ -72,18 +70,18 @@ def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[fl
     return acceptance, drafted_from.tokens[sample(left, draw)]
 
 
-def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tensor | None) -> Iterator[Tensor]:
+def _hidden(draft: DraftPasses, text: SampledText, width: int, features_TE: Array | None) -> Iterator[Array]:
     """Yield for windows from every position the rows, without features, that propose their first `width` tokens."""
-    ids, start = torch.tensor(list(text.ids)), text.start
+    ids, start = np.array(text.ids), text.start
     backend, num_slots, rows = draft.on_a_backend(), len(ids) + width, tuple({1, width})
     backend.prepare(draft.plan(num_slots=num_slots, num_prompt=start, rows=rows, with_features=features_TE is not None))
     cache, shifted_TE = backend.new_text(), draft.of_positions_before(features_TE, len(ids))
     cache.start(num_slots)
 
-    def feed(first: int, stop: int, *, is_known: bool) -> Tensor:
+    def feed(first: int, stop: int, *, is_known: bool) -> Array:
         features = None if shifted_TE is None or not is_known else shifted_TE[first:stop]
-        positions = torch.arange(first, stop)
-        return draft.step(ids[first:stop], positions=positions, cache=cache, features_TE=features).hidden_TD  # type: ignore[no-any-return]
+        positions = np.arange(first, stop)
+        return draft.step(ids[first:stop], positions=positions, cache=cache, features_TE=features).hidden_TD
 
     draft.output.add_prompt_tokens(text.ids[:start])
     for first, stop in prefill_pieces(start - 1):
@@ -93,5 +91,5 @@ def _hidden(draft: DraftModel, text: SampledText, width: int, features_TE: Tenso
         hidden_TD = feed(prefix - 1, prefix, is_known=True)
         stop = min(prefix + width - 1, len(ids) - 1)
         if stop > prefix:
-            hidden_TD = torch.cat([hidden_TD, feed(prefix, stop, is_known=False)])
+            hidden_TD = concatenated([hidden_TD, feed(prefix, stop, is_known=False)])
         yield hidden_TD

@@ -105,19 +105,15 @@ def torch_threads(device: Device, num_threads: int) -> int:
     return 1 if device.has_dynamic_shapes else num_threads
 
 
-def backend_opener(device: Device, dtype: Dtype, *, num_threads: int) -> Callable[[Decoder], Backend]:
-    """Return a function that makes a back end of a decoder in `arithmetic(dtype)`.
+def backend_opener(device: Device, dtype: Dtype) -> Callable[[Decoder], Backend]:
+    """Return a function that makes torch's back end of a decoder in `arithmetic(dtype)`: on cores beside OpenVINO.
 
     Raises `ConfigError` for a device that is missing or does not compute with weights of this form.
     """
     require_device(device.name)
     require_form(device.name, device.name, dtype)
-    if device.library == "torch":
+    if device.library != "cuda":
         return EagerBackend
-    if device.library == "cuda":
-        from runtime.backends.cuda.captured_backend import CudaBackend
+    from runtime.backends.cuda.captured_backend import CudaBackend
 
-        return lambda decoder: CudaBackend(decoder, device=device.name)
-    from runtime.backends.openvino.torch_backend import OpenVinoBackend  # a library that eager lanes need not load
-
-    return lambda decoder: OpenVinoBackend(decoder, device=device, form=dtype, num_threads=num_threads)
+    return lambda decoder: CudaBackend(decoder, device=device.name)

@@ -57,7 +57,7 @@ class OutputRows:
         """Propose the tokens of this prompt too, in place of those of the last one."""
         self._forget_prompt()
         kept = self.kept_ids
-        new = np.setdiff1d(np.array(prompt, np.int64), kept.cpu().numpy() if is_tensor(kept) else kept)
+        new = np.setdiff1d(np.array(prompt, np.int64), as_array(kept))
         if self._target_VD is None or not len(new):
             return
         own_ids = kept.new_tensor(new) if is_tensor(kept) else new

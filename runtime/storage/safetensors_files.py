@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from runtime.arrays import BFLOAT16, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating, is_tensor
+from runtime.arrays import BFLOAT16, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating
 from runtime.models.model_folder import PREFIX
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def pack(weights: Mapping[str, Array], *, unquantized: Collection[str] = ()) -> 
     """Return the arrays to store: `name` and `name.scale` of matrices, bfloat16 of vectors and `unquantized` names."""
     packed: dict[str, NDArray[Any]] = {}
     for name, weight in weights.items():
-        own = as_array(weight) if is_tensor(weight) else weight
+        own = as_array(weight)
         if own.ndim == 2 and name not in unquantized:
             packed[name], packed[name + _SCALE] = quantize_rows(own)
         else:

@@ -8,7 +8,6 @@ import numpy as np
 
 from decoding.files import sha256_of
 from runtime.models.hf_config import CONFIG_FILE, GENERATION_FILE
-from runtime.models.model_folder import has_random_weights
 from runtime.storage.safetensors_files import read_arrays
 
 _READ_WHOLE: Final = (CONFIG_FILE, GENERATION_FILE, "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -16,15 +15,16 @@ _VALUES_PER_WEIGHT: Final = 64
 
 
 def sampled_sha256(folder: Path) -> str:
-    """Return a SHA-256 that changes with what a model writes: its settings, its tokenizer, its weights.
+    """Return a SHA-256 that changes with what a model writes or drafts: its settings, its tokenizer, its weights.
 
-    Some values of every matrix and vector are read, so many gigabytes take no longer than few. Raises `ModelError`
-    where weights cannot be read.
+    Some values of every matrix and vector are read, so many gigabytes take no longer than few; a folder may have no
+    weights. Raises `ModelError` where they cannot be read.
     """
     digest = hashlib.sha256()
     for path in (folder / name for name in _READ_WHOLE):
         digest.update(f"{path.name} {sha256_of(path) if path.is_file() else None}".encode())
-    for name, array in sorted(({} if has_random_weights(folder) else read_arrays(folder)).items()):
+    has_weights = any(folder.glob("*.safetensors"))
+    for name, array in sorted((read_arrays(folder) if has_weights else {}).items()):
         flat = array.reshape(-1)
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         if len(flat):

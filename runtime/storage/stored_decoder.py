@@ -8,17 +8,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import ModelFormatError
-from runtime.arrays import as_array, rms_norm
+from runtime.arrays import rms_norm
 from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
-
-if TYPE_CHECKING:
-    from runtime.models.decoder import Decoder
 
 _HEAD: Final = "lm_head.weight"
 _PARTS: Final = 256
@@ -119,15 +116,6 @@ def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Pa
             f"{folder}: config.json ties lm_head to the embedding (tie_word_embeddings), but the files hold a "
             f"{_HEAD} that is another; set tie_word_embeddings to false to use it"
         )
-
-
-def stored_form(decoder: "Decoder") -> StoredDecoder:
-    """Return the weights of a decoder of torch, in the same memory."""
-    parameters = dict(decoder.named_parameters())
-    arrays = {name: as_array(weight) for name, weight in parameters.items() if not weight.is_meta}
-    stored = stored_decoder(decoder.config, arrays, max_position=1)
-    cos_PH, sin_PH = as_array(decoder.rotary.cos_PH), as_array(decoder.rotary.sin_PH)
-    return replace(stored, rotary=(cos_PH, sin_PH))
 
 
 def rotary_tables(config: ModelConfig, max_position: int) -> Tables:

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from decoding.errors import ModelError, ModelFormatError
 from decoding.files import replace_file
 from decoding.validation import Many, described, errors_as
-from runtime.arrays import BFLOAT16, Array, as_array, is_tensor
+from runtime.arrays import BFLOAT16, Array, as_array
 from runtime.models.config import ModelConfig
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.storage.safetensors_files import QUANTIZATION_FORMAT, arrays_of, content_of, pack, take, unpack
@@ -188,7 +188,7 @@ def read_config(folder: Path, kind: type[B], holds: str) -> B:
 
 def _target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
     """Return the arrays that tie weights to a target: `t2d`, `d2t` and `target_probe`."""
-    kept = as_array(kept_ids) if is_tensor(kept_ids) else kept_ids
+    kept = as_array(kept_ids)
     t2d = np.zeros(len(embedding_VD), bool)
     t2d[kept] = True
     return {"t2d": t2d, "d2t": kept - np.arange(len(kept)), "target_probe": _probe(embedding_VD).astype(BFLOAT16)}
@@ -227,8 +227,7 @@ def mapped_ids(
 
 def _probe(embedding_VD: Array) -> NDArray[np.float32]:
     rows = np.linspace(0, len(embedding_VD) - 1, _PROBE_ROWS, dtype=np.float32).astype(np.int64).tolist()
-    found = embedding_VD[rows]
-    return (as_array(found) if is_tensor(found) else found).astype(np.float32)
+    return as_array(embedding_VD[rows]).astype(np.float32)
 
 
 def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:

@@ -40,6 +40,11 @@ class EarlyExit:
             self._output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
         self._output.run_on(backend)
 
+    @property
+    def trained_layers(self) -> tuple[int, ...]:
+        """Layers that have adapters, ascending."""
+        return tuple(sorted(self._weights))
+
     def open(self, layer: int) -> Adapter | None:
         """Return the adapter of a layer, if there is one; it is made on first use."""
         if layer not in self._adapters and layer in self._weights:

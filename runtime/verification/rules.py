@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from decoding.errors import ConfigError
 from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
-from runtime.arrays import Array, as_array, is_tensor, wide
+from runtime.arrays import Array, as_array, wide
 from runtime.models.vocabulary import ranked_ids
 from runtime.verification.replayed_text import ReplayedText
 
@@ -45,8 +45,7 @@ def require_temperature(temperature: float) -> None:
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
     """Return the softmax of logits at a temperature above zero, in float64 [V]."""
-    own = as_array(logits_V) if is_tensor(logits_V) else logits_V
-    scores = own.astype(np.float64) / temperature
+    scores = as_array(logits_V).astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
     return weights / weights.sum()  # type: ignore[no-any-return]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import BFLOAT16, Array, as_array, as_tensor, is_tensor
+from runtime.arrays import BFLOAT16, Array, as_array, as_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +128,7 @@ def from_bytes(message: bytes) -> Message:
 
 def to_block(array: Array) -> Block:
     """Return the elements of an array, bit by bit."""
-    own = as_array(array) if is_tensor(array) else array
+    own = as_array(array)
     return Block(own.dtype.name, own.shape, own.tobytes())
 
 

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device, Dtype
@@ -35,7 +35,7 @@ class CompiledModels:
         heads = load_stored_exits(exits, stored, dtype) if exits else None
         return TargetModel(backend, EarlyExit(stored.lm_head.weight, heads, backend))
 
-    def load_streams(self, folder: Path) -> TargetModel:
+    def load_streams(self, folder: Path) -> NoReturn:
         """Raise `LaneError`: streams read the target's keys, which compiled models hide."""
         raise LaneError(
             f"{folder}: streams of a target need a lane of torch: compiled models hide the keys that they read"

@@ -36,6 +36,17 @@ def leave_imports_alone() -> None:
     gc.freeze()
 
 
+def models_on(device: Device, num_threads: int, group: "Group | None" = None) -> "TorchModels | CompiledModels":
+    """Return the loader of a device's models; only the library that computes there is imported."""
+    if device.is_compiled:
+        from runtime.worker.compiled_models import CompiledModels
+
+        return CompiledModels(device, num_threads)
+    from runtime.worker.torch_models import TorchModels
+
+    return TorchModels(device, num_threads, group)
+
+
 KEPT_BYTES: Final = 300_000_000
 """Bytes of the files of all drafters that are kept; a larger one is held only while it is loaded."""
 
@@ -154,14 +165,8 @@ class LaneServer:
 
     @cached_property
     def _models(self) -> "TorchModels | CompiledModels":
-        """The loader of the lane's models; only the library that computes is imported."""
-        if self._device.is_compiled:
-            from runtime.worker.compiled_models import CompiledModels
-
-            return CompiledModels(self._device, self._num_threads)
-        from runtime.worker.torch_models import TorchModels
-
-        return TorchModels(self._device, self._num_threads, self._group)
+        """The loader of the lane's models."""
+        return models_on(self._device, self._num_threads, self._group)
 
     @operation
     def load_draft(self, target: Path, drafter: Path, dtype: Dtype) -> DrafterTraits:

@@ -19,7 +19,7 @@ from runtime.target.target_model import TargetModel
 
 
 class TorchModels:
-    """Loads the models of a lane or a record; drafters share the weights of `decoder`, whose exits are `heads`."""
+    """Loads the models of a lane or a record; drafters share the target's weights."""
 
     def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
         """Take the lane's device and threads, and the ranks that share its target (None: one)."""
@@ -42,7 +42,7 @@ class TorchModels:
         decoder = load_sharded_decoder(target, self._group, dtype=dtype)
         return TargetModel.of(decoder, load_exits(exits, decoder.shape, dtype=dtype) if exits else None)
 
-    def load_streams(self, folder: Path) -> TargetModel:
+    def load_streams(self, folder: Path) -> StreamingTarget:
         """Load streams for the target loaded last, and return it as one that can draft for itself."""
         assert self.decoder is not None, "streams without their target"
         return StreamingTarget(self.decoder, load_streams(folder, self.decoder), self.heads)
@@ -67,4 +67,4 @@ class TorchModels:
         if self._group.world_size > 1:
             return lambda decoder: EagerBackend(decoder.to(self._group.device))
         torch.set_num_threads(torch_threads(self._device, self._num_threads))
-        return backend_opener(self._device, form, num_threads=self._num_threads)
+        return backend_opener(self._device, form)

@@ -10,9 +10,9 @@ import torch
 from runtime.arrays import as_array, as_tensor, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.lane_device import NPU_ON_CPU, Device
-from runtime.backends.openvino import compiler
+from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.packing import quantized
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
+from runtime.storage.stored_decoder import stored_decoder
 from tests.runtime.backends.test_devices import forget
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
@@ -33,10 +33,17 @@ def first_layers(decoder, num_layers=6):
     return decoder
 
 
+def stored_form(decoder):
+    """The weights of a decoder of torch as arrays, in the same memory."""
+    arrays = {name: as_array(weight) for name, weight in decoder.named_parameters()}
+    rotary = as_array(decoder.rotary.cos_PH), as_array(decoder.rotary.sin_PH)
+    return replace(stored_decoder(decoder.config, arrays, max_position=1), rotary=rotary)
+
+
 def compiled(decoder, form, lane="openvino:CPU"):
-    """Graphs of a decoder in a form of weights; it is converted, and what is rounded is taken away from it."""
+    """Graphs of a decoder's weights, converted to a form."""
     dtype = torch.float32 if form == "float32" else torch.bfloat16
-    return OpenVinoBackend(decoder.to(dtype), device=Device.of_lane(lane), form=form, num_threads=1)
+    return CompiledDecoder(stored_form(decoder.to(dtype)), device=Device.of_lane(lane), form=form, num_threads=1)
 
 
 def new_backend():
@@ -74,7 +81,7 @@ def read(backend, chunks, *, ids=IDS, cuts=(), text=None):
         stop = min(start + count, len(ids))
         if start == stop:
             break
-        x, positions = backend.embedding(ids[None, start:stop]), np.arange(text.cursor, first + stop)
+        x, positions = backend.embedding(np.asarray(ids[None, start:stop])), np.arange(text.cursor, first + stop)
         for layer, last in segments_between(*cuts, backend.config.num_layers):
             x = backend.run_layers(x, layer, last, positions=positions, cache=text)
         found.append(torch.as_tensor(backend.logits(x)[0]))
@@ -84,15 +91,9 @@ def read(backend, chunks, *, ids=IDS, cuts=(), text=None):
 
 @contextmanager
 def npu_here():
-    """The NPU's path on the CPU, whose graphs are compiled in this process: starting another for each takes seconds."""
-
-    def compiled_here(model, device, settings):
-        made = settings.new_core().compile_model(model, device, settings.graph)
-        return bytes(made.export_model().getbuffer())
-
+    """The NPU's path on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NPU_ON_CPU, "1")
-        patch.setattr(compiler, "compiled_apart", compiled_here)
         forget()
         yield
     forget()

@@ -52,7 +52,7 @@ def read(backend, text, ids):
     positions = np.arange(text.cursor, text.cursor + len(ids))
     x = backend.run_layers(backend.embedding(ids[None]), 0, backend.config.num_layers, positions=positions, cache=text)
     text.advance(len(ids))
-    return backend.logits(x[:, -WINDOW:])[0]
+    return torch.as_tensor(backend.logits(x[:, -WINDOW:])[0])
 
 
 @inference

@@ -59,7 +59,7 @@ def ask(request, long_folders, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, npu_here() if draft_lane == "openvino:NPU" else nullcontext():
         patch.setenv("MIRRORSD_CACHE", str(tmp_path_factory.mktemp("cache")))
         if request.param == "captured calls":
-            patch.setattr(torch_models, "backend_opener", lambda *_, **__: lambda one: CudaBackend(one, device="cpu"))
+            patch.setattr(torch_models, "backend_opener", lambda *_: lambda one: CudaBackend(one, device="cpu"))
         yield ask
         opened.close()
 

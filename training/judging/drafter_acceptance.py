@@ -1,7 +1,7 @@
 """Held-out figures: tokens accepted in simulated rounds, and wanted tokens among the best of heads, streams or exits.
 
 Rounds are simulated on greedy answers: a drafted token is accepted when it equals the answer's next token. No target
-runs. Shapes: legend of `runtime.drafters.language_model.model`.
+runs. Shapes: legend of `runtime.drafters.language_model.rollouts`.
 """
 
 from collections import Counter
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from runtime.drafters.language_model.model import DraftModel, rollouts_everywhere
+from runtime.drafters.language_model.model import DraftModel
+from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.drafters.trees import following
 from training.data.states import Conversation
 
@@ -79,7 +80,7 @@ def judge_draft(
             num_alternatives=1,
             features_TE=features(index) if features else None,
         )
-        agrees_NW = drafted.tokens == following(ids, start, max(windows)).to(drafted.tokens.device)
+        agrees_NW = drafted.tokens == following(ids, start, max(windows)).numpy()
         lengths.append(agrees_NW.cumprod(-1).sum(-1).tolist())
     return [HeldOutAcceptance.of(lengths, window, with_features=features is not None) for window in windows]
 

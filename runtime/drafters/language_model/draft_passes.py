@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from decoding.errors import LaneError, ModelError
 from decoding.messages import Candidates, Window
-from runtime.arrays import Array, inference, unit_scale
+from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
 from runtime.backends.backend import Backend, Head, Plan, segments_between
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
+from runtime.wire.channel import to_block
 
 if TYPE_CHECKING:  # it needs pydantic, which lanes of torch alone do without
     from runtime.drafters.language_model.stream_config import StreamConfig
@@ -82,6 +83,22 @@ class DraftPasses(ABC):
     @abstractmethod
     def run_on(self, backend: Backend) -> None:
         """Compute layers and proposals on a back end; where its KV cache cannot be read, streams are dropped."""
+
+    def on_a_backend(self) -> Backend:
+        """Return its back end: torch's, if it had none."""
+        if self.backend is None:
+            from runtime.backends.eager import EagerBackend
+
+            self.run_on(EagerBackend(self.decoder))
+        assert self.backend is not None, "a draft that stayed without a back end"
+        return self.backend
+
+    def of_positions_before(self, features_TE: Array | None, count: int) -> Array | None:
+        """Return features as the first `count` tokens read them: of the position before, and none of the first."""
+        if features_TE is None:
+            return None
+        features_TE = self.on_a_backend().array(to_block(features_TE[: count - 1]))
+        return concatenated([zeros(features_TE, 1, features_TE.shape[-1]), features_TE])
 
     def run(
         self, ids_BT: Any, *, positions: Any, mask: Any = None, cache: Any = None, features_BTE: Array | None = None

@@ -48,11 +48,7 @@ class Drafter(WindowDrafter):
         self.model = model
         self.feature_layers = model.config.exit_features
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
-        if model.backend is None:
-            from runtime.backends.eager import EagerBackend
-
-            model.run_on(EagerBackend(model.decoder))
-        self._use(model.backend)
+        self._use(model.on_a_backend())
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())

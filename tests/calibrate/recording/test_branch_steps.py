@@ -14,7 +14,6 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.target.target_model import TargetModel
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.calibrate.recording.test_recorder import PROMPTS as ALL_PROMPTS
@@ -96,7 +95,7 @@ class Played:
 
     def __init__(self, of: type[Drafter], schedule: Schedule, recorded: Recorded, prompt) -> None:
         self.schedule, self.drafter, self.ids = schedule, of(recorded.models.draft), list(prompt.ids)
-        self.target = TargetModel.of(recorded.models.target, recorded.models.exits)
+        self.target = recorded.models.target
         layers = recorded.models.feature_layers if schedule.exit_features else ()
         features = self.target.prefill(self.ids, capacity=60, feature_layers=layers)
         self.drafter.prefill(self.ids, schedule=schedule, capacity=60, features_TE=features)

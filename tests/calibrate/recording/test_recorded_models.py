@@ -11,7 +11,9 @@ from calibrate.recording.recorded_models import fingerprint, load_models
 from calibrate.recording.recorder import Recorder
 from decoding.errors import ConfigError, ModelError
 from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import NamedFolder
+from runtime.target.early_exits import load_exits
 from runtime.target.target_model import TargetModel
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
 from tests.tiny_models import tiny_target
@@ -31,10 +33,10 @@ def test_target_draft_and_exits_are_loaded_in_the_type_asked_for(folders, dtype)
     models = load_models(*folders, dtype=dtype)
     assert (models.target_name, models.drafter_name, models.exits_name) == ("a target", "a draft", "its exits")
     assert models.dtype == dtype
-    loaded = [models.target, models.draft, *models.exits.adapters.values()]
-    assert {weight.dtype for model in loaded for weight in model.parameters()} == {getattr(torch, dtype)}
+    assert models.target.backend.dtype == getattr(torch, dtype)
+    assert {weight.dtype for weight in models.draft.parameters()} == {getattr(torch, dtype)}
     assert models.draft.config.exit_features == (1, 2)
-    assert sorted(models.exits.adapters) == [2, 3]
+    assert models.target.early_exit.trained_layers == (2, 3)
 
 
 def test_every_back_end_records_the_same_in_float32(folders):
@@ -42,8 +44,10 @@ def test_every_back_end_records_the_same_in_float32(folders):
     by_torch = load_models(*folders, dtype="float32")
     elsewhere = load_models(*folders, dtype="float32")
     elsewhere.draft.run_on(CudaBackend(elsewhere.draft.decoder, device="cpu"))
-    captured = TargetModel.of(elsewhere.target, elsewhere.exits, backend=CudaBackend(elsewhere.target, device="cpu"))
-    elsewhere = replace(elsewhere, model=captured, computed_by="cuda")
+    decoder = load_decoder(folders[0].folder, dtype=torch.float32)
+    exits = load_exits(folders[2].folder, decoder, dtype=torch.float32)
+    captured = TargetModel.of(decoder, exits, backend=CudaBackend(decoder, device="cpu"))
+    elsewhere = replace(elsewhere, target=captured, computed_by="cuda")
     prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), Reach(exit_layers=(2, 3), max_new_tokens=12)
     made = [Recorder(models, settings) for models in (by_torch, elsewhere)]
     assert [recorder.assemble([]).backend for recorder in made] == ["torch", "cuda"]
@@ -61,14 +65,13 @@ def test_an_interrupted_record_of_one_back_end_is_none_of_another(folders):
     assert len(names) == 2
 
 
-def test_torch_keeps_its_threads_unless_a_number_is_given_and_has_one_next_to_graphs(folders, monkeypatch):
+def test_torch_keeps_its_threads_unless_a_number_is_given(folders, monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     load_models(*folders, dtype="float32")
     load_models(*folders, dtype="float32", num_threads=3)
-    load_models(*folders, dtype="float32", num_threads=3, device="openvino:CPU")
-    assert list(dict.fromkeys(asked)) == [5, 3, 1]
+    assert list(dict.fromkeys(asked)) == [5, 3]
 
 
 def test_a_draft_of_another_target_is_refused(folders, tmp_path):

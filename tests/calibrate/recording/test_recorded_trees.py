@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrate.recording.reach import Reach
-from calibrate.recording.recorded_models import RecordedHead, digest_of, fingerprint, load_models
+from calibrate.recording.recorded_models import RecordedHead, fingerprint, load_models
 from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import record_acceptance
 from decoding.errors import ModelFormatError
@@ -49,13 +49,13 @@ def heads_of(target):
         "eagle-3": EagleDrafter(tiny_eagle3(target), method="eagle3", feature_layers=(1, 2, 3), raw_features=True),
         "streams": StreamTree(tiny_streams(target), target, torch.arange(61), PATHS),
     }
-    return tuple(RecordedHead(name, drafter, name) for name, drafter in drafters.items())
+    return tuple(RecordedHead(name, drafter) for name, drafter in drafters.items())
 
 
 @pytest.fixture(scope="module")
 def pair():
     base = models(features=False, adapters=False)
-    return replace(base, heads=heads_of(base.target))
+    return replace(base, heads=heads_of(tiny_target()))
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def schedule_of(tree: RecordedTree, size: int) -> Schedule:
 def play_head(pair, tree, schedule, prompt):
     """Windows and verdicts of the runtime's own models, for ever."""
     drafter = next(head.drafter for head in pair.heads if head.name == tree.drafter)
-    target = TargetModel.of(pair.target)
+    target = TargetModel.of(tiny_target())
     features = target.prefill(
         prompt.ids, capacity=120, feature_layers=drafter.feature_layers, raw_features=drafter.raw_features
     )
@@ -137,7 +137,7 @@ def play_head(pair, tree, schedule, prompt):
 
 def play_streams(pair, tree, schedule, prompt):
     streams = next(head.drafter for head in pair.heads if head.name == tree.drafter)
-    target = StreamingTarget(pair.target, streams)
+    target = StreamingTarget(tiny_target(), streams)
     target.set_tree(size=schedule.tree_size, depth=schedule.num_speculative_tokens)
     target.prefill(prompt.ids, capacity=120)
     window = NO_WINDOW
@@ -156,15 +156,15 @@ def test_states_of_the_last_layer_are_those_before_the_norm():
     assert best[len(PROMPTS[0].ids) - 1 :].tolist() == text.tokens
 
 
-def test_the_fingerprint_follows_heads_and_shapes(pair):
-    base = fingerprint(pair, PROMPTS, SETTINGS)
-    retrained = pair.heads[0]._replace(digest="of other weights")
+def test_the_fingerprint_follows_heads_and_shapes(folders):
+    root, named = folders
+    loaded = load_models(*named, None, heads=[NamedFolder("e", root / "eagle")], dtype="float32")
     others = {
-        fingerprint(replace(pair, heads=pair.heads[1:]), PROMPTS, SETTINGS),
-        fingerprint(replace(pair, heads=(retrained, *pair.heads[1:])), PROMPTS, SETTINGS),
-        fingerprint(pair, PROMPTS, replace(SETTINGS, trees=((3, 4),))),
+        fingerprint(load_models(*named, None, dtype="float32"), PROMPTS, SETTINGS),
+        fingerprint(replace(loaded, digests=loaded.digests[:-1]), PROMPTS, SETTINGS),
+        fingerprint(loaded, PROMPTS, replace(SETTINGS, trees=((3, 4),))),
     }
-    assert len(others | {base}) == 4
+    assert len(others | {fingerprint(loaded, PROMPTS, SETTINGS)}) == 3
 
 
 @pytest.fixture
@@ -181,11 +181,12 @@ def folders(tmp_path):
 def test_heads_and_streams_are_loaded_from_their_folders(folders):
     root, named = folders
     heads = [NamedFolder("e", root / "eagle"), NamedFolder("s", root / "streams")]
-    loaded = load_models(*named, None, heads=heads, dtype="float32").heads
+    models = load_models(*named, None, heads=heads, dtype="float32")
+    loaded = models.heads
     assert [(head.name, type(head.drafter)) for head in loaded] == [("e", EagleDrafter), ("s", StreamTree)]
     assert [head.drafter.feature_layers for head in loaded] == [(4,), (2,)]
-    assert [head.digest for head in loaded] == [digest_of(root / "eagle"), digest_of(root / "streams")]
-    assert loaded[0].digest != loaded[1].digest
+    assert [name for name, _ in models.digests] == ["t", "d", "e", "s"]
+    assert len({digest for _, digest in models.digests}) == 4
 
 
 def test_a_draft_language_model_is_no_head(folders):

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -48,8 +49,9 @@ class Reader:
         self.backend = backend_of(form)
 
     def feed(self, ids, cache, positions, mask=None):
-        x, positions = self.backend.embedding(torch.tensor(ids)), torch.as_tensor(positions)
-        return self.backend.run_layers(x, 0, NUM_LAYERS, positions=positions, mask=mask, cache=cache)
+        x, positions = self.backend.embedding(np.array(ids)), np.asarray(positions)
+        states = self.backend.run_layers(x, 0, NUM_LAYERS, positions=positions, mask=mask, cache=cache)
+        return torch.as_tensor(states)
 
     def text(self, ids=()):
         """A sequence that has been read in one call, and the states of its rows."""

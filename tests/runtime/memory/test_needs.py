@@ -33,7 +33,8 @@ from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.model_folder import save_shape
 from runtime.storage.safetensors_files import content_of
-from runtime.storage.stored_decoder import random_arrays, stored_decoder, stored_form
+from runtime.storage.stored_decoder import random_arrays, stored_decoder
+from tests.runtime.reading import stored_form
 from tests.tiny_models import OPT, tiny_config
 
 SHAPES = {

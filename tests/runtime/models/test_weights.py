@@ -13,7 +13,8 @@ from runtime.arrays import BFLOAT16, FLOAT32, as_array
 from runtime.models.config import decoder_shapes
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.safetensors_files import dequantize_rows, pack, quantize_rows, read_arrays, unpack
-from runtime.storage.stored_decoder import load_stored_decoder, stored_form
+from runtime.storage.stored_decoder import load_stored_decoder
+from tests.runtime.reading import stored_form
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import OPT, tiny_config, tiny_target
 

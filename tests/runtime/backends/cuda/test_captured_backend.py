@@ -241,7 +241,7 @@ def captured(long_folders):
     backends, preparing, late = [], threading.local(), []
     prepare, make = CudaBackend.prepare, CapturedCall.__init__
 
-    def opener(device, dtype, *, num_threads):
+    def opener(device, dtype):
         def opened(decoder):
             backends.append(CudaBackend(decoder, device="cpu"))
             return backends[-1]

@@ -3,8 +3,8 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
-import torch
 
 from runtime.backends.openvino.calls import _MOST_MEMORIES
 from tests.runtime.reading import new_backend, prepare, read
@@ -35,23 +35,23 @@ def taking_turns(backend, texts, ids_KT):
     for place in range(ids_KT.shape[1]):
         for text, ids_T, own in zip(texts, ids_KT, found, strict=True):
             x = backend.embedding(ids_T[None, place : place + 1])
-            x = backend.run_layers(x, 0, 4, positions=torch.arange(place, place + 1), cache=text)
+            x = backend.run_layers(x, 0, 4, positions=np.arange(place, place + 1), cache=text)
             text.set_length(place + 1)
             own.append(backend.logits(x)[0])
-    return [torch.cat(own).float() for own in found]
+    return [np.concatenate(own) for own in found]
 
 
 @pytest.mark.parametrize("num_texts", [2, _MOST_MEMORIES + 1])
 def test_texts_that_take_turns_say_what_they_say_alone(backend, num_texts):
-    ids_KT = torch.randint(backend.config.vocab_size, (num_texts, 12), generator=torch.Generator().manual_seed(0))
+    ids_KT = np.random.default_rng(0).integers(backend.config.vocab_size, size=(num_texts, 12))
     alone = [read(backend, [1] * 12, ids=ids_T) for ids_T in ids_KT]
     found = taking_turns(backend, [backend.new_text() for _ in range(num_texts)], ids_KT)
-    assert all(torch.equal(one, other) for one, other in zip(found, alone, strict=True))
+    assert all(np.array_equal(one, other) for one, other in zip(found, alone, strict=True))
     assert max(map(len, memories_of(backend))) <= _MOST_MEMORIES
 
 
 def test_every_text_keeps_its_request_while_others_are_read(backend):
-    texts, ids_KT = [backend.new_text() for _ in range(2)], torch.arange(8).view(2, 4)
+    texts, ids_KT = [backend.new_text() for _ in range(2)], np.arange(8).reshape(2, 4)
     taking_turns(backend, texts, ids_KT)
     before = requests_of(backend)
     taking_turns(backend, texts, ids_KT)
@@ -69,7 +69,7 @@ def test_every_part_of_branches_keeps_its_request_while_others_are_called():
         for part in parts:
             count = part.stop - part.start
             rows = branches.rows(part, [[5]] * count)
-            x = backend.embedding(torch.arange(count)[:, None])
+            x = backend.embedding(np.arange(count)[:, None])
             backend.run_layers(x, 0, 4, positions=rows.positions_RT, cache=rows)
 
     call_all()
@@ -87,7 +87,7 @@ def test_branches_let_go_of_the_memory_of_those_before_them():
         branches = backend.new_branches(3)
         branches.start(60)
         rows = branches.rows(slice(3), [[5]] * 3)
-        x = backend.embedding(torch.tensor([[1], [2], [3]]))
+        x = backend.embedding(np.array([[1], [2], [3]]))
         backend.run_layers(x, 0, 4, positions=rows.positions_RT, cache=rows)
         return weakref.ref(rows.call.buffer.slots)
 

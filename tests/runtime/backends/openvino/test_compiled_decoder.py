@@ -2,12 +2,14 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import ModelError
+from runtime.arrays import as_array
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino.buckets import prompt_calls
 from runtime.backends.self_test import is_row_invariant
@@ -15,7 +17,7 @@ from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
 from tests.runtime import reading
 from tests.runtime.reading import IDS, compiled, first_layers, prepare, read, rounded
-from tests.tiny_models import tiny_target
+from tests.tiny_models import tiny_adapters, tiny_target
 
 FORMS = ["float32", "bfloat16", "int8", "int4"]
 SHAPES = reading.SHAPES | {
@@ -79,10 +81,9 @@ def test_a_text_that_grows_keeps_what_it_has_and_bits_do_not_depend_on_empty_slo
     assert torch.equal(grown[: len(IDS)], one_by_one("grouped queries", form))
     text = backend.new_text()
     text.memory.restart(300)
-    positions = torch.arange(8)
-    x = backend.embedding(ids[None, :8])
-    x = backend.run_layers(x, 0, backend.config.num_layers, positions=positions, cache=text)
-    assert torch.equal(backend.logits(x)[0].float(), grown[:8])
+    x = backend.embedding(np.asarray(ids[None, :8]))
+    x = backend.run_layers(x, 0, backend.config.num_layers, positions=np.arange(8), cache=text)
+    assert np.array_equal(backend.logits(x)[0], grown[:8])
 
 
 PLANNED = {"those of a sequence": (7, None), "any up to those of a sequence": (7, 2), "none": (0, None)}
@@ -100,19 +101,19 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
         text, branches = backend.new_text(), backend.new_branches(7)
         text.start(100)
         branches.start(100)
-        x = backend.embedding(IDS[None, :22])
-        backend.run_layers(x, 0, 4, positions=torch.arange(22), cache=text)
+        x = backend.embedding(np.asarray(IDS[None, :22]))
+        backend.run_layers(x, 0, 4, positions=np.arange(22), cache=text)
         text.advance(22)
         branches.follow(text, num_final=22, stop=22)
         rows = branches.rows(slice(0, count), [[22]] * count)
-        ids = torch.arange(3, 3 + count)[:, None]
+        ids = np.arange(3, 3 + count)[:, None]
         found = backend.run_layers(backend.embedding(ids), 0, 4, positions=rows.positions_RT, cache=rows)
         return found, backend.logits(found)
 
     together = first_of(7)
     for count in range(1, 7):
         for some, every in zip(first_of(count), together, strict=True):
-            assert torch.equal(some, every[:count])
+            assert np.array_equal(some, every[:count])
 
 
 def test_an_architecture_without_a_graph_is_refused():
@@ -140,3 +141,24 @@ def test_a_prompt_is_read_in_the_calls_that_its_price_is_made_of(monkeypatch):
         found.clear()
         read(backend, [num_rows], ids=IDS.repeat(2)[:num_rows])
         assert tuple(found) == prompt_calls(num_rows), num_rows
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_an_adapter_computes_what_torch_does(form):
+    decoder = tiny_target(max_position=400)
+    adapter = tiny_adapters(decoder, (2,))[2].float()
+    arrays = {name: as_array(weight) for name, weight in adapter.named_parameters()}
+    x = np.random.default_rng(0).standard_normal((1, 4, 16), np.float32)
+    with torch.inference_mode():
+        expected = adapter(torch.from_numpy(x))
+    error = np.abs(compiled(decoder, form).adapter(arrays)(x) - expected.numpy()).max()
+    assert error < (1e-4 if form == "float32" else 0.05) * float(expected.abs().max())
+
+
+def test_a_row_of_a_prompts_head_depends_on_no_other():
+    rows = np.random.default_rng(0).standard_normal((11, 16), np.float32)
+    x = np.random.default_rng(1).standard_normal((1, 9, 16), np.float32)
+    head = compiled(tiny_target(), "float32").prompt_head(rows)
+    for start in range(9):
+        assert np.array_equal(head(x[:, start : start + 3]), head(x)[:, start : start + 3])
+    np.testing.assert_allclose(head(x)[0], x[0] @ rows.T, rtol=1e-4, atol=1e-4)

@@ -17,11 +17,10 @@ from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graph import SegmentShape
 from runtime.backends.openvino.layer_graphs import GraphKey
-from runtime.backends.openvino.torch_backend import OpenVinoBackend
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import SequenceStart
 from runtime.worker.roles import TargetRole
-from tests.runtime.reading import new_backend, read
+from tests.runtime.reading import new_backend, read, stored_form
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")
@@ -258,11 +257,10 @@ def test_a_middling_decoder_keeps_one_copy_of_each_layer(copies):
 
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_a_decoder_has_no_matrices_of_its_own_once_they_are_rounded(form):
-    decoder = tiny_target(max_position=400).to(torch.bfloat16)
-    backend = OpenVinoBackend(decoder, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
+    stored = stored_form(tiny_target(max_position=400).to(torch.bfloat16))
+    backend = CompiledDecoder(stored, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     backend.prepare(plan())
-    assert {weight.device.type for weight in decoder.layers.parameters() if weight.dim() == 2} == {"meta"}
-    assert not any(weight.is_meta for name, weight in decoder.named_parameters() if not name.startswith("layers"))
+    assert {array.ndim for layer in stored.layers for array in layer.values()} == {1}
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="resident memory is read from /proc")
