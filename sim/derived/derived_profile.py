@@ -214,7 +214,7 @@ def speed_on(
     """
     sheet = platform.device(device)
     by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
-    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves, weights).moved(numbers or {})
+    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves, weights, numbers)
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 

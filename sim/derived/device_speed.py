@@ -38,7 +38,7 @@ MOVABLE: Final = (
     *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
     *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row"),
 )
-"""Numbers of a device that `DeviceSpeed.moved` can change."""
+"""Numbers of a device that a what-if can replace."""
 CONTEXT_STEP: Final = 256
 """Keys and values of a device with static shapes are padded to a multiple of this."""
 
@@ -119,29 +119,6 @@ class DeviceSpeed:
         found = (one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
         return hypot(*(one.relative_error for one in found))
 
-    def moved(self, numbers: Mapping[str, float]) -> "DeviceSpeed":
-        """Return the speed with other values of `MOVABLE` numbers, by the fields of its assumptions."""
-        speed = self
-        for one in self.assumptions:
-            name = one.field.rpartition(".")[2]
-            if one.field in numbers and name in MOVABLE:
-                speed = speed._with_number(name, numbers[one.field] / one.value)
-        return speed
-
-    def _with_number(self, name: str, by: float) -> "DeviceSpeed":
-        if name == "memory_efficiency":
-            return replace(self, bytes_per_s=self.bytes_per_s * by)
-        if name == "growth_per_row":
-            prices = self.prices
-            rows = prices and replace(prices, ratios=tuple(1 + by * (ratio - 1) for ratio in prices.ratios))
-            return replace(self, growth_per_row=self.growth_per_row * by, prices=rows)
-        if name in ("dispatch_s", "kernel_start_s", "engine_step_s"):
-            kernel_by, graph_by = 1 if name == "engine_step_s" else by, 1 if name == "kernel_start_s" else by
-            return replace(self, kernel_s=self.kernel_s * kernel_by, graph_s=self.graph_s * graph_by)
-        if name == "unhidden_share" and self.unhidden_share is not None:
-            return replace(self, unhidden_share=self.unhidden_share * by)
-        return replace(self, flops=self.flops * by)
-
     @property
     def reading_error(self) -> float:
         """Relative error of `bytes_per_s`."""
@@ -159,18 +136,19 @@ def device_speed(
     peak_bytes_per_s: Quantity,
     by_curves: CurvePrices | None = None,
     weights: str | None = None,
+    moved: Mapping[str, float] | None = None,
 ) -> DeviceSpeed:
     """Return the speed of a device that could read `peak_bytes_per_s`, with weights in some format.
 
     It reads at its own cap of that format where that is known, else at that bandwidth times an efficiency. The
     efficiency and the price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else
-    guesses.
+    guesses. `moved` holds values in place of `MOVABLE` numbers, by the fields of its assumptions, which stay.
 
     Raises:
         ProfileError: nothing tells what it computes.
     """
     is_law = has_law(sheet) and by_curves is None
-    found = _Numbers(name, sheet, by_curves, is_law=is_law)
+    found = _Numbers(name, sheet, by_curves, moved or {}, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     of_format = f"{weights}_cap_bytes_per_s"
     cap = of_format if getattr(sheet, of_format, None) is not None else "memory_cap_bytes_per_s"
@@ -213,8 +191,10 @@ class _Numbers:
     reached twice the share of the bandwidth that one of 0.6B did. A what-if of the efficiency changes nothing else.
     """
 
-    def __init__(self, name: str, sheet: DeviceSheet, by_curves: CurvePrices | None, *, is_law: bool) -> None:
-        self._name, self._sheet = name, sheet
+    def __init__(
+        self, name: str, sheet: DeviceSheet, by_curves: CurvePrices | None, moved: Mapping[str, float], *, is_law: bool
+    ) -> None:
+        self._name, self._sheet, self._moved = name, sheet, moved
         self.assumptions: list[Assumption] = []
         own, start = sheet.memory_efficiency, sheet.kernel_start_s
         is_of_law = own is not None and start is not None and own.source == start.source
@@ -227,7 +207,10 @@ class _Numbers:
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
         if self.prices is not None:
             value, *ends = _growths_per_row(self.prices)
-            self._by_curves("growth_per_row", value, (ends[0], ends[1]), self.prices)
+            growth = self._by_curves("growth_per_row", value, (ends[0], ends[1]), self.prices)
+            if growth != value:
+                ratios = tuple(1 + growth / value * (ratio - 1) for ratio in self.prices.ratios)
+                self.prices = replace(self.prices, ratios=ratios)
 
     def take(self, field: str) -> float:
         """Return a number of the sheet, of curves, or a guess."""
@@ -247,15 +230,18 @@ class _Numbers:
         return self.known(field, quantity)
 
     def known(self, field: str, quantity: Quantity) -> float:
-        """Return the value of a quantity."""
+        """Return the value of a quantity, or what replaces it."""
         self.assumptions.append(Assumption.of_quantity(f"{self._name}.{field}", quantity))
-        return quantity.value
+        return self._or_moved(field, quantity.value)
 
     def _by_curves(self, field: str, value: float, span: tuple[float, float], of: Reading | RowPrices) -> float:
         status: Status = "measured" if of.step == "device" else "derived"
         source = f"by step {of.step!r}: {of.source}"
         self.assumptions.append(Assumption.of(f"{self._name}.{field}", value, status, source, span=span))
-        return value
+        return self._or_moved(field, value)
+
+    def _or_moved(self, field: str, value: float) -> float:
+        return self._moved.get(f"{self._name}.{field}", value) if field in MOVABLE else value
 
 
 def _growths_per_row(prices: RowPrices) -> list[float]:
