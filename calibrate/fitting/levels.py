@@ -66,17 +66,6 @@ def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K,
     return levels
 
 
-def grouped_levels(
-    by_lane: Mapping[str, Sequence[Ratio]], group_of: Mapping[str, int], priors: Mapping[str, Prior]
-) -> dict[str, Level]:
-    """Return `shared_levels` of each group of lanes (of as many threads), by the prior of the group's first lane."""
-    levels = dict[str, Level]()
-    for group in dict.fromkeys(map(group_of.__getitem__, by_lane)):
-        alike = {lane: ratios for lane, ratios in by_lane.items() if group_of[lane] == group}
-        levels |= shared_levels(alike, priors[next(iter(alike))])
-    return levels
-
-
 def more(level: Level, prior: Prior) -> float:
     """Return the share by which work takes longer, by its level: from 0 to `Prior.most`."""
     return min(max(0.0, level.factor - 1), prior.most)

@@ -1,7 +1,7 @@
 """Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: what they take beyond the tables.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Lanes with equal numbers of
-threads share an overhead that no run distinguishes. A negative overhead is noise. One far beyond its prior is
+`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Lanes share an overhead that no
+run distinguishes. A negative overhead is noise. One far beyond its prior is
 unexplained: it counts up to a bound, and the profile's notes say so.
 """
 
@@ -10,7 +10,7 @@ from math import hypot
 from statistics import fmean
 from typing import Final
 
-from calibrate.fitting.levels import Level, Prior, grouped_levels, more, not_understood, shared_levels
+from calibrate.fitting.levels import Level, Prior, more, not_understood, shared_levels
 from calibrate.fitting.ratios import trimmed_mean
 from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, outside_s, timed_spans
 from calibrate.profiling.samples import Run
@@ -40,7 +40,7 @@ def with_first_steps(profile: Profile, runs: Runs, head: str | None) -> Profile:
         name: [ratio for run in runs if (ratio := first_step(run, name, profile, seconds)) is not None]
         for name, seconds in step_s.items()
     }
-    levels = grouped_levels(found, _threads(profile), dict.fromkeys(found, _FIRST_STEP))
+    levels = shared_levels(found, _FIRST_STEP)
     overheads = {name: _overhead(more(own, _FIRST_STEP) * step_s[name]) for name, own in levels.items()}
     overheads = {name: one for name, one in overheads.items() if one.seconds}
 
@@ -104,13 +104,12 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
 def with_draft_rounds(profile: Profile, runs: Runs) -> Profile:
     """Return the profile with the overhead of rounds with a draft, by runs in which target and draft take turns.
 
-    Lanes of as many threads share it where a lane had no such run. What features cost on their way is the link's.
+    A lane without such a run has that of all others. What features cost on their way is the link's.
     """
     found = {lane.name: [one for run in runs for one in _beyond_s(run, lane.name, profile)] for lane in profile.lanes}
-    threads, overheads = _threads(profile), {}
+    together, overheads = [one for ones in found.values() for one in ones], dict[str, Overhead]()
     for name, own in found.items():
-        known = own or [one for other, ones in found.items() if threads[other] == threads[name] for one in ones]
-        if known and (overhead := _overhead(trimmed_mean(known, STALLS))).seconds:
+        if (known := own or together) and (overhead := _overhead(trimmed_mean(known, STALLS))).seconds:
             overheads[name] = overhead
     return _with("draft_round", overheads, profile)
 
@@ -155,7 +154,3 @@ def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
 def _alone_s(profile: Profile, runs: Runs, lane: str, works: Collection[Work]) -> list[float]:
     """Return what the profile has for every span of such work, while other lanes do nothing."""
     return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]
-
-
-def _threads(profile: Profile) -> dict[str, int]:
-    return {lane.name: lane.num_threads for lane in profile.lanes}

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from calibrate.fitting.levels import Level, Prior, grouped_levels, settled, shared_levels
+from calibrate.fitting.levels import Level, Prior, settled, shared_levels
 from calibrate.profiling.run_times import levels_by_lane
 from calibrate.profiling.samples import Run
 from decoding.trace import Work
@@ -76,10 +76,9 @@ def run_levels(
 
 
 def draft_levels(runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:
-    """Return levels of steps of rollouts; their priors lie `around` others, if given."""
-    threads = {lane.name: lane.num_threads for lane in profile.lanes}
-    priors = {name: STEP._replace(around=around[name]) if around else STEP for name in threads}
-    return grouped_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), threads, priors)
+    """Return levels of steps of rollouts; their prior lies `around` the first of others, if given."""
+    prior = STEP._replace(around=next(iter(around.values()))) if around else STEP
+    return shared_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), prior)
 
 
 def _wide_levels(runs: Sequence[Run], works: Collection[Work], profile: Profile, of_one: Levels) -> Levels:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.levels import Level, Prior, grouped_levels, settled, shared_levels
+from calibrate.fitting.levels import Level, Prior, settled, shared_levels
 from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
 
 
@@ -86,18 +86,3 @@ def test_a_lane_has_its_own_exactly_where_its_interval_leaves_the_common_one_out
     for lane, level in shared_levels(by_lane, OPEN).items():
         own = estimate(by_lane[lane])
         assert level.is_own == (abs(log(own.value / together.value)) > own.log_half_width)
-
-
-# Groups
-
-
-THREADS = {"cpu0": 1, "cpu1": 1, "both": 2}
-
-
-def test_lanes_of_as_many_threads_share_a_level_and_no_others():
-    levels = grouped_levels(
-        {"cpu0": [], "cpu1": ratios(1.2, 1.2), "both": ratios(1.05)}, THREADS, dict.fromkeys(THREADS, OPEN)
-    )
-    assert {lane: level.factor for lane, level in levels.items()} == pytest.approx(
-        {"cpu0": 1.2, "cpu1": 1.2, "both": 1.05}
-    )
