@@ -72,8 +72,9 @@ def event_of(key: str) -> str:
 
 _NO_LONGER: Final = ("branch_step", "pass_after_wait")
 """Events of older profiles that are passed over (benchmarks/ablations.py)."""
-_OLDER_FIELDS: Final = ("num_threads", "pace_spread")
-"""Fields of older lanes that are passed over: one thread computes on each core, and every round has the mean pace."""
+_OLDER_FIELDS: Final = ("num_threads", "pace_spread", "step_anchor")
+"""Fields of older lanes that are passed over: one thread computes on each core, every round has the mean pace, and the
+target's anchors serve for the draft's steps too."""
 _FORMERLY: Final = "rollout_start"
 """The name of `first_step` in older profiles."""
 
@@ -137,7 +138,6 @@ class LaneProfile(StrictModel):
         prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by target, draft, or head.
         group: what its devices exchange, where it is several.
         anchor: the pass that all times were compared with; None where nothing was measured.
-        step_anchor: the draft's step of one row that its times in runs were compared with.
         relative_error: common error of this lane's times (half-width, 90 %), beyond that of all lanes.
         errs_with: equal for all lanes whose times are wrong together, such as equal devices with one sheet; None for a
             lane that errs on its own.
@@ -164,7 +164,6 @@ class LaneProfile(StrictModel):
     head_prefill: dict[str, LatencyTable] = Field(default={})
     group: DeviceGroup | None = None
     anchor: Anchor | None = None
-    step_anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
     errs_with: str | None = None
 

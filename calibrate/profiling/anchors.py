@@ -1,14 +1,13 @@
 """Anchors: the same short work, timed on a lane again and again, to compare everything else with.
 
 A decoded sequence has anchors before it, between its rounds, and after it; lanes that work at the same time have
-anchors at the same time. The speed may change for some work only (a draft's weights may lie in a cache that other
-programs use), so a draft model has anchors of its own, steps of one row, in and after the runs that it drafts in.
+anchors at the same time.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from statistics import fmean
@@ -25,8 +24,6 @@ if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes n
 _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
 next ones 1.00 (eight rounds in turn on a Zen 5): anchors stand for the latter."""
-_STEP_REPEATS: Final = 3
-"""A draft's steps are short, and the first of them finds cold caches, like the first of a rollout."""
 _FRESH_S: Final = 0.3
 """An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
 _EVERY_S: Final = 0.12
@@ -68,7 +65,6 @@ class Anchors:
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
         self._lanes = lanes
         self._work = Measurement(part="verify", rows=1, context=context, repeats=1, warm_up=_WARM_UP, is_aside=True)
-        self._step = replace(self._work, part="draft_step", repeats=_STEP_REPEATS, warm_up=0)
         self._clock = clock
         self._start_s = clock()
         self._fresh: dict[str, tuple[float, float]] = {}
@@ -88,10 +84,6 @@ class Anchors:
         """Return the last anchor of a lane if it was taken just now, else a new one."""
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
-
-    def take_step(self, lane: str) -> float:
-        """Time steps of the lane's draft model now; return their mean seconds. The first one follows other work."""
-        return fmean(self.visit(lane, self._step))
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
         """Time the work once on two lanes at the same time.
@@ -131,12 +123,11 @@ class RunAnchors:
     """What anchors took in and around a run, in the order of time.
 
     `alone` is by lane, while the others had no work; `shared` on the lanes of target and draft at once, where the
-    schedule has both work at once; `steps` are the draft model's.
+    schedule has both work at once.
     """
 
     alone: dict[str, tuple[float, ...]] = field(default_factory=dict)
     shared: tuple[tuple[float, float], ...] = ()
-    steps: tuple[float, ...] = ()
 
     def slowdown(self, schedule: Schedule) -> tuple[float, float] | None:
         """Return anchors' mean time at once over that alone, for (target, draft); None where either is missing."""
@@ -159,9 +150,8 @@ def decode_with_anchors(
 
     trace = generate(Listener(at_rest=taking.rest))
     taking.around(anchors.take)
-    taking.step()  # before the sequence another drafter may be loaded
     alone = {lane: tuple(own) for lane, own in taking.alone.items()}
-    return trace, RunAnchors(alone, tuple(taking.shared), tuple(taking.steps))
+    return trace, RunAnchors(alone, tuple(taking.shared))
 
 
 def lanes_of(schedule: Schedule) -> tuple[str, ...]:
@@ -175,9 +165,8 @@ class _Taking:
     def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
         lanes = lanes_of(schedule)
         self.alone: dict[str, list[float]] = {lane: [] for lane in lanes}
-        self.shared, self.steps = list[tuple[float, float]](), list[float]()
+        self.shared = list[tuple[float, float]]()
         self._anchors = anchors
-        self._drafts_on = schedule.draft_lane if schedule.traits.has_draft_model else None
         self._pair = (lanes[0], lanes[1]) if schedule.traits.overlaps and len(lanes) > 1 else None
         self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
 
@@ -187,18 +176,12 @@ class _Taking:
             self._take_alone(take, lane)
         self._take_shared()
 
-    def step(self) -> None:
-        """Time steps of the draft model, which are short, with every other anchor."""
-        if self._drafts_on is not None:
-            self.steps.append(self._anchors.take_step(self._drafts_on))
-
     def rest(self) -> None:
         """Take anchors while the sequence rests."""
         start_s = self._anchors.now_s
         if start_s < self._next_s:
             return
         next(self._turns)()
-        self.step()
         now_s = self._anchors.now_s
         self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
 

@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from math import expm1, hypot
+from math import hypot
 from typing import Final, Literal
 
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, not_understood
-from calibrate.fitting.ratios import Ratio, among, anchor_errors, estimate, mean_pace, trimmed_mean
+from calibrate.fitting.ratios import Ratio, anchor_errors, estimate, mean_pace, trimmed_mean
 from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
 from calibrate.profiling.overhead_fits import (
@@ -126,18 +126,7 @@ class _Fit:
             for part, table in found.items():
                 tables[part][drafter] = table
         parts = LaneParts(self._task, lane).profile(estimates, anchor, dispatch_s)
-        return parts.model_copy(update={**tables, "step_anchor": self._step_anchor(name)})
-
-    def _step_anchor(self, lane: str) -> Anchor | None:
-        anchors = [run.anchors for run in self._samples.runs if run.schedule.draft_lane == lane and run.anchors.steps]
-        if not anchors:
-            return None
-        anchor, over_it = (
-            self._anchors[lane],
-            estimate([among(mean_pace(own.steps), own.alone[lane]) for own in anchors]),
-        )
-        error = hypot(anchor.relative_error, expm1(over_it.log_half_width))
-        return Anchor(context=anchor.context, seconds=over_it.value * anchor.seconds, relative_error=error)
+        return parts.model_copy(update=tables)
 
     def _contention(self, step: Levels) -> tuple[Contention, ...]:
         return tuple(contention_of(pair, self._samples, step[pair[1]], self._task.source) for pair in self._task.pairs)

@@ -68,7 +68,7 @@ def _alone_s(run: Run, spans: Sequence[RunSpan], profile: Profile) -> list[float
 
 def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
     """Return the time of some kinds of work in a run over the expected one, at its anchors' speed; None without any."""
-    return _level_of(timed_spans(run, lane, works, profile), run, lane, works, profile)
+    return _level_of(timed_spans(run, lane, works, profile), run, lane, profile)
 
 
 def levels_by_lane(runs: Sequence[Run], works: Collection[Work], profile: Profile) -> dict[str, list[Ratio]]:
@@ -77,16 +77,12 @@ def levels_by_lane(runs: Sequence[Run], works: Collection[Work], profile: Profil
     return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
 
 
-def _level_of(
-    timed: Sequence[TimedSpan], run: Run, lane: str, works: Collection[Work], profile: Profile
-) -> Ratio | None:
+def _level_of(timed: Sequence[TimedSpan], run: Run, lane: str, profile: Profile) -> Ratio | None:
     if not (expected_s := sum(one.expected_s for one in timed)):
         return None
-    seconds, known = sum(one.seconds for one in timed), profile.lane(lane)
-    if known.step_anchor is not None and len(run.anchors.steps) > 1 and DRAFT_WORK.issuperset(works):
-        return among(seconds, run.anchors.steps).over(expected_s / known.step_anchor.seconds)
-    assert known.anchor is not None, "a calibration without anchors"
-    return among(seconds, run.anchors.alone[lane]).over(expected_s / known.anchor.seconds)
+    seconds, anchor = sum(one.seconds for one in timed), profile.lane(lane).anchor
+    assert anchor is not None, "a calibration without anchors"
+    return among(seconds, run.anchors.alone[lane]).over(expected_s / anchor.seconds)
 
 
 def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
@@ -118,7 +114,7 @@ def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | 
     parts = dict[str, tuple[Ratio, float]]()
     for role, lane, works in roles:
         timed = timed_spans(run, lane, works, profile)
-        if (found := _level_of(timed, run, lane, works, profile)) is not None:
+        if (found := _level_of(timed, run, lane, profile)) is not None:
             parts[f"{role} {lane}"] = found, sum(one.expected_s for one in timed)
     if not parts:
         return None

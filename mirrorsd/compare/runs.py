@@ -177,12 +177,7 @@ def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile)
     alone, expected = run.anchors.alone, expected_anchors(profile)
     overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
     parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
-    own = profile.lane(draft).step_anchor
-    if own is not None and run.anchors.steps:  # the draft model's own anchors, else the target's on its lane
-        draft_pace = _pace(run.anchors.steps, own.seconds)
-    else:
-        draft_pace = _pace(alone.get(draft, ()), expected[draft])
-    parts.append((draft_pace, prediction.exposed_draft_s))
+    parts.append((_pace(alone.get(draft, ()), expected[draft]), prediction.exposed_draft_s))
     then = profile.anchor_slowdown(target, draft)
     if run.anchors.shared and then is not None:
         at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])

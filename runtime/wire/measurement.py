@@ -35,8 +35,8 @@ class Measurement:
     `rows` are fed at once (of a tree its nodes and the last committed token) after `context` cached positions. An exit
     after `exit_layer` sends `num_candidates` ids per row. Of a draft step the last `num_proposals` rows propose a token
     (None: all), with `num_alternatives` ids beside it; each branch has `num_guesses`; rows may carry exit features. The
-    lane rests for `pause_s` before each run. What is aside has a text of its own, kept from one time to the next: a
-    sequence under way goes on as if nothing had been timed.
+    lane rests for `pause_s` before each run. A verification aside has a text of its own, kept from one time to the
+    next: a sequence under way goes on as if nothing had been timed.
     """
 
     part: Part

@@ -43,7 +43,7 @@ class MeasureRole:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
-        self._aside: dict[Part, tuple[TargetModel | WindowDrafter, Measurement, Prepared]] = {}
+        self._aside: tuple[TargetModel | WindowDrafter, Measurement, Prepared] | None = None
         self._timed_before = WeakKeyDictionary[TargetModel | WindowDrafter, set[Measurement]]()
 
     @operation
@@ -105,10 +105,9 @@ class MeasureRole:
         return max(least, measurement.warm_up)
 
     def _kept(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:
-        kept = self._aside.get(measurement.part)
+        kept = self._aside
         if kept is None or kept[0] is not model or kept[1] != _size(measurement):
-            kept = model, _size(measurement), self._prepared(model, measurement)
-            self._aside[measurement.part] = kept
+            self._aside = kept = model, _size(measurement), self._prepared(model, measurement)
         return kept[2]
 
     def _prepared(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:

@@ -10,7 +10,7 @@ import numpy as np
 from decoding.errors import LaneError
 from decoding.messages import Window
 from decoding.schedule import Schedule
-from runtime.arrays import Array, inference
+from runtime.arrays import Array
 from runtime.drafters.language_model.draft_passes import Proposer
 from runtime.wire.channel import to_block
 from runtime.wire.measurement import Measurement
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 
 def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """Return a step after random tokens, to be run again and again; only a step aside keeps the current sequence.
+    """Return a step after random tokens, to be run again and again; the current sequence is lost.
 
     Raises `LaneError` if the draft lacks what the step needs.
     """
-    if measurement.is_aside:
-        return _aside(drafter, measurement.context)
     if measurement.part == "draft_streams":
         return _guesses(drafter, measurement)
     rows, context, starts = measurement.rows, measurement.context, measurement.part == "draft_start"
@@ -57,21 +55,6 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
     if starts:
         return _start(drafter, ids, context, features_TE, num_branches)
     return (_branches if num_branches else _text)(drafter, ids, context, features_TE, num_branches)
-
-
-def _aside(drafter: Drafter, context: int) -> Callable[[], object]:
-    """Return a step of one row in a sequence of its own, unprepared: a plan would end that of the current sequence."""
-    model, text, propose = drafter.model, drafter.backend.new_text(), Proposer(drafter.model.output)
-    text.start(context + 1)
-    text.fill_random(context)
-    ids_T, positions = np.array(_random_ids(drafter, 1)), np.array([context])
-
-    @inference
-    def run() -> None:
-        text.set_length(context)
-        propose(model.step(ids_T, positions=positions, cache=text).hidden_TD, [context])
-
-    return run
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, _: int) -> Callable[[], object]:

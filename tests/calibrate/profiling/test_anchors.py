@@ -33,16 +33,6 @@ def test_an_anchor_is_a_verification_of_one_row_after_one_that_does_not_count():
     assert anchors.now_s == pytest.approx(3 * one_s)
 
 
-def test_an_anchor_of_the_draft_is_a_step_of_one_row_first_after_other_work():
-    engine = FakeEngine({"cpu0": Laws()})
-    anchors = Anchors({"cpu0": engine.load_draft("cpu0")}, context=55, clock=engine.clock)
-    assert anchors.take_step("cpu0") == pytest.approx(Laws().step_s(1, 55))
-    assert anchors.samples == []
-    _, asked = engine.visits[-1]
-    assert (asked.part, asked.rows, asked.context, asked.warm_up, asked.is_aside) == ("draft_step", 1, 55, 0, True)
-    assert asked.repeats > 1, "later steps count too"
-
-
 class OneLane:
     """Says that a part took one and four seconds, and that it was busy for 5.5 of the 7 seconds that passed."""
 
@@ -111,14 +101,6 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone():
     assert len(found.shared) == 2 + 4
     assert {lane: len(own) for lane, own in found.alone.items()} == {"cpu0": 2 + 2, "cpu1": 2 + 2}
     assert {one.lanes for one in anchors.shared} == {("cpu0", "cpu1")}
-
-
-@pytest.mark.parametrize(("schedule", "lane"), [(SPLIT, "cpu1"), (POOLED, "cpu0"), (MIRROR, "cpu1")])
-def test_a_draft_model_has_anchors_of_its_own_with_every_other_and_none_before_it_is_loaded(schedule, lane):
-    """Before the sequence another drafter may be loaded."""
-    found, _, _ = taken(schedule, rests=8, round_s=0.6, other_speed=0.5)
-    step_s = Laws(speed=0.5 if lane == "cpu1" else 1.0).step_s(1, 10)
-    assert found.steps == (pytest.approx(step_s),) * (8 + 1)
 
 
 def test_short_rounds_do_not_rest_every_time():

@@ -14,7 +14,6 @@ from calibrate.profiling.passes import decode
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
 from decoding.trace import Trace, Work
 from hwprofiles.lane_profile import Overhead
-from hwprofiles.profile import Anchor, Profile
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.known_runs import (
     CONTEXTS,
@@ -75,24 +74,6 @@ def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule):
     run, profile = run_of(schedule, weather=weather, target_in_run=1.04)
     found = level(run, "cpu0", (Work.VERIFY,), profile)
     assert found == (pytest.approx(1.04), 0.03)
-
-
-def test_steps_of_a_draft_model_are_compared_with_its_own_anchors_where_calibration_had_some():
-    """Its anchors took 1.5 times as long around this run as in calibration, and those of the target no longer."""
-    run, profile = run_of(SPECULATIVE, step_in_run=1.2)
-    known = with_step_anchor(profile, 2e-3)
-    slower = replace(run, anchors=replace(run.anchors, steps=(3e-3, 3e-3)))
-    step = (Work.ROLLOUT_STEP,)
-    assert value_of(level(slower, "cpu1", step, known)) == pytest.approx(1.2 / 1.5)
-    assert value_of(level(slower, "cpu1", step, profile)) == pytest.approx(1.2)
-    without = replace(run, anchors=replace(run.anchors, steps=()))
-    assert value_of(level(without, "cpu1", step, known)) == pytest.approx(1.2)
-    assert level(slower, "cpu0", (Work.VERIFY,), known) == level(run, "cpu0", (Work.VERIFY,), profile)
-
-
-def with_step_anchor(profile: Profile, seconds: float) -> Profile:
-    own = {"step_anchor": Anchor(context=50, seconds=seconds)}
-    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=own) for lane in profile.lanes)})
 
 
 def test_a_machine_that_changed_meanwhile_leaves_a_doubt():

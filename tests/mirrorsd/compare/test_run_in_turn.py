@@ -98,29 +98,26 @@ def test_schedules_of_the_same_lanes_follow_each_other_and_come_back_in_the_orde
 
 
 def test_a_run_has_anchors_of_its_own_lanes_before_in_between_and_after():
-    """With those of a draft every second rest is long enough after the last."""
     machine = Machine()
     ((plain,), (split,), (pooled,)) = run(machine, [PLAIN, SPLIT, POOLED], PROMPTS[:1]).runs
     assert {lane: len(taken) for lane, taken in plain.anchors.alone.items()} == {"target": 4}
-    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 2}
-    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 3}
-    assert [len(one.anchors.steps) for one in (plain, split, pooled)] == [0, 2, 2]
+    assert {lane: len(taken) for lane, taken in split.anchors.alone.items()} == {"target": 3, "draft": 3}
+    assert {lane: len(taken) for lane, taken in pooled.anchors.alone.items()} == {"both": 4}
     for one in (plain, split, pooled):
-        for taken in (*one.anchors.alone.values(), one.anchors.steps):
+        for taken in one.anchors.alone.values():
             assert list(taken) == sorted(set(taken)), "in the order of time, none twice"
 
 
 def test_the_anchors_after_a_run_are_those_before_the_next_where_nothing_was_done_since():
-    """The last that is done on a draft's lane are its own steps."""
     machine = Machine()
     ((first,), (second,)) = run(machine, [SPLIT, OTHER], PROMPTS[:1]).runs
     after, before = (
         {lane: taken[end] for lane, taken in one.anchors.alone.items()} for one, end in ((first, -1), (second, 0))
     )
     assert after["target"] == before["target"]
-    assert after["draft"] < first.anchors.steps[-1] < before["draft"]
+    assert after["draft"] == before["draft"]
     assert machine.done.count(("anchor", "target")) == (1 + 1 + 1) + (1 + 1)
-    assert machine.done.count(("anchor", "draft")) == 2 * (1 + 2 + 1), "two of each run are steps of the draft"
+    assert machine.done.count(("anchor", "draft")) == (1 + 1 + 1) + (1 + 1)
 
 
 def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():

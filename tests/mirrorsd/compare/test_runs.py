@@ -31,12 +31,11 @@ PREDICTION = predict(SPLIT, PROFILE, RECORD)
 paces = st.floats(0.2, 5.0)
 
 
-def paced(schedule=SPLIT, prediction=PREDICTION, *, shared=(), steps=(), profile=PROFILE, **factors):
-    """The pace of a run whose anchors took so many times what is expected of them alone; `steps` are those of 2 ms."""
+def paced(schedule=SPLIT, prediction=PREDICTION, *, shared=(), profile=PROFILE, **factors):
+    """The pace of a run whose anchors took so many times what is expected of them alone."""
     alone = {lane: tuple(factor * EXPECTED[lane] for factor in own) for lane, own in factors.items()}
     at_once = tuple((EXPECTED["target"] * target, EXPECTED["draft"] * draft) for target, draft in shared)
-    own = tuple(2e-3 * factor for factor in steps)
-    run = Run(trace=Trace(world="measured"), anchors=RunAnchors(alone, at_once, own))
+    run = Run(trace=Trace(world="measured"), anchors=RunAnchors(alone, at_once))
     return pace(run, schedule, prediction, profile)
 
 
@@ -61,18 +60,6 @@ def test_lanes_count_by_their_share_of_the_predicted_work(target, draft):
     share = PREDICTION.target_busy_s / (PREDICTION.target_busy_s + PREDICTION.exposed_draft_s)
     assert paced(target=[target] * 4, draft=[draft]) == pytest.approx(share * target + (1 - share) * draft)
     assert 0.5 < share < 1
-
-
-@given(paces, paces)
-def test_the_draft_models_own_anchors_tell_its_pace_where_calibration_had_some(target, draft):
-    own = PROFILE.lane("draft").model_copy(update={"step_anchor": Anchor(context=70, seconds=2e-3)})
-    lanes = tuple(own if lane.name == "draft" else lane for lane in PROFILE.lanes)
-    known = PROFILE.model_copy(update={"lanes": lanes})
-    share = PREDICTION.target_busy_s / (PREDICTION.target_busy_s + PREDICTION.exposed_draft_s)
-    found = paced(target=[target], draft=[target], steps=[draft] * 3, profile=known)
-    assert found == pytest.approx(share * target + (1 - share) * draft)
-    assert paced(target=[target], draft=[target], steps=[draft] * 3) == pytest.approx(target)
-    assert paced(target=[target], draft=[target], profile=known) == pytest.approx(target)
 
 
 def test_anchors_of_a_runs_own_lanes_count_alike_and_without_any_the_pace_is_that_of_calibration():
@@ -139,7 +126,7 @@ def test_runs_come_back_with_their_traces_and_the_file_alone_tells_every_time(me
     assert found.runs == measured.runs
     text = gzip.decompress((tmp_path / "runs.json.gz").read_bytes()).decode()
     assert '"decode_s":2.5' in text
-    assert '"anchors":{"alone":{"cpu0":[0.041,0.043],"cpu1":[0.052]},"shared":[[0.06,0.07]],"steps":[]}' in text
+    assert '"anchors":{"alone":{"cpu0":[0.041,0.043],"cpu1":[0.052]},"shared":[[0.06,0.07]]}' in text
 
 
 @pytest.mark.parametrize("load", [load_traces, lambda path: load_runs(path, [])])
