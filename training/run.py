@@ -24,7 +24,7 @@ from training.data.states import (
     training_part,
     weights_digest,
 )
-from training.judging.card import AcceptanceCard, Card, DataCard, add_benchmark, read_card, write_card
+from training.judging.card import Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import TrainingRecipe
 from training.tasks.chain_draft import DraftTask
 from training.tasks.eagle import EagleTask
@@ -191,7 +191,7 @@ def _card(
         device=trained[0].device.type,
         curve=read_curve(folder) if kind != "exit" else (),
         held_out=_rounded(report.scores),
-        acceptance=tuple(AcceptanceCard.of(result) for result in judgement.acceptance),
+        acceptance=judgement.acceptance,
         exit_coverage={layer: _rounded(shares) for layer, shares in exits.items()},
         untrained_exit_coverage={layer: _rounded(shares) for layer, shares in untrained.items()},
     )

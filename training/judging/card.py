@@ -1,16 +1,15 @@
 """The card of a trained drafter: what it is, what it was trained on, what it is worth. `card.json` and `card.md`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.validation import errors_as
-from training.judging.drafter_acceptance import HeldOutAcceptance, TopKShares
+from training.judging.drafter_acceptance import HeldOutAcceptance, StrictPart, TaskAcceptance, TopKShares
 
 CARD_FILE = "card.json"
 TEXT_FILE = "card.md"
@@ -32,11 +31,7 @@ class Section(NamedTuple):
         return f"## {self.title}\n\n{table}" if self.title else table
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DataCard(_Strict):
+class DataCard(StrictPart):
     """The training data: names of the files, and a SHA-256 of prompts and answers."""
 
     files: tuple[str, ...]
@@ -45,57 +40,18 @@ class DataCard(_Strict):
     num_held_out: int
 
 
-class TaskAcceptance(_Strict):
-    """Rounds on some prompts; rates end with the last place in a draft that a round ever came to."""
-
-    mean_acceptance_length: float
-    conditional_acceptance_rate: tuple[float, ...]
-
-    @property
-    def cells(self) -> tuple[str, str]:
-        """The figures as columns of a table, under `_BY_PLACE`."""
-        rates = " ".join(f"{rate:.2f}" for rate in self.conditional_acceptance_rate)
-        return f"{self.mean_acceptance_length:.2f}", rates
-
-
-class AcceptanceCard(TaskAcceptance):
-    """Simulated rounds on held-out greedy answers (`training.judging.drafter_acceptance`).
-
-    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
-    """
-
-    num_tokens: int
-    with_features: bool
-    num_rounds: int
-    tree_size: int = 0
-
-    @classmethod
-    def of(cls, result: HeldOutAcceptance) -> "AcceptanceCard":
-        """Return the figures of one judgement, rounded."""
-        return cls(
-            num_tokens=result.num_tokens,
-            with_features=result.with_features,
-            num_rounds=len(result.accepted),
-            mean_acceptance_length=round(result.mean_acceptance_length, 4),
-            conditional_acceptance_rate=tuple(
-                round(rate, 4) for rate in result.conditional_acceptance_rate if not isnan(rate)
-            ),
-            tree_size=result.tree_size,
-        )
-
-
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
 """By setting of the drafter, then by kind of task."""
 
 
-class CurvePoint(_Strict):
+class CurvePoint(StrictPart):
     """Figures on held-out answers after so many answer tokens, repeats included."""
 
     num_tokens: int
     scores: dict[str, float]
 
 
-class Card(_Strict):
+class Card(StrictPart):
     """Everything a user may ask of a trained drafter: recipe, data, costs, figures on held-out answers.
 
     Parameters are the trained ones, tokens those of answers with repeats, minutes those of all resumptions. `held_out`
@@ -115,11 +71,11 @@ class Card(_Strict):
     device: str
     held_out: dict[str, float]
     curve: tuple[CurvePoint, ...] = ()
-    acceptance: tuple[AcceptanceCard, ...] = ()
-    exit_coverage: TopKShares = {}
-    untrained_exit_coverage: TopKShares = {}
-    acceptance_on: dict[str, AcceptanceByTask] = {}
-    benchmarks: dict[str, dict[str, float]] = {}
+    acceptance: tuple[HeldOutAcceptance, ...] = ()
+    exit_coverage: TopKShares = Field(default={})
+    untrained_exit_coverage: TopKShares = Field(default={})
+    acceptance_on: dict[str, AcceptanceByTask] = Field(default={})
+    benchmarks: dict[str, dict[str, float]] = Field(default={})
 
     @property
     def title(self) -> str:
@@ -138,7 +94,7 @@ class Card(_Strict):
         if self.exit_coverage:
             yield _coverage(self)
         for prompts, found in self.acceptance_on.items():
-            rows = [(name, task, *one.cells) for name, tasks in found.items() for task, one in tasks.items()]
+            rows = [(name, task, *_cells(one)) for name, tasks in found.items() for task, one in tasks.items()]
             yield Section(f"Acceptance on {prompts}, by kind of task", ("setting", "task", *_BY_PLACE), rows)
         for name, figures in self.benchmarks.items():
             yield _figures(name, figures)
@@ -189,14 +145,20 @@ def _curve(curve: Sequence[CurvePoint]) -> Section:
     return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
 
 
-def _acceptance(results: Sequence[AcceptanceCard]) -> Section:
+def _cells(found: TaskAcceptance) -> tuple[str, str]:
+    """Return the figures as columns of a table, under `_BY_PLACE`."""
+    rates = " ".join(f"{rate:.2f}" for rate in found.conditional_acceptance_rate)
+    return f"{found.mean_acceptance_length:.2f}", rates
+
+
+def _acceptance(results: Sequence[HeldOutAcceptance]) -> Section:
     rows = [
         (
             str(result.tree_size or result.num_tokens),
             str(result.num_tokens) if result.tree_size else "chain",
             "yes" if result.with_features else "no",
             f"{result.num_rounds:,}",
-            *result.cells,
+            *_cells(result),
         )
         for result in results
     ]

@@ -6,11 +6,13 @@ runs. Shapes: legend of `runtime.drafters.language_model.rollouts`.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from math import nan
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from runtime.drafters.language_model.model import DraftModel
@@ -19,42 +21,46 @@ from runtime.drafters.trees import following
 from training.data.states import Conversation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOutAcceptance:
-    """Drafted tokens `accepted` in every round on answers of `num_committed` tokens.
+class StrictPart(BaseModel):
+    """A part of a card."""
 
-    A round drafts `num_tokens`, of a tree the most along any path; `tree_size` is 0 for a chain.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskAcceptance(StrictPart):
+    """Rounds on some prompts: committed tokens per round, bonus included, and acceptance by place in the draft.
+
+    Rates are among the rounds that accepted every place before, and end with the last one that a round ever came to.
+    """
+
+    mean_acceptance_length: float
+    conditional_acceptance_rate: tuple[float, ...]
+
+
+class HeldOutAcceptance(TaskAcceptance):
+    """Simulated rounds on held-out greedy answers.
+
+    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
     """
 
     num_tokens: int
     with_features: bool
-    num_committed: int
-    accepted: tuple[int, ...]
+    num_rounds: int
     tree_size: int = 0
 
     @classmethod
-    def of(
-        cls, lengths: Sequence[Sequence[int]], num_tokens: int, *, with_features: bool, tree_size: int = 0
-    ) -> "HeldOutAcceptance":
+    def of(cls, lengths: Sequence[Sequence[int]], num_tokens: int, **more: Any) -> Self:
         """Return the rounds on some answers, given how many tokens drafted at each of their places agree with them."""
+        accepted = [count for answer in lengths for count in accepted_by_round(answer, num_tokens)]
+        reached = [sum(count >= place for count in accepted) for place in range(num_tokens + 1)]
+        mean = sum(map(len, lengths)) / len(accepted) if accepted else nan
         return cls(
+            mean_acceptance_length=round(mean, 4),
+            conditional_acceptance_rate=tuple(round(now / before, 4) for before, now in pairwise(reached) if before),
             num_tokens=num_tokens,
-            with_features=with_features,
-            num_committed=sum(map(len, lengths)),
-            accepted=tuple(count for answer in lengths for count in accepted_by_round(answer, num_tokens)),
-            tree_size=tree_size,
+            num_rounds=len(accepted),
+            **more,
         )
-
-    @property
-    def mean_acceptance_length(self) -> float:
-        """Committed tokens per round, bonus included; NaN without a round."""
-        return self.num_committed / len(self.accepted) if self.accepted else float("nan")
-
-    @property
-    def conditional_acceptance_rate(self) -> tuple[float, ...]:
-        """For each drafted place: acceptance among the rounds that accepted every place before it."""
-        reached = [sum(count >= place for count in self.accepted) for place in range(self.num_tokens + 1)]
-        return tuple(now / before if before else float("nan") for before, now in pairwise(reached))
 
 
 def judge_draft(

@@ -183,29 +183,22 @@ def _attend(
     rows: EagleRows, q_MNH: Tensor, shared: tuple[Tensor, Tensor], own_keys: list[Tensor], own_values: list[Tensor]
 ) -> Tensor:
     """Return the output of attention for the roots [M, N * H]: over rows up to their own, then own later steps."""
-    num_kv_heads = shared[0].shape[1]
-    num_roots, _, width = q_MNH.shape
-    q_MKGH = q_MNH.reshape(num_roots, num_kv_heads, -1, width) * width**-0.5
-    own_scores = [(q_MKGH * k_MKH.unsqueeze(2)).sum(-1, dtype=torch.float32) for k_MKH in own_keys]
-    own_MKGJ = torch.stack(own_scores, dim=-1) if own_scores else q_MKGH.new_zeros(*q_MKGH.shape[:3], 0)
-    shared_outputs, own_weights = [], []
+    outputs = []
     start = root = 0
     for length, count in zip(rows.lengths, rows.num_roots, strict=True):
-        k_KSH, v_KSH = (x[start : start + length].transpose(0, 1) for x in shared)
-        q_KAH = q_MKGH[root : root + count].permute(1, 2, 0, 3).flatten(1, 2)
-        scores = (q_KAH @ k_KSH.transpose(1, 2)).view(num_kv_heads, -1, count, length).float()
-        unseen = torch.ones(count, length, dtype=torch.bool, device=scores.device).triu_(length - count + 1)
-        own = own_MKGJ[root : root + count].permute(1, 2, 0, 3)
-        weights = torch.cat([scores.masked_fill(unseen, -torch.inf), own], dim=-1).softmax(-1)
-        output = weights[..., :length].flatten(1, 2).to(v_KSH.dtype) @ v_KSH
-        shared_outputs.append(output.view(num_kv_heads, -1, count, v_KSH.shape[-1]).permute(2, 0, 1, 3))
-        own_weights.append(weights[..., length:].permute(2, 0, 1, 3))
+        before, own = slice(start, start + length), slice(root, root + count)
+        k_SKH, v_SKH = (
+            torch.cat([seen[before], *(step[own] for step in steps)])
+            for seen, steps in zip(shared, (own_keys, own_values), strict=True)
+        )
+        is_seen = torch.ones(count, length, device=q_MNH.device).tril_(length - count)
+        is_own = torch.eye(count, device=q_MNH.device).repeat(1, len(own_keys))
+        mask = torch.cat([is_seen, is_own], dim=1).bool()
+        q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (q_MNH[own], k_SKH, v_SKH))
+        output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        outputs.append(output[0].transpose(0, 1).flatten(1))
         start, root = start + length, root + count
-    seen_MKGH = torch.cat(shared_outputs)
-    weights_MKGJ = torch.cat(own_weights)
-    for step, v_MKH in enumerate(own_values):
-        seen_MKGH = seen_MKGH + weights_MKGJ[..., step, None].to(v_MKH.dtype) * v_MKH.unsqueeze(2)
-    return seen_MKGH.flatten(1)
+    return torch.cat(outputs)
 
 
 def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> EagleHead:

@@ -7,7 +7,7 @@ Static trees of heads and streams grow here: at every step the path is added tha
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -126,7 +126,7 @@ def judge_heads(
     trees = judge_trees([places_along(rows, paths, depth) for rows in ranks], sizes=sizes)
     line = [(0,) * length for length in range(1, depth + 1)]
     (chain,) = judge_trees([places_along(rows, line, depth) for rows in ranks], sizes=(depth,))
-    return (*trees, replace(chain, tree_size=0))
+    return (*trees, chain.model_copy(update={"tree_size": 0}))
 
 
 class TreeTask(StatesTask[H]):

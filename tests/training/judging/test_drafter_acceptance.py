@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -17,14 +19,17 @@ def test_a_round_starts_where_the_last_one_ended():
 
 
 def test_figures_follow_their_definitions():
-    result = HeldOutAcceptance(num_tokens=3, with_features=False, num_committed=11, accepted=(3, 0, 1, 3))
+    lengths = [[3, 9, 9, 9, 0, 1, 9], [3, 9, 9, 9]]  # rounds accept 3, 0, 1 and 3
+    result = HeldOutAcceptance.of(lengths, 3, with_features=False)
+    assert result.num_rounds == 4
     assert result.mean_acceptance_length == pytest.approx(11 / 4)
-    assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0))
+    assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0), abs=1e-4)
 
 
 def test_no_round_gives_no_figure():
-    result = HeldOutAcceptance(num_tokens=2, with_features=False, num_committed=0, accepted=())
+    result = HeldOutAcceptance.of([], 2, with_features=False)
     assert result.mean_acceptance_length != result.mean_acceptance_length
+    assert result.conditional_acceptance_rate == ()
 
 
 def play(draft, prompt, answer, window):
@@ -57,8 +62,12 @@ def test_a_draft_is_judged_as_if_rounds_were_played_one_by_one():
     found = judge_draft(draft, conversations, [0, 2], windows=(2, 4), features=None)
     for result in found:
         expected = [play(draft, *conversations[index][:2], result.num_tokens) for index in (0, 2)]
-        assert result.accepted == tuple(expected[0] + expected[1])
-        assert result.num_committed == 24
+        accepted = expected[0] + expected[1]
+        assert result.num_rounds == len(accepted)
+        assert result.mean_acceptance_length == pytest.approx(24 / len(accepted), abs=1e-4)
+        reached = [sum(count >= place for count in accepted) for place in range(result.num_tokens + 1)]
+        rates = [now / before for before, now in pairwise(reached) if before]
+        assert result.conditional_acceptance_rate == pytest.approx(rates, abs=1e-4)
     assert found[1].mean_acceptance_length > found[0].mean_acceptance_length > 1.0
 
 
