@@ -72,6 +72,11 @@ class KeptRowHeads(nn.Module):
         super().__init__()
         self.register_buffer("target_norm", torch.ones(hidden_size), persistent=False)
 
+    @property
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The parameters that a folder stores, by name."""
+        return own_weights(self)
+
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's final norm and the kept rows of its output head, which stay as they are."""
         head_VD, self.target_norm = target.lm_head.weight.detach(), target.final_norm.detach()
@@ -121,20 +126,17 @@ def save_tree_heads(
     paths: Sequence[TreePath],
     folder: Path,
     *,
-    target: Decoder,
-    target_name: str,
     metadata: Mapping[str, Any],
+    kept_ids: Tensor | None = None,
+    **of_target: Any,
 ) -> None:
-    """Write heads, trained for this target, and the nodes of their tree (`save_trained`)."""
-    save_trained(
-        folder,
-        kind,
-        own_weights(heads),
-        target=target,
-        target_name=target_name,
-        kept_ids=heads.output.kept_ids,
-        fields=kind.fields_with_tree(heads.config, paths) | {"metadata": dict(metadata)},
-    )
+    """Write heads or streams, and the nodes of their tree (`save_trained`, which gets `target` and `target_name`).
+
+    `kept_ids` are the target ids that they may propose, None for those of their output.
+    """
+    kept_ids = heads.output.kept_ids if kept_ids is None else kept_ids
+    fields = kind.fields_with_tree(heads.config, paths) | {"metadata": dict(metadata)}
+    save_trained(folder, kind, heads.trained, kept_ids=kept_ids, fields=fields, **of_target)
 
 
 def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any, Tensor]:

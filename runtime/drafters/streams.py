@@ -10,7 +10,8 @@ candidates, V kept ids.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -24,14 +25,13 @@ from decoding.tree_shape import MOST_RANKS, Ranks, cut
 from decoding.tree_shape import Path as TreePath
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.head_drafter import TreeFolderConfig, read_head
+from runtime.drafters.head_drafter import TreeFolderConfig, read_head, save_tree_heads
 from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import LayerKeys, Linear, WithinCall
 from runtime.models.vocabulary import OutputRows, ranked_ids
-from runtime.storage.weight_folder import save_trained
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.target.target_model import TargetModel
 
@@ -229,26 +229,8 @@ class StreamFolderConfig(StreamConfig, TreeFolderConfig):
         return StreamModel(target, self)
 
 
-def save_streams(
-    model: StreamModel,
-    paths: Sequence[TreePath],
-    folder: Path,
-    *,
-    kept_ids: Tensor,
-    target: Decoder,
-    target_name: str,
-    metadata: Mapping[str, Any],
-) -> None:
-    """Write streams, the target ids that they may propose, and their tree (`save_trained`)."""
-    save_trained(
-        folder,
-        StreamFolderConfig,
-        model.trained,
-        target=target,
-        target_name=target_name,
-        kept_ids=kept_ids,
-        fields=StreamFolderConfig.fields_with_tree(model.config, paths) | {"metadata": dict(metadata)},
-    )
+save_streams = partial(save_tree_heads, StreamFolderConfig)
+"""Write streams and their tree (`save_tree_heads`)."""
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
