@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
 from calibrate.fitting.noise import half_width_of
-from calibrate.fitting.prompt_times import fit_prompts
 from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
 from decoding.methods import METHODS
@@ -21,7 +20,6 @@ from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.placement import PlacedLane
 from runtime.backends.lane_device import CORES, Device
-from runtime.backends.openvino.buckets import prompt_calls
 from runtime.wire.measurement import Measurement, Part
 
 _CORES: Final = "generic-cpu"
@@ -109,10 +107,9 @@ class LaneParts:
             for name, times in found.items()
             if name.startswith("draft") and name != "draft_prefill"
         }
-        calls = prompt_calls if self._device.is_compiled else None
         for name, parts in (("prefill", {"prefill"}), ("draft_prefill", _OF_THE_DRAFT)):
             if name in found:
-                fields[name] = fit_prompts(found[name], calls, error_of(parts), source)
+                fields[name] = fit_table(found[name], error_of(parts), source)
         return LaneProfile(
             name=self._lane.name,
             device=_CORES if self._device == CORES else self._device.name,

@@ -60,12 +60,6 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def prompt_calls(num_rows: int) -> tuple[int, ...]:
-    """Return the sizes of the calls that read a prompt's rows, but for calls as small as the windows of a sequence."""
-    sizes = (1, *PROMPT_ROWS)
-    return tuple(min(size for size in sizes if size >= stop - start) for start, stop in pieces(num_rows, sizes))
-
-
 def is_small(num_bytes: int) -> bool:
     """Return whether a decoder of `num_bytes` is small: it has a copy for each number of rows."""
     return COPIES_BYTES // num_bytes >= _SMALL_COPIES

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from decoding.errors import ModelError
 from runtime.arrays import as_array
 from runtime.backends.eager import EagerBackend
-from runtime.backends.openvino.buckets import prompt_calls
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
@@ -126,21 +125,6 @@ def test_an_architecture_without_a_graph_is_refused():
 @pytest.mark.parametrize("form", ["bfloat16", "int8", "int4"])
 def test_the_embedded_model_is_row_invariant(form):
     assert is_row_invariant(compiled(first_layers(load_decoder(EMBEDDED, dtype=torch.bfloat16)), form))
-
-
-def test_a_prompt_is_read_in_the_calls_that_its_price_is_made_of(monkeypatch):
-    backend, found = prepare(compiled(decoder_of("grouped queries"), "bfloat16"), rows=(1,)), []
-    run = backend._graphs.run
-
-    def seen(x_BTD, segment, size, *others):
-        found.append(size[1])
-        return run(x_BTD, segment, size, *others)
-
-    monkeypatch.setattr(backend._graphs, "run", seen)
-    for num_rows in (1, 2, 16, 17, 30, 33, 64, 65, 97, 127):
-        found.clear()
-        read(backend, [num_rows], ids=IDS.repeat(2)[:num_rows])
-        assert tuple(found) == prompt_calls(num_rows), num_rows
 
 
 @pytest.mark.parametrize("form", FORMS[:3])
