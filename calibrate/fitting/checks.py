@@ -16,7 +16,7 @@ from hwprofiles.profile import LaneProfile, Profile
 
 _LEAST_CHECKS: Final = 3
 _DOUBTFUL: Final = 0.15
-"""Checks that are off by more are repeated, and worth a note if that did not help."""
+"""Checks that are off by more are worth a note."""
 
 Compared = tuple[Ratio, Mapping[str, float]]
 """A run's measured time over its predicted one, and the shares of the latter by role and lane (`target cpu0`)."""
@@ -41,7 +41,7 @@ class Check(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is so far off that it should be repeated."""
+        """Whether it is so far off that it is worth a note."""
         return abs(self.error) > _DOUBTFUL
 
 

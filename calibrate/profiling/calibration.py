@@ -1,8 +1,7 @@
 """Calibration: measures every lane of this machine with these models, and writes it down as a `Profile`.
 
 Passes time parts, pairs of lanes and short decodings in turn, each between anchors of its lane (`passes`); their
-samples are kept with the profile; ratios to anchors become tables, levels and errors (`fitted_profile`). What its own
-checks find far off is decoded again.
+samples are kept with the profile; ratios to anchors become tables, levels and errors (`fitted_profile`).
 """
 
 import time
@@ -65,7 +64,7 @@ def calibrate(
     start_s = clock()
     measuring = Measuring(engine, task, progress, clock)
     measuring.run_passes()
-    profile = measuring.decode_again(partial(fitted_profile, task))
+    profile = measuring.profile_by(partial(fitted_profile, task))
     facts = {
         "is_row_invariant": all(found.is_invariant for found in measuring.rows.values()),
         "calibration_s": clock() - start_s,

@@ -74,11 +74,6 @@ class LaneParts:
         last = zip(*(self.timed[name].values() for name in _LAST if name in self.timed), strict=True)
         yield from chain(whole, *last, *others)
 
-    def passes(self) -> Iterator[Measurement]:
-        """Yield those of `measurements` that are a pass through the whole target, one of each width."""
-        first = self._effort.contexts[0]
-        return (of for (_, context), of in self.timed["verify"].items() if context == first)
-
     def profile(self, estimates: Mapping[Measurement, Estimate], anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """Return the profile of the lane from what its parts take over its anchor; without heads and memory traffic."""
         found = {

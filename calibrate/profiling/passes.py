@@ -1,21 +1,17 @@
 """Runs the passes of a calibration: each times everything once, and passes repeat as time allows."""
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import inf
 from typing import Final
 
-from calibrate.fitting.checks import check_of
 from calibrate.profiling.anchors import Anchors, decode_with_anchors
 from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
-from calibrate.profiling.run_times import compare_runs
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask, schedules_of
 from calibrate.profiling.visits import second_looks, visit_in_turn
-from costs.round_plan import TARGET_WORK
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
@@ -31,11 +27,11 @@ _PASSES_BY: Final = 0.95
 _VISITS: Final = 0.6
 """Share of a drafter's part of a pass that goes to timing; decoding has the rest."""
 _TARGET_SHARE: Final = 0.75
-"""Share of the time left then in which the target is timed alone; what is far off is decoded again in the rest."""
+"""Share of the time left then in which the target is timed alone; the rest is for what no profile comes out of."""
 _LEAST_OF_TARGET: Final = 3
 """Times that the target is timed, however little time is left: every prediction rests on its passes."""
 _MOST_AGAIN: Final = 3
-"""Times per check that something is decoded again, beyond as often as it had been."""
+"""Times that target and draft are timed again where no profile comes out of the samples."""
 _STRIDE = 7919
 """Prime, so that the ids of the tokens visit the whole vocabulary."""
 
@@ -85,39 +81,22 @@ class Measuring:
                 self._measure_messages()
         self._time_target()
 
-    def decode_again(self, profile_of: Callable[[Samples], Profile]) -> Profile:
-        """Decode the check that is furthest off, and what set its level, while time allows; return the profile then.
-
-        After a few times a check stays as it is. Before that the target's passes of its widths are timed again, since
-        no level corrects a table that is wrong at one of them; so are all parts of target and draft where no profile
-        can be fitted to the samples.
+    def profile_by(self, profile_of: Callable[[Samples], Profile]) -> Profile:
+        """Return the profile of the samples; time target and draft again, while time allows, where none comes out.
 
         Raises:
             LaneError: a lane was lost.
             ProfileError: no profile comes out of the samples.
         """
         self._progress("checking", _PASSES_BY)
-        counts = Counter(run.schedule for run in self.samples.runs if run.is_check)
-        left = Counter({schedule: count + _MOST_AGAIN for schedule, count in counts.items()})
-        for _ in range(_MOST_AGAIN * len(counts)):
-            if self._clock() >= self._end_s:
-                break
+        for _ in range(_MOST_AGAIN):
             try:
-                profile = profile_of(self.samples)
+                return profile_of(self.samples)
             except ProfileError:
+                if self._clock() >= self._end_s:
+                    raise
                 self._load(None)
                 self._visit(self._cells(None))
-                continue
-            doubtful = _furthest_off(self.samples.runs, profile, +left)
-            if doubtful is None:
-                return profile
-            left[doubtful.schedule] -= 1
-            self._visit(self._passes_of(doubtful))
-            if self._clock() >= self._end_s:
-                break
-            fit = next((run for run in self.samples.runs if not run.is_check and _same_place(run, doubtful)), None)
-            for run in filter(None, (fit, doubtful)):
-                self._decode(run.schedule, is_check=run.is_check)
         return profile_of(self.samples)
 
     def _first_load(self, lane: str) -> Lane:
@@ -179,15 +158,6 @@ class Measuring:
         for index in passes_until(end_s, self._task.effort.passes - done, self._clock, least=least):
             self._visit(cells, index)
 
-    def _passes_of(self, run: Run) -> Cells:
-        """Return the target's whole passes that are about as wide as those of a run, on its lane."""
-        lane = run.schedule.target_lane
-        timed = {one.rows: Cell(lane, one) for one in self._parts[lane].passes()}
-        widths = {span.rows for span in run.trace.spans if span.lane == lane and span.work in TARGET_WORK}
-        nearest = {max(rows for rows in timed if rows <= width) for width in widths}
-        nearest |= {min((rows for rows in timed if rows >= width), default=max(timed)) for width in widths}
-        return {lane: [timed[rows] for rows in sorted(nearest)]}
-
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
         contexts, num_tokens = self._task.contexts, self._task.effort.run_tokens
         self.samples.runs.append(decode(self._engine, self._anchors, schedule, contexts, num_tokens, is_check=is_check))
@@ -245,17 +215,3 @@ def decode(
     at_s = anchors.now_s
     trace, taken = decode_with_anchors(anchors, schedule, generate)
     return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
-
-
-def _furthest_off(runs: Sequence[Run], profile: Profile, among: Collection[Schedule]) -> Run | None:
-    compared = compare_runs((run for run in runs if run.is_check and run.schedule in among), profile)
-    checks = {schedule: check_of(schedule, found, profile) for schedule, found in compared.items()}
-    worst = max(checks, key=lambda schedule: abs(checks[schedule].error), default=None)
-    if worst is None or not checks[worst].is_doubtful:
-        return None
-    return next(run for run in runs if run.is_check and run.schedule == worst)
-
-
-def _same_place(one: Run, other: Run) -> bool:
-    names = ("method", "drafter", "target_lane", "draft_lane")
-    return all(getattr(one.schedule, name) == getattr(other.schedule, name) for name in names)

@@ -1,9 +1,7 @@
-"""The passes of a calibration on a machine made of laws: what is timed when, what is decoded again, and progress."""
+"""The passes of a calibration on a machine made of laws: what is timed when, and progress."""
 
 from collections import Counter
-from copy import deepcopy
-from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from math import inf
 
 import pytest
@@ -17,10 +15,8 @@ from calibrate.profiling.passes import Measuring, passes_until
 from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ModelError, ProfileError
-from hwprofiles.latency_table import LatencyTable
 from tests.calibrate.profiling.fake_machine.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
-from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather
 
 
@@ -157,115 +153,19 @@ def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, n
     assert list(passes_until(-0.1, 4, lambda: 0.0, least=least)) == list(range(least))
 
 
-# Decoding again
-
-
-ASKED = task(time_s=300.0)
-
-
-@cache
-def surprised(time_s: float, surprise: float) -> tuple[Samples, FakeEngine]:
-    engine = machine(surprise=surprise)
-    return measured(engine, task(time_s=time_s)), engine
-
-
-@cache
-def _passed() -> Measuring:
-    engine = machine()
-    measuring = Measuring(engine, ASKED, lambda _step, _share: None, engine.clock)
+def test_what_no_profile_comes_out_of_is_timed_again():
+    engine, asked = machine(), task(time_s=300.0)
+    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
     measuring.run_passes()
-    return measuring
-
-
-@pytest.fixture
-def measuring():
-    """A calibration that has made its passes."""
-    return deepcopy(_passed())
-
-
-def test_checks_that_are_as_predicted_are_left_alone():
-    assert len(set(Counter(run.schedule for run in surprised(300.0, 1.14)[0].runs).values())) == 1
-
-
-@pytest.mark.parametrize("surprise", [1.2, 0.8])
-def test_a_check_that_is_off_by_more_than_fifteen_percent_is_decoded_again_with_what_set_its_level(surprise):
-    samples, _ = surprised(300.0, surprise)
-    usual = Counter(run.schedule for run in surprised(300.0, 1.0)[0].runs)
-    again = Counter(run.schedule for run in samples.runs) - usual
-    checks = {run.schedule for run in samples.runs if run.is_check}
-    assert sum(num for schedule, num in again.items() if schedule in checks) == 3 * len(checks)
-    added = samples.runs[sum(usual.values()) :]
-    for fit, check in zip(added[::2], added[1::2], strict=True):
-        assert (fit.is_check, check.is_check) == (False, True)
-        for name in ("method", "target_lane", "draft_lane"):
-            assert getattr(fit.schedule, name) == getattr(check.schedule, name)
-
-
-def test_until_time_is_up():
-    def count(limit_s):
-        samples, engine = surprised(limit_s, 1.3)
-        return len(samples.runs), engine.clock()
-
-    (least, _), (some, at_s), (most, _) = count(0.0), count(60.0), count(inf)
-    assert least < some < most
-    assert at_s < 61.7  # the last runs, once begun, are ended, with their anchors
-
-
-def test_what_stays_far_off_does_not_take_the_time_of_other_checks(measuring):
-    runs = measuring.samples.runs
-    checks = list(dict.fromkeys(run.schedule for run in runs if run.is_check))
-    before = Counter(run.schedule for run in runs if run.is_check)
-    profile = fitted_profile(ASKED, measuring.samples)
-    lanes = [lane.model_copy(update={"layer": _slower(lane.layer, 3.0)}) for lane in profile.lanes]
-    wrong = profile.model_copy(update={"lanes": tuple(lanes)})
-    measuring.decode_again(lambda _samples: wrong)
-    again = Counter(run.schedule for run in runs if run.is_check) - before
-    assert again.total() == 3 * len(checks), "all of them stay far off"
-    assert all(count <= before[schedule] + 3 for schedule, count in again.items())
-
-
-def _slower(table: LatencyTable | None, factor: float) -> LatencyTable:
-    assert table is not None
-    return table.model_copy(update={"seconds": tuple(tuple(factor * one for one in line) for line in table.seconds)})
-
-
-def test_a_table_that_is_wrong_at_one_width_is_mended_before_its_checks_are_decoded_again(measuring):
-    """Spikes that fell on one cell: no level can take that out."""
-    samples = measuring.samples
-    rows = next(run.schedule.num_rows for run in samples.runs if run.is_check and run.schedule.method == "speculative")
-
-    def is_wrong(cell):
-        return (cell.lane, cell.measurement.part, cell.measurement.rows) == ("cpu0+1", "verify", rows)
-
-    for place, visit in enumerate(samples.visits):
-        if is_wrong(visit.cell):
-            samples.visits[place] = replace(visit, seconds=tuple(1.5 * one for one in visit.seconds))
-
-    def over_truth():
-        lane, laws = fitted_profile(ASKED, samples).lane("cpu0+1"), Laws(speed=SPEEDS["cpu0+1"])
-        return lane.verify_s(NUM_LAYERS, rows, 20) / laws.target_s("verify", rows, 20, None)
-
-    before = over_truth()
-    assert before > 1.3
-    num_visits = len(samples.visits)
-    measuring.decode_again(partial(fitted_profile, ASKED))
-    added = [visit.cell for visit in samples.visits[num_visits:]]
-    assert {cell.lane for cell in added} == {"cpu0+1"}
-    assert {cell.measurement.part for cell in added} == {"verify"}
-    assert any(map(is_wrong, added))
-    assert 0 < over_truth() - 1 < 0.7 * (before - 1), "until the check, which has a draft too, is no longer far off"
-
-
-def test_what_no_profile_comes_out_of_is_timed_again(measuring):
     before = Counter(visit.cell for visit in measuring.samples.visits)
     refused = iter(range(2))
 
     def profile_of(samples):
         if next(refused, None) is not None:
             raise ProfileError("it was noise that was timed")
-        return fitted_profile(ASKED, samples)
+        return fitted_profile(asked, samples)
 
-    measuring.decode_again(profile_of)
+    assert measuring.profile_by(profile_of) == fitted_profile(asked, measuring.samples)
     added = Counter(visit.cell for visit in measuring.samples.visits) - before
     assert added == dict.fromkeys(before, 2)
 
