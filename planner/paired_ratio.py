@@ -7,7 +7,6 @@ from math import exp, hypot, inf, log, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costs.cost_model import LaneCost
 from decoding.record import AcceptanceRecord
@@ -18,7 +17,6 @@ from sim.error_shares import ratio_error
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
-Seconds = NDArray[np.float64]
 Outcome = Literal["faster", "slower", "cannot tell"]
 """What is known of one schedule next to another."""
 
@@ -73,24 +71,15 @@ class Pairs(NamedTuple):
     other: Sequence[float]
     kinds: Sequence[str] = ()
 
-    def checked(self) -> tuple[Seconds, Seconds]:
-        """Return both as arrays; `ValueError` where there is no pair, a time has no partner, or one is not positive."""
-        ours, theirs = np.asarray(self.one, dtype=np.float64), np.asarray(self.other, dtype=np.float64)
-        if len(ours) != len(theirs) or not len(ours):
-            raise ValueError(f"times are compared in pairs; these are {len(ours)} and {len(theirs)}")
-        if not (np.all(ours > 0) and np.all(theirs > 0)):
-            raise ValueError(f"times must be positive, not {min(ours.min(), theirs.min())}")
-        return ours, theirs
-
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Return the total time of `other` over that of `one`, seconds of the same prompts; errors are those of `Pairs`.
+    """Return the total time of `other` over that of `one`, seconds above zero of the same prompts.
 
     The interval is Student's, of the logarithm: each prompt's own log ratio deviates equally, and counts by its share
     of the time. (With few prompts, jackknife and linearised ratio estimators have too narrow intervals: they know only
     the deviations of the long prompts.) With one prompt the interval has no end.
     """
-    ours, theirs = Pairs(one, other).checked()
+    ours, theirs = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
     num_pairs = len(ours)
     value = float(theirs.sum() / ours.sum())
     if num_pairs == 1:
@@ -137,15 +126,14 @@ class CommonFit:
 
 
 def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
-    """Return the ratio over all recorded prompts, of which some were run; errors are those of `Pairs`.
+    """Return the ratio over all recorded prompts, of which some were run.
 
     The rounds of every recorded prompt are known, so that runs tell only their cost: the simulated ratio is corrected
     by `cost`, a result of `CommonFit.difference` (the ratio estimator of two-phase sampling).
     """
-    ours, theirs = recorded.checked()
     return Ratio(
-        value=float(theirs.sum() / ours.sum()) * exp(cost[0]),
-        num_pairs=len(ours),
+        value=float(np.sum(recorded.other) / np.sum(recorded.one)) * exp(cost[0]),
+        num_pairs=len(recorded.one),
         prompts_error=prompts_error(recorded),
         machine_error=cost[1],
     )

@@ -75,15 +75,6 @@ def test_the_other_way_round_is_the_inverse_and_a_faster_machine_changes_nothing
     assert (scaled.value, scaled.low, scaled.high) == pytest.approx((there.value, there.low, there.high))
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [([], "in pairs"), ([1.0], "in pairs"), *(([1.0, bad], "positive") for bad in (0.0, -1.0, float("nan")))],
-)
-def test_times_need_partners_and_are_positive(other, message):
-    with pytest.raises(ValueError, match=message):
-        paired_ratio([1.0, 2.0], other)
-
-
 def test_as_many_prompts_as_are_needed_would_tell():
     one = np.array([1.0, 1.1, 0.9, 1.0])
     other = 1.03 * one * np.exp([0.1, -0.1, 0.06, -0.06])
