@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from decoding.errors import PlanError
@@ -110,7 +109,8 @@ def places_of(question: Question) -> Places:
     alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
         reasons = " ".join(_told(places, why) for why, places in _by_reason(left_out).items())
-        fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=partial(_is_cpu, question))}
+        cpus = [name for name, device in question.platform.devices.items() if device.kind == "cpu"]
+        fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
         told += [EXPERTS_APART] * may_be_split(question)
@@ -133,11 +133,6 @@ def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:
     for place, _, why in (one.partition(": ") for one in left_out):
         found.setdefault(why, []).append(place.removeprefix(_PLAIN_ON))
     return found
-
-
-def _is_cpu(question: Question, lane: str) -> bool:
-    device = question.platform.devices.get(lane)
-    return device is not None and device.kind == "cpu"
 
 
 def _told(places: list[str], why: str) -> str:
