@@ -6,8 +6,8 @@ from functools import cache
 from typing import Final
 
 from decoding.record import AcceptanceRecord
-from decoding.schedule import Method
 from hwprofiles.profile import Profile
+from planner.first_of_each import first_of_each
 from planner.paired_ratio import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace, judging_part
@@ -197,10 +197,6 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
 
 def _leaders(result: SearchResult, profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Return the first of every method and placement, with its prediction over `record`."""
-    leaders: dict[tuple[Method, Placement], Candidate] = {}
-    for candidate in result.candidates:
-        leaders.setdefault((candidate.schedule.method, candidate.placement), candidate)
+    leaders = first_of_each(result.candidates, lambda one: (one.schedule.method, one.placement))
     evaluator = Evaluator(profile, record)
-    return SearchResult(
-        candidates=tuple(replace(one, prediction=evaluator.predict(one.schedule)) for one in leaders.values())
-    )
+    return SearchResult(candidates=tuple(replace(one, prediction=evaluator.predict(one.schedule)) for one in leaders))

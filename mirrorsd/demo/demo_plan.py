@@ -11,10 +11,11 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
 from mirrorsd.compare.measured_answer import KnownRounds, as_run, measured_schedule
 from mirrorsd.compare.runs import Measured
+from planner.first_of_each import first_of_each
 from planner.measured_verdict import MeasuredSchedule, Runs
 from planner.plan import Plan
 from planner.search.search import Candidate
-from planner.wording import Kind, kind_of
+from planner.wording import kind_of
 
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
@@ -126,13 +127,10 @@ def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: floa
 def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
     """Order candidates by how much they decide: best plain one, the search's choice, then the fastest of every kind."""
     by_speed = sorted(candidates, key=lambda one: one.tpot_s)
-    best: dict[Kind, Candidate] = {}
-    for candidate in by_speed:
-        best.setdefault(kind_of(candidate.schedule), candidate)
-    plain = [best["plain"]] if "plain" in best else []
+    best = first_of_each(by_speed, lambda one: kind_of(one.schedule))
+    plain = [one for one in best if kind_of(one.schedule) == "plain"]
     chosen = [one for one in candidates if one.schedule == choice.schedule]
-    order = (*plain, *chosen, *best.values(), *candidates)
-    return list({candidate.schedule: candidate for candidate in order}.values())
+    return first_of_each((*plain, *chosen, *best, *candidates), lambda one: one.schedule)
 
 
 def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int) -> float:

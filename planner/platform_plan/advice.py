@@ -8,8 +8,8 @@ from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from hwprofiles.weights.formats import WeightFormat, stored_weights
+from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
-from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -165,11 +165,8 @@ def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
-    found: dict[LanePair, PlannedSchedule] = {}
-    for one in best_of_each(plan.speculation):
-        if one.pair != best.pair:
-            found.setdefault(one.pair, one)
-    return list(found.values())
+    others = (one for one in best_of_each(plan.speculation) if one.pair != best.pair)
+    return first_of_each(others, lambda one: one.pair)
 
 
 def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:

@@ -10,6 +10,7 @@ from itertools import cycle, islice
 from math import ceil
 
 from decoding.errors import ProfileError
+from planner.first_of_each import first_of_each
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -155,12 +156,12 @@ def _best(
 
 def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
     """Return the fastest schedule by placement, method, source of roots, rows, and whether a draft uses streams."""
-    found: dict[object, PlannedSchedule] = {}
-    for one in plan.ranking:
-        kind = one.schedule.method, one.schedule.root_source, one.schedule.draft_streams > 0
-        if not one.needs_training:
-            found.setdefault((one.pair, kind, one.schedule.num_rows), one)
-    return list(found.values())
+
+    def kind(one: PlannedSchedule) -> tuple[object, ...]:
+        schedule = one.schedule
+        return one.pair, schedule.method, schedule.root_source, schedule.draft_streams > 0, schedule.num_rows
+
+    return first_of_each((one for one in plan.ranking if not one.needs_training), kind)
 
 
 def _fitting(

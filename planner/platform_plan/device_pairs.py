@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.platform import SECOND_STREAM, Platform
+from planner.first_of_each import first_of_each
 from sim.derived.derived_profile import DerivedProfile, speed_on
 from sim.derived.roofline import RooflineCost
 
@@ -57,11 +58,8 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
         target: {lane: _shares_memory(platform, target, lane) for lane in lanes if platform.are_apart(target, lane)}
         for target in lanes
     }
-    places: dict[object, str] = {}
-    for lane in lanes:
-        neighbours = frozenset((kinds[other], shared) for other, shared in beside[lane].items())
-        places.setdefault((kinds[lane], neighbours), lane)
-    targets = list(places.values())
+    neighbours = {lane: frozenset((kinds[other], shared) for other, shared in beside[lane].items()) for lane in lanes}
+    targets = first_of_each(lanes, lambda lane: (kinds[lane], neighbours[lane]))
     pairs = [LanePair.alone(lane) for lane in targets]
     pairs += [LanePair(one, platform.members(one)[0], in_turn=True) for one in targets if one in platform.groups]
     pairs += [

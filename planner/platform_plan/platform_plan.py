@@ -10,6 +10,7 @@ from typing import Final
 from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
+from planner.first_of_each import first_of_each
 from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.memory_fit import MemoryNeed, places_of
 from planner.platform_plan.question import Question
@@ -160,10 +161,8 @@ def best_of_each(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
 
     Of placements that differ in the names of their devices alone there is the first.
     """
-    found: dict[object, PlannedSchedule] = {}
-    for one in ranking:
-        found.setdefault((one.pair, one.schedule.method, one.schedule.root_source), one)
-    return list({one.but_for_names: one for one in reversed(found.values())}.values())[::-1]
+    found = first_of_each(ranking, lambda one: (one.pair, one.schedule.method, one.schedule.root_source))
+    return list({one.but_for_names: one for one in reversed(found)}.values())[::-1]
 
 
 def plan_platform(question: Question) -> PlatformPlan:
@@ -211,11 +210,8 @@ def _shortlist(plan: PlatformPlan) -> list[Schedule]:
         return one.schedule.target_lane, one.schedule.draft_lane, one.schedule.method, one.schedule.root_source
 
     leading = set(map(way, best_of_each(plan.speculation)[:_MOST_LEADERS]))
-    found: dict[object, Schedule] = {}
-    for one in plan.speculation:
-        if way(one) in leading:
-            found.setdefault((way(one), one.schedule.num_rows), one.schedule)
-    return list(found.values())
+    own = (one for one in plan.speculation if way(one) in leading)
+    return [one.schedule for one in first_of_each(own, lambda one: (way(one), one.schedule.num_rows))]
 
 
 def acceptance_needed(

@@ -9,6 +9,7 @@ from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
+from planner.first_of_each import first_of_each
 from planner.search.space import Halves, Placement, SearchSpace, halves, placement_name, survey
 from planner.wording import Kind, kind_of
 from sim.evaluator import Evaluator
@@ -165,10 +166,7 @@ def pick_demo_schedules(result: SearchResult) -> list[Candidate]:
     wanted += [result.best(kind="lookup")]
     wanted += [result.best(kind="synchronous", placement=placement) for placement in placements]
     wanted += [result.best(kind="mirror", root_source=source) for source in root_sources]
-    fastest: dict[Method, Candidate] = {}
-    for candidate in result.candidates:
-        fastest.setdefault(candidate.schedule.method, candidate)
-    leading = list(fastest.values())[:LEADING_METHODS]
+    leading = first_of_each(result.candidates, lambda one: one.schedule.method)[:LEADING_METHODS]
     wanted += [result.best(kind="tree"), *(one for one in leading if one.schedule.is_tree)]
     wanted += [
         next((one for one in reversed(result.candidates) if kind_of(one.schedule) == kind), None)

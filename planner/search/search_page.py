@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from costs.prices import Prices
 from decoding.errors import ProfileError
+from planner.first_of_each import first_of_each
 from planner.page_template import rendered
 from planner.pictures.plan_pictures import costs_over_rows, first_rounds, machine_of
 from planner.plan import Plan
@@ -48,11 +49,11 @@ def search_page(plan: Plan) -> str:
 
 def _leaders(plan: Plan) -> list[Candidate]:
     """Return the fastest of every method, source of roots, placement and lane of the target."""
-    found: dict[object, Candidate] = {}
-    for one in plan.search.candidates:
-        schedule = one.schedule
-        found.setdefault((schedule.method, schedule.root_source, one.placement, schedule.target_lane), one)
-    return list(found.values())[:_MOST_ROWS]
+
+    def kind(one: Candidate) -> tuple[object, ...]:
+        return one.schedule.method, one.schedule.root_source, one.placement, one.schedule.target_lane
+
+    return first_of_each(plan.search.candidates, kind)[:_MOST_ROWS]
 
 
 def _target(plan: Plan) -> str:

@@ -18,7 +18,8 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import PARTS, TARGET_PARTS, Event
 from hwprofiles.profile import Profile
-from planner.search.search import SearchResult
+from planner.first_of_each import first_of_each
+from planner.search.search import Candidate, SearchResult
 from planner.search.space import FEWEST
 from planner.what_if.mixed_record import Mixing, token_acceptance
 from planner.wording import Kind, kind_of
@@ -197,12 +198,11 @@ def _gains(
 
 def shortlist(result: SearchResult) -> list[Schedule]:
     """Return the best schedule of every method, root source, placement and number of drafted tokens."""
-    best: dict[tuple[object, ...], Schedule] = {}
-    for candidate in result.candidates:
-        schedule = candidate.schedule
-        kind = (schedule.method, schedule.root_source, candidate.placement, schedule.num_rows)
-        best.setdefault(kind, schedule)
-    return list(best.values())
+
+    def kind(one: Candidate) -> tuple[object, ...]:
+        return one.schedule.method, one.schedule.root_source, one.placement, one.schedule.num_rows
+
+    return [one.schedule for one in first_of_each(result.candidates, kind)]
 
 
 def sweep(
