@@ -21,13 +21,14 @@ from planner.search.space import SearchSpace
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
+SPACE = SearchSpace(windows=(1, 2, 3), uneven_roots=())
 USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why is the sky blue?'"
 
 
 @pytest.fixture(scope="module")
 def plan():
     record = acceptance_record(num_prompts=2, num_tokens=40)
-    return make_plan(SearchSpace(windows=(1, 2, 3), uneven_roots=()), machine(pooled_speed=1.15), record)
+    return make_plan(SPACE, machine(pooled_speed=1.15), record)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,8 @@ def outcome(plan, judged):
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Whoever reads it searches among the same few schedules."""
+    monkeypatch.setattr("mirrorsd.compare.outcome_folder.SearchSpace", lambda: SPACE)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
