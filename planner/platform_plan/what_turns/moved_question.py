@@ -78,10 +78,11 @@ class MovedQuestion:
         """Take a plan, whose ranking is today's answer; `near` replaces 1.25 of `_NEAR`."""
         self.plan, self.question, self.near = plan, plan.question, near
         self.today_s = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
+        self.tokens_a_round: dict[Schedule, float] = {}
         self.leader = Way.of(plan.best.schedule, plan.best.pair)
         self._fields = {one.field for one in plan.assumptions}
         self._twins = {one.pair for one in plan.ranking} - {one.pair for one in best_of_each(plan.ranking)}
-        self._places_today = self._places(self.question)
+        self._places_today = self._without_twins(places_of(self.question))
         self._record_with = cache(self.question.record_with)
         self._replays: dict[int, Replay] = {}  # by the record's identity, which they keep
         self._known = cache(self._asked)
@@ -141,7 +142,7 @@ class MovedQuestion:
         question = self.moved(dict(changes))
         places = self._places_today
         if _capacities(question.platform) != _capacities(self.question.platform):
-            places = self._places(question)
+            places = self._without_twins(places_of(question))
         demand = replace(
             demand_of(question, places.lanes), pairs=frozenset(frozenset(pair[:2]) for pair in places.pairs)
         )
@@ -150,7 +151,14 @@ class MovedQuestion:
             Way(LanePair.alone(lane), "plain"): times.of(Schedule(method="autoregressive", target_lane=lane))
             for lane in places.alone
         }
-        ways = {way: schedules for pair in places.pairs for way, schedules in self.settings(pair).items()}
+        slowest_s = min(found.values()) * times.most_tokens_a_round()
+        targets = {way.pair.target for way, time_s in found.items() if time_s <= slowest_s}
+        ways = {
+            way: schedules
+            for pair in places.pairs
+            if pair.target in targets or pair == self.leader.pair
+            for way, schedules in self.settings(pair).items()
+        }
         found |= {way: times.of(schedules[0]) for way, schedules in ways.items()}
         near_s = self.near * min(found.values())
         for way, schedules in ways.items():
@@ -161,10 +169,9 @@ class MovedQuestion:
             raise PlanError("with such numbers plain decoding can be timed nowhere")
         return Standing(found)
 
-    def _places(self, question: Question) -> Places:
-        """Return where the models fit, without places that differ from another one in the names of devices, today."""
-        found = places_of(question)
-        return replace(found, pairs=tuple(pair for pair in found.pairs if pair not in self._twins))
+    def _without_twins(self, places: Places) -> Places:
+        """Return places without those that differ from another one in the names of devices alone, today."""
+        return replace(places, pairs=tuple(pair for pair in places.pairs if pair not in self._twins))
 
     def _settings_of(self, pair: LanePair) -> dict[Way, list[Schedule]]:
         """Return one schedule of every number of rows by way, today's fastest first.
@@ -217,3 +224,15 @@ class _Times:
                     break
                 best_s = time_s
         return best_s
+
+    def most_tokens_a_round(self) -> float:
+        """Return the tokens that a round commits with the longest draft of today's best placement."""
+        schedules = [one for own in self._asked.settings(self._asked.leader.pair).values() for one in own]
+        longest = max(schedules, key=lambda one: one.num_speculative_tokens, default=None)
+        if longest is None or self._evaluator.missing(longest):
+            return inf
+        known = self._asked.tokens_a_round if self._is_todays_text else {}
+        if longest not in known:
+            found = self._evaluator.predict(longest)
+            known[longest] = found.num_tokens / found.num_rounds
+        return known[longest]
