@@ -13,7 +13,7 @@ Point = tuple[float, float]
 _WIDTH: Final = 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 544, 16, 252
 _NUM_TICKS: Final = 5
-_LONG_NAME: Final = 34
+_LONG_NAME: Final = 30
 """Letters from which on names in the legend take a line each."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
 COLOURS: Final = ("--first", "--second", "--third", "--fourth")
