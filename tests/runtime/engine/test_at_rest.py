@@ -1,7 +1,5 @@
 """Between rounds a sequence may rest: lanes can be asked for something else, and neither text nor trace know of it."""
 
-from dataclasses import replace
-
 import pytest
 
 from runtime.lanes import sequence_lanes
@@ -11,7 +9,6 @@ from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
 
 NUM_TOKENS = 20
 ANCHOR = Measurement(part="verify", rows=1, context=12, repeats=1, warm_up=0, is_aside=True)
-STEP = replace(ANCHOR, part="draft_step", repeats=2)
 
 
 @pytest.fixture(params=["engine", "coarse_engine"])
@@ -27,8 +24,6 @@ def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine_at_r
 
     def at_rest():
         rests.append([second for lane in lanes for second in engine.load_target(lane).measure(ANCHOR)])
-        if schedule.traits.has_draft_model:
-            rests[-1] += engine.load_draft(schedule.draft_lane, schedule.drafter).measure(STEP)
 
     def made(listener):
         found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=listener)
