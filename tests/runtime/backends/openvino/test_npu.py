@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -101,7 +102,7 @@ def fresh(tmp_path, monkeypatch):
 
 
 def prepare_head(form="int8"):
-    compiled(decoder_of(), form, NPU.name).logits(torch.zeros(1, 3, 16))
+    compiled(decoder_of(), form, NPU.name).logits(np.zeros((1, 3, 16), np.float32))
 
 
 def test_a_compiler_that_ends_its_process_is_an_error_with_the_graph_and_what_may_help(fresh):
