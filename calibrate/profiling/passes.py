@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import accumulate, pairwise
 from math import inf
 from typing import Final
 
@@ -73,9 +74,11 @@ class Measuring:
         """Go through all drafters, again and again while time allows; raises `LaneError` and `ModelError`."""
         drafters = (None, *self._task.heads)
         end_s = self._clock() + _PASSES_BY * (self._end_s - self._clock())
+        sizes = [sum(map(len, self._cells(drafter).values())) for drafter in drafters]
+        shares = [done / sum(sizes) for done in accumulate(sizes, initial=0)]
         for index in passes_until(end_s, self._task.effort.passes, self._clock):
-            for place, drafter in enumerate(drafters):
-                self._go_through(drafter, index, place / len(drafters))
+            for drafter, (before, after) in zip(drafters, pairwise(shares), strict=True):
+                self._go_through(drafter, index, (index + before, index + after))
             self.samples.num_passes += 1
             if index == 0:
                 self._measure_messages()
@@ -124,9 +127,10 @@ class Measuring:
         measurements = HeadParts(self._task, drafter).measurements()
         return {name: [Cell(name, one, drafter) for one in measurements] for name in self._names}
 
-    def _go_through(self, drafter: str | None, index: int, done: float) -> None:
+    def _go_through(self, drafter: str | None, index: int, passes: tuple[float, float]) -> None:
+        """Time a drafter's parts and decode with it: of all passes, from the first number to the second."""
         lanes, cells, task = self._load(drafter), self._cells(drafter), self._task
-        progress = partial(self._report, index, done)
+        progress = partial(self._report, passes)
         self._visit(cells, index, lambda share: progress(_VISITS * share))
         if self._clock() < self._end_s:  # what cannot be is timed once more: nothing else is refined by it before
             self._visit(second_looks(cells, self.samples))
@@ -167,12 +171,12 @@ class Measuring:
         for name in dict.fromkeys(draft_lane for _, draft_lane in self._task.pairs):
             self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
 
-    def _report(self, index: int, done: float, share: float) -> None:
-        """Report a share of a drafter's part of everything, by the passes or by the time, whichever is further.
+    def _report(self, passes: tuple[float, float], share: float) -> None:
+        """Report a share of a drafter's part of the passes: how far all is by them or by time, whichever is further.
 
         The first pass is made in any case: no more of the time counts than of this pass.
         """
-        limit_s, num_passes = self._task.limit_s, index + done + share / (1 + len(self._task.heads))
+        limit_s, num_passes = self._task.limit_s, passes[0] + share * (passes[1] - passes[0])
         of_time = 1 - (self._end_s - self._clock()) / limit_s if 0 < limit_s < inf else 0.0
         by_passes = num_passes / self._task.effort.passes
         self._progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, min(of_time, num_passes))))
