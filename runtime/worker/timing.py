@@ -43,7 +43,7 @@ class MeasureRole:
         self._channel = channel
         self.target: TargetModel | None = None
         self.drafter: WindowDrafter | None = None
-        self._aside: tuple[TargetModel | WindowDrafter, Measurement, Prepared] | None = None
+        self._aside: tuple[TargetModel, Measurement, Prepared] | None = None
         self._timed_before = WeakKeyDictionary[TargetModel | WindowDrafter, set[Measurement]]()
 
     @operation
@@ -105,6 +105,8 @@ class MeasureRole:
         return max(least, measurement.warm_up)
 
     def _kept(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> Prepared:
+        if not isinstance(model, TargetModel):
+            raise LaneError(f"{measurement.part} cannot be timed aside: that would end the sequence under way")
         kept = self._aside
         if kept is None or kept[0] is not model or kept[1] != _size(measurement):
             self._aside = kept = model, _size(measurement), self._prepared(model, measurement)

@@ -1,7 +1,10 @@
 """Between rounds a sequence may rest: lanes can be asked for something else, and neither text nor trace know of it."""
 
+from dataclasses import replace
+
 import pytest
 
+from decoding.errors import LaneError
 from runtime.lanes import sequence_lanes
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
 from runtime.wire.measurement import Measurement
@@ -34,6 +37,22 @@ def test_work_aside_in_every_rest_leaves_text_and_rounds_as_they_are(engine_at_r
     assert made(Listener(at_rest=at_rest)) == usual
     assert len(rests) == len(usual[1]), "one in every round"
     assert all(seconds > 0 for one in rests for seconds in one)
+
+
+def test_a_draft_is_not_timed_aside_and_goes_on_undisturbed(engine, tiny_folders):
+    schedule = for_folders(SCHEDULES["speculative"], tiny_folders)
+    step = replace(ANCHOR, part="draft_step")
+
+    def at_rest():
+        with pytest.raises(LaneError, match="draft_step cannot be timed aside"):
+            engine.load_draft(schedule.draft_lane, schedule.drafter).measure(step)
+
+    usual, found = (
+        engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=(), listener=listener)
+        for listener in (Listener(), Listener(at_rest=at_rest))
+    )
+    assert found.tokens == usual.tokens
+    assert [one.outcome for one in found.trace.rounds] == [one.outcome for one in usual.trace.rounds]
 
 
 class Clock:
