@@ -10,8 +10,6 @@ import torch
 from runtime.arrays import as_array, as_tensor, inference
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.lane_device import NPU_ON_CPU, Device
-from runtime.backends.openvino.compiled_decoder import CompiledDecoder
-from runtime.backends.openvino.packing import quantized
 from runtime.storage.stored_decoder import stored_decoder
 from tests.runtime.backends.test_devices import forget
 from tests.tiny_models import VOCAB_SIZE, tiny_target
@@ -42,6 +40,8 @@ def stored_form(decoder):
 
 def compiled(decoder, form, lane="openvino:CPU"):
     """Graphs of a decoder's weights, converted to a form."""
+    from runtime.backends.openvino.compiled_decoder import CompiledDecoder  # which a machine with a GPU may lack
+
     dtype = torch.float32 if form == "float32" else torch.bfloat16
     return CompiledDecoder(stored_form(decoder.to(dtype)), device=Device.of_lane(lane), form=form, num_threads=1)
 
@@ -60,6 +60,8 @@ def prepare(backend, *, num_slots=127, num_prompt=60, rows=(1, 4, 8), **more):
 
 def rounded(decoder, form):
     """The decoder in float32 with the numbers that its weights are rounded to: a head is int8 where layers are int4."""
+    from runtime.backends.openvino.packing import quantized
+
     decoder = decoder.to(torch.bfloat16).float()
     for name, weight in decoder.named_parameters():
         if form in ("int8", "int4") and weight.dim() == 2 and "embedding" not in name:

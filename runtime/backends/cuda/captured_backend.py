@@ -1,6 +1,9 @@
 """A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from subprocess import CalledProcessError
 from typing import Any
 from weakref import WeakSet
 
@@ -40,6 +43,8 @@ class CudaBackend(TorchBackend):
         own, num_bytes = torch.device(device), sum(weight.nbytes for weight in decoder.parameters())
         with fitting(f"the weights ({num_bytes / 1e9:.3f} GB)", own):
             super().__init__(decoder.to(own))
+        if own.type == "cuda":
+            fuse_layers(decoder)
         self._capture = GraphCapture(own)
         self._memories: WeakSet[CapturedMemory] = WeakSet()
         self._heads: dict[int, CapturedHead] = {}
@@ -141,6 +146,15 @@ class CudaBackend(TorchBackend):
             with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):
                 memory.calls[shape] = CapturedCall(self._decoder, shape, memory.slots, self._capture)
         return memory.calls[shape]
+
+
+def fuse_layers(decoder: Decoder) -> None:
+    """Let few kernels compute the layers, where Triton is there and finds a C compiler."""
+    if find_spec("triton") is not None:
+        from runtime.backends.cuda.fused_layers import fuse
+
+        with suppress(RuntimeError, OSError, CalledProcessError):
+            fuse(decoder)
 
 
 def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:

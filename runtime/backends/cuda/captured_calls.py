@@ -198,8 +198,8 @@ class CapturedCall(LayerKeys):
         self._slot_ids_S = torch.arange(num_slots, device=slots_L2BKSH.device)
         self._numbers = slots_L2BKSH.new_zeros((2, num_texts, num_rows), dtype=torch.long)
         self._out_BTD = torch.zeros_like(self._x_BTD)
-        positions_BT, self._places_BT = self._numbers
-        self._places_BT.fill_(num_slots - 1)  # a capture runs: no text has anything there
+        positions_BT, self.places_BT = self._numbers
+        self.places_BT.fill_(num_slots - 1)  # a capture runs: no text has anything there
 
         self._decoder, self._segment, self._positions_BT = decoder, shape.segment, positions_BT
         self.replay = capture.captured(self.run)
@@ -229,16 +229,21 @@ class CapturedCall(LayerKeys):
         self.replay()
         return self._out_BTD[own].clone()
 
+    def slots(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of a layer in all slots of the call, [B, K, S, H] each."""
+        keys, values = self._slots[layer]
+        return keys, values
+
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
         """Store the rows at their places; return all slots of the call."""
-        keys, values = self._slots[layer]
-        index_BKTH = self._places_BT[:, None, :, None].expand_as(k_BKTH)
+        keys, values = self.slots(layer)
+        index_BKTH = self.places_BT[:, None, :, None].expand_as(k_BKTH)
         return keys.scatter_(2, index_BKTH, k_BKTH), values.scatter_(2, index_BKTH, v_BKTH)
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
         """Return what rows see: slots up to their own that the mask does not hide."""
         assert mask is not None, "a call without its mask"
-        is_later_B1TS = self._slot_ids_S > self._places_BT[:, None, :, None]
+        is_later_B1TS = self._slot_ids_S > self.places_BT[:, None, :, None]
         seen = mask_for_groups(mask.masked_fill(is_later_B1TS, HIDDEN), num_queries_per_kv)
         num_kv_heads, num_slots = self._slots.shape[3:5]
         if is_split(num_slots):

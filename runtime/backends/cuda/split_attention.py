@@ -2,8 +2,8 @@
 
 A kernel of attention has a block of threads for each key/value head, which reads all keys one after the other: with
 eight heads most of a large GPU idles. So keys are cut into chunks, each is attended alone, and the outputs are added,
-weighted by how much of the whole each chunk has. Shapes: legend of `runtime.models.decoder`, plus C chunks, R rows (all
-query heads of a key/value head).
+weighted by how much of the whole each chunk has. Shapes: legend of `runtime.models.decoder`, plus C chunks of W keys, R
+rows (all query heads of a key/value head).
 """
 
 import math
@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from runtime.models.row_invariance import Piece, attention
 
-CHUNK: Final = 256
-"""Keys of a chunk."""
+LEAST_CHUNK: Final = 256
+_MOST_CHUNKS: Final = 16
 _LEAST_KEYS: Final = 1024
 HIDDEN: Final = -1e30
 """What is added to scores of hidden keys: finite, so that a chunk whose keys are all hidden has a share, which is 0."""
@@ -24,11 +24,16 @@ HIDDEN: Final = -1e30
 
 def is_split(num_keys: int) -> bool:
     """Return whether so many keys are read in chunks."""
-    return num_keys >= _LEAST_KEYS and num_keys % CHUNK == 0
+    return num_keys >= _LEAST_KEYS and num_keys % chunk_size(num_keys) == 0
+
+
+def chunk_size(num_keys: int) -> int:
+    """Return the keys of a chunk."""
+    return max(LEAST_CHUNK, num_keys // _MOST_CHUNKS)
 
 
 class SplitPiece(Piece):
-    """Rows of a call that see keys in chunks; the mask is that of all chunks, [C, B * K, R, CHUNK]."""
+    """Rows of a call that see keys in chunks; the mask is that of all chunks, [C, B * K, R, W]."""
 
     def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:
         """Return the output of attention [B, T, N * H] for the queries of this piece."""
@@ -36,17 +41,17 @@ class SplitPiece(Piece):
 
 
 def mask_of_chunks(mask_B1RS: Tensor, num_kv_heads: int) -> Tensor:
-    """Return the mask of all chunks, [C, B * K, R, CHUNK]."""
+    """Return the mask of all chunks, [C, B * K, R, W]."""
     own = mask_B1RS.expand(-1, num_kv_heads, -1, -1).flatten(0, 1)
-    return own.view(*own.shape[:2], -1, CHUNK).permute(2, 0, 1, 3).contiguous()
+    return own.view(*own.shape[:2], -1, chunk_size(own.shape[2])).permute(2, 0, 1, 3).contiguous()
 
 
 def attend_in_chunks(q_BKRH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, attn_mask: Tensor | None) -> Tensor:
     """Return the output of attention [B, K, R, H]; keys and values of all sequences and heads lie equally far apart."""
     assert attn_mask is not None, "chunks without their mask"
-    num_chunks, num_rows = attn_mask.shape[0], q_BKRH.shape[2]
+    (num_chunks, _, _, size), num_rows = attn_mask.shape, q_BKRH.shape[2]
     q = q_BKRH.flatten(0, 1).expand(num_chunks, -1, -1, -1)
-    shape = q.shape[1], num_chunks, CHUNK, q.shape[3]
+    shape = q.shape[1], num_chunks, size, q.shape[3]
     k, v = (keys.flatten(0, 1).view(shape).transpose(0, 1) for keys in (k_BKSH, v_BKSH))
     out, log_sums = (_on_gpu if q.is_cuda else _on_cpu)(q, k, v, attn_mask)
     shares = log_sums[:, :, :num_rows].softmax(0).unsqueeze(-1)

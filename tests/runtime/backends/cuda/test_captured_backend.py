@@ -25,7 +25,7 @@ from runtime.backends.cuda.captured_calls import (
     row_bucket,
     text_bucket,
 )
-from runtime.backends.cuda.split_attention import CHUNK, HIDDEN, attend_in_chunks, mask_of_chunks
+from runtime.backends.cuda.split_attention import HIDDEN, LEAST_CHUNK, attend_in_chunks, mask_of_chunks
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
@@ -101,7 +101,7 @@ def test_float32_logits_over_keys_in_chunks_are_the_decoders_also_of_a_tree():
 
 def tree_logits(backend, ids, parents):
     """Logits of a tree whose root is in the last slot before a chunk's end, so that nodes see nothing of the next."""
-    text, first, tree = backend.new_text(), 5 * CHUNK - 1, tree_rows(parents)
+    text, first, tree = backend.new_text(), 5 * LEAST_CHUNK - 1, tree_rows(parents)
     text.start(first + len(parents) + 1)
     for last, count in ((first, first), (first + len(parents) + 1, len(parents) + 1)):
         is_tree = last > first
