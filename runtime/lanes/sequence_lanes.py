@@ -79,6 +79,7 @@ class RuntimeLanes:
 
     def prefill(self, start: SequenceStart, traits: DrafterTraits | None) -> None:
         """Read the prompt in both lanes: at once, or the draft after the target if it reads its features."""
+        self._writer.start()
         reader = traits if start.schedule.reads_features else None
         self.target.prepare(start, reader)
         if self._draft is not None:
@@ -123,8 +124,12 @@ class TraceWriter:
         self.exit_sent_s = 0.0
         """When the last exit message left the target's lane."""
 
+    def start(self) -> None:
+        """Start to read the prompt now; what happened before was loading."""
+        self._origin_s = time.perf_counter()
+
     def begin(self) -> None:
-        """Start decoding now; what happened before was prefill."""
+        """Start decoding now; what happened since `start` was prefill."""
         self.trace.prefill_s = time.perf_counter() - self._origin_s
         self._origin_s = time.perf_counter()
 

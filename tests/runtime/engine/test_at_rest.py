@@ -85,6 +85,17 @@ def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     assert rested.prefill_s == 2.0
 
 
+def test_reading_the_prompt_begins_once_all_is_loaded(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(sequence_lanes, "time", clock)
+    writer = TraceWriter()
+    clock.now_s += 30.0
+    writer.start()
+    clock.now_s += 2.0
+    writer.begin()
+    assert writer.trace.prefill_s == 2.0
+
+
 def test_a_rest_that_fails_ends_the_sequence_and_the_next_one_is_right(engine, tiny_folders):
     schedule = for_folders(SCHEDULES["mirror from the exit"], tiny_folders)
 
