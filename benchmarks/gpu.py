@@ -148,11 +148,13 @@ def streams(session: Session) -> None:
     """A target's layers and a draft's on two streams of one process: together, and each alone."""
     with session.part("streams") as add:
         sizes, device = session.sizes, session.device
-        replays = []
+        kept, replays = [], []  # a replay does not hold what it reads
         for name in (TARGETS[0], DRAFT):
             config = config_of(name, shrink=sizes.shrink, num_layers=sizes.num_layers)
             backend = CudaBackend(random_decoder(config, session.dtype, device), device=device)
-            replays.append(prepared_text(backend, min(8, sizes.rows[-1]), sizes.contexts[0])[1].replay)
+            text, call = prepared_text(backend, min(8, sizes.rows[-1]), sizes.contexts[0])
+            kept.append((backend, text))
+            replays.append(call.replay)
         own = [new_stream(device) if device.type == "cuda" else None for _ in replays]
         seconds = [session.seconds(replay) for replay in replays]  # each is run so often that all take about as long
         counts = [max(1, round(sizes.repeats * max(seconds) / one)) for one in seconds]
