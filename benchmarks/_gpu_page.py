@@ -1,18 +1,21 @@
-"""What docs/results.md shows of a GPU: a pass over more rows, and a demo there."""
+"""What docs/results.md shows of GPUs: a pass over more rows, a demo and a large pair there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from _common import RESULTS, read_result
-from _results_page import Json, schedule_rows, table, times
+from _results_page import Json, large_pair, schedule_rows, table, times
 
 _ROWS = (1, 8, 16, 32, 64)
 
 
 def sections() -> dict[str, str]:
     """Return the section of docs/results.md, by marker."""
-    return {"gpu": gpu_page(read_result(RESULTS / "gpu.json"), read_result(RESULTS / "demo-h100.json"))}
+    return {
+        "gpu": gpu_page(read_result(RESULTS / "gpu.json"), read_result(RESULTS / "demo-h200.json")),
+        "large-pair-gpu": large_pair(read_result(RESULTS / "large-pair-h200.json")),
+    }
 
 
 def gpu_page(found: Json, demo: Json) -> str:
@@ -32,7 +35,8 @@ def gpu_page(found: Json, demo: Json) -> str:
         f"{_step_ms(found, 64):.1f} ms for 64."
     )
     in_demo = (
-        f"A demo with the pair of `benchmarks/nested_pair.py`, answers of up to {demo['max_new_tokens']} tokens, "
+        f"A demo on an {demo['platform']['gpu']} with a pair of `benchmarks/nested_pair.py`, on two lanes of the GPU, "
+        f"answers of up to {demo['max_new_tokens']} tokens, "
         f"{demo['num_recorded_prompts']} prompts recorded: speculation is {times(scope['like_these'])} as fast as "
         f"plain decoding. Errors of the times are {accuracy['median_error']:.1%} in the median and "
         f"{accuracy['worst_error']:.1%} at most. {demo['rounds']}"

@@ -1,8 +1,10 @@
 """Captured calls compute what the decoder computes; here the CPU calls the same functions on the same buffers."""
 
+import sys
 import threading
 import weakref
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
 from runtime.backends.backend import Plan, segments_between, tree_rows
-from runtime.backends.cuda import captured_calls
+from runtime.backends.cuda import captured_backend, captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import (
     GPU,
@@ -29,6 +31,7 @@ from runtime.backends.cuda.split_attention import HIDDEN, LEAST_CHUNK, attend_in
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
+from runtime.models.decoder import Layer
 from runtime.worker import torch_models
 from tests.runtime import reading
 from tests.runtime.engine.schedules import CHAINS, SCHEDULES, for_folders
@@ -140,6 +143,17 @@ def test_chunks_add_up_to_the_attention_over_all_keys_also_where_some_are_hidden
         mask[:, :, row, data.draw(st.integers(1, num_keys)) :] = HIDDEN
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     assert torch.allclose(attend_in_chunks(q, k, v, mask_of_chunks(mask, heads)), expected, atol=1e-5)
+
+
+def test_without_a_c_compiler_torchs_kernels_compute_the_layers(monkeypatch):
+    def fuse(decoder):
+        raise RuntimeError("Failed to find C compiler.")
+
+    monkeypatch.setattr(captured_backend, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "runtime.backends.cuda.fused_layers", SimpleNamespace(fuse=fuse))
+    decoder = decoder_of("grouped queries")
+    captured_backend.fuse_layers(decoder)
+    assert {type(layer) for layer in decoder.layers} == {Layer}
 
 
 def test_the_self_test_says_so():
