@@ -21,7 +21,7 @@ from costs.ticks import one_in_ticks
 
 
 class Wake(Event):
-    """A `simpy.Timeout` with its only callback: most events of the world are that, and it is made faster."""
+    """A `simpy.Timeout` with one callback, made without SimPy's checks: most events of a simulation are such."""
 
     def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
         self.env = env
@@ -31,12 +31,12 @@ class Wake(Event):
         env.schedule(self, NORMAL, delay)
 
     def again(self, delay: float) -> None:
-        """Schedule this event once more after it has come, which is cheaper than a new one."""
+        """Schedule this event once more after it has come: SimPy has taken its callbacks away, so it gets them back."""
         self.callbacks = self._kept
         self.env.schedule(self, NORMAL, delay)
 
 
-class Run:
+class Job:
     """Work under way on one device, of `work_s` while the other device is idle.
 
     Attributes:
@@ -55,7 +55,7 @@ class Run:
         self.work_s, self.bytes_per_s = work_s, bytes_per_s
         self.done_s = 0.0
 
-    def times_s(self, works_s: Sequence[float]) -> list[float]:
+    def end_times_s(self, works_s: Sequence[float]) -> list[float]:
         """Return when it started, and when each of these pieces of work ended; to be asked at its own end."""
         times, done = zip(*self.marks, strict=True)
         ends_s = [times[0]]
@@ -67,13 +67,13 @@ class Run:
         return ends_s
 
 
-Runs = Iterator[Run | None]
-"""An operation: one run after the other, each asked for when the one before has ended; None to wait for `resume`."""
+Jobs = Iterator[Job | None]
+"""An operation: one job after the other, each asked for when the one before has ended; None to wait for `resume`."""
 Slowdowns = Callable[[float, float], tuple[float, float]]
 """How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
-NextRun = Callable[[], Run | None]
-"""Returns what a device does next, None to be idle; called when its run has ended."""
-_END = Run(0.0)
+NextJob = Callable[[], Job | None]
+"""Returns what a device does next, None to be idle; called when its job has ended."""
+_END = Job(0.0)
 _place = attrgetter("place")
 
 
@@ -81,73 +81,73 @@ class SharedMemory:
     """One memory and the two devices that compute out of it, or the only one.
 
     `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`;
-    `has_marks` is whether runs shall be able to tell when each of their pieces ended.
+    `has_marks` is whether jobs shall be able to tell when each of their pieces ended.
     """
 
     def __init__(self, env: Environment, slowdowns: Slowdowns, *, has_marks: bool = False) -> None:
         self.env = env
         self._slowdowns, self._has_marks = slowdowns, has_marks
-        self._next_runs: list[NextRun] = []  # of the devices
-        self._active: list[Run] = []  # in the order of their devices
-        self._first: Run | None = None  # of these, to end
+        self._next_jobs: list[NextJob] = []  # of the devices
+        self._active: list[Job] = []  # in the order of their devices
+        self._first: Job | None = None  # the active job that ends first
         self._settled_s = self._ends_s = self._asked_s = env.now
         self._wake: Wake | None = None
-        self._asked: list[int] = []  # devices that are asked at `_asked_s`, if that is yet to come
+        self._asked: list[int] = []  # devices whose jobs begin at `_asked_s`
 
-    def join(self, next_run: NextRun) -> int:
+    def join(self, next_job: NextJob) -> int:
         """Take a device in, and return its place."""
-        self._next_runs.append(next_run)
-        return len(self._next_runs) - 1
+        self._next_jobs.append(next_job)
+        return len(self._next_jobs) - 1
 
-    def begin(self, place: int, run: Run) -> None:
+    def begin(self, place: int, job: Job) -> None:
         """Let an idle device start to compute."""
-        self._take_up(place, run)
+        self._take_up(place, job)
         self._set_pace()
 
     def begin_at(self, place: int, time_s: float) -> None:
-        """Ask an idle device for a run later; those of the same time share an event and are re-timed once."""
+        """Ask an idle device for a job later; those of the same time share an event and are re-timed once."""
         if time_s != self._asked_s:
             self._asked_s, self._asked = time_s, []
             Wake(self.env, time_s - self.env.now, partial(self._ask, self._asked))
         self._asked.append(place)
 
-    def cut(self, run: Run, step_s: float) -> int:
-        """Let a run of equal steps end at its next boundary; return the number of steps until there."""
+    def cut(self, job: Job, step_s: float) -> int:
+        """Let a job of equal steps end at its next boundary; return the number of steps until there."""
         self._settle(self.env.now)
-        num_steps = min(ceil(run.done_s / step_s), round(run.work_s / step_s))
-        if num_steps * step_s != run.work_s:
-            run.work_s = num_steps * step_s
+        num_steps = min(ceil(job.done_s / step_s), round(job.work_s / step_s))
+        if num_steps * step_s != job.work_s:
+            job.work_s = num_steps * step_s
             self._set_pace()
         return num_steps
 
     def _ask(self, places: Sequence[int], _: Event) -> None:
         num_active = len(self._active)
         for place in places:
-            run = self._next_runs[place]()
-            if run is not None:
-                self._take_up(place, run)
+            job = self._next_jobs[place]()
+            if job is not None:
+                self._take_up(place, job)
         if len(self._active) > num_active:
             self._set_pace()
 
-    def _take_up(self, place: int, run: Run) -> None:
+    def _take_up(self, place: int, job: Job) -> None:
         self._settle(self.env.now)
-        run.place = place
+        job.place = place
         active = self._active
-        active.append(run)
+        active.append(job)
         if len(active) > 1:
             active.sort(key=_place)
         if self._has_marks:
-            run.marks = [(self._settled_s, 0.0)]
+            job.marks = [(self._settled_s, 0.0)]
 
     def _settle(self, now_s: float) -> None:
         elapsed_s = now_s - self._settled_s
         if not elapsed_s:
             return
         self._settled_s = now_s
-        for run in self._active:
-            run.done_s += elapsed_s / run.slowdown
+        for job in self._active:
+            job.done_s += elapsed_s / job.slowdown
             if self._has_marks:
-                run.marks.append((now_s, run.done_s))
+                job.marks.append((now_s, job.done_s))
 
     def _set_pace(self) -> None:
         """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
@@ -159,10 +159,10 @@ class SharedMemory:
             first_s = inf
             one, other = active
             one.slowdown, other.slowdown = self._slowdowns(one.bytes_per_s, other.bytes_per_s)
-            for run in active:
-                left_s = (run.work_s - run.done_s) * run.slowdown
+            for job in active:
+                left_s = (job.work_s - job.done_s) * job.slowdown
                 if left_s < first_s:
-                    first_s, first = left_s, run
+                    first_s, first = left_s, job
         else:
             first.slowdown, first_s = 1.0, first.work_s - first.done_s
         if first_s < 0:
@@ -180,7 +180,7 @@ class SharedMemory:
         ended = self._first
         assert ended is not None, "nothing to end"
         ended.done_s = ended.work_s
-        following, active = self._next_runs[ended.place](), self._active
+        following, active = self._next_jobs[ended.place](), self._active
         if following is None:
             active.remove(ended)
         else:
@@ -191,26 +191,26 @@ class SharedMemory:
         self._set_pace()
 
 
-class Device:
+class SimulatedDevice:
     """A device that shares a memory: one operation at a time, first in, first out.
 
     Half of the dispatch (`half_s`, in whole ticks) lies between the sending of an operation and its start, half between
     its end and the reply; the sender waits for both, and the device is free meanwhile. A second stream of a device is
-    another `Device` of the same memory; a group that computes everything together (`costs.cost_model`) is one.
+    another `SimulatedDevice` of the same memory; a group that computes everything together (`costs.cost_model`) is one.
     """
 
     def __init__(self, memory: SharedMemory, *, half_s: float = 0.0) -> None:
         self._memory, self._env, self._half_s = memory, memory.env, half_s
         self._computes = False
-        self._under_way: Runs | None = None
-        self._queue: deque[tuple[float, Runs]] = deque()  # time of arrival, operation
-        self._place = memory.join(self._next_run)
+        self._under_way: Jobs | None = None
+        self._queue: deque[tuple[float, Jobs]] = deque()  # time of arrival, operation
+        self._place = memory.join(self._next_job)
 
-    def submit(self, runs: Runs, *, after_s: float = 0.0) -> None:
+    def submit(self, jobs: Jobs, *, after_s: float = 0.0) -> None:
         """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
         now_s = self._env.now
         arrives_s = now_s + after_s + self._half_s
-        self._queue.append((arrives_s, runs))
+        self._queue.append((arrives_s, jobs))
         if len(self._queue) == 1 and self._under_way is None:
             if arrives_s > now_s:
                 self._memory.begin_at(self._place, arrives_s)
@@ -222,15 +222,15 @@ class Device:
         if self._under_way is not None and not self._computes:
             self._go_on()
 
-    def _next_run(self) -> Run | None:
-        """Return the next run of the operation under way, or the first one of the next operation that has arrived."""
+    def _next_job(self) -> Job | None:
+        """Return the next job of the operation under way, or the first one of the next operation that has arrived."""
         queue = self._queue
         while True:
             if self._under_way is not None:
-                run = next(self._under_way, _END)
-                if run is not _END:
-                    self._computes = run is not None
-                    return run
+                job = next(self._under_way, _END)
+                if job is not _END:
+                    self._computes = job is not None
+                    return job
                 self._under_way = None
             if not queue:
                 self._computes = False
@@ -243,9 +243,9 @@ class Device:
             self._under_way = queue.popleft()[1]
 
     def _go_on(self) -> None:
-        run = self._next_run()
-        if run is not None:
-            self._memory.begin(self._place, run)
+        job = self._next_job()
+        if job is not None:
+            self._memory.begin(self._place, job)
 
 
 class Link:
@@ -260,7 +260,7 @@ class Link:
         self.free_s = 0.0
         self._occupied_s: dict[float, float] = {}  # by bytes: few sizes are sent again and again
 
-    def arrival_s(self, num_bytes: float, sent_s: float) -> float:
+    def send(self, num_bytes: float, sent_s: float) -> float:
         """Send a message at a time that is known already, after all others, and return when it arrives."""
         occupied_s = self._occupied_s.get(num_bytes)
         if occupied_s is None:
@@ -273,8 +273,8 @@ Path = tuple[Link, ...]
 """Links in a row; each passes a message on when it has all of it. Without links nothing is crossed."""
 
 
-def arrival_s(path: Path, num_bytes: float, sent_s: float) -> float:
-    """Return when a message arrives that is sent at `sent_s`, on a path on which no other comes in between."""
+def send_along(path: Path, num_bytes: float, sent_s: float) -> float:
+    """Send a message along a path on which no other comes in between; return when it arrives."""
     for link in path:
-        sent_s = link.arrival_s(num_bytes, sent_s)
+        sent_s = link.send(num_bytes, sent_s)
     return sent_s

@@ -27,7 +27,6 @@ SLICES = {"model", "drafter", "folder", "published"}
 SEVERAL_MEANINGS = {
     "Answer",
     "Branches",
-    "Device",
     "Piece",
     "Plan",
     "Ratio",

@@ -1,6 +1,6 @@
 """Lanes of the event world: a method's lane calls on the devices and links of a machine, and the spans they leave.
 
-Consecutive equal steps are simulated as one `Run`, which is cut at a step boundary when a message arrives.
+Consecutive equal steps are simulated as one `Job`, which is cut at a step boundary when a message arrives.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from costs.ticks import one_in_ticks
 from decoding.trace import Span, Trace, Work
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
 from sim.events.round_costs import RoundCosts, Step
-from sim.machine import Device, Link, Path, Run, Runs, SharedMemory, Wake
+from sim.machine import Job, Jobs, Link, Path, SharedMemory, SimulatedDevice, Wake
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
@@ -48,18 +48,18 @@ class WrittenSpans:
     def __init__(self, trace: Trace, costs: RoundCosts) -> None:
         self._trace, self._costs = trace, costs
 
-    def write(self, lane: str, steps: Steps, run: Run) -> None:
-        """Write the steps of a run, and what the devices of the lane exchange in them."""
-        done_s, times_s = 0.0, run.times_s([step.seconds for step in steps.steps])
+    def write(self, lane: str, steps: Steps, job: Job) -> None:
+        """Write the steps of a job, and what the devices of the lane exchange in them."""
+        done_s, times_s = 0.0, job.end_times_s([step.seconds for step in steps.steps])
         for (start_s, end_s), step in zip(pairwise(times_s), steps.steps, strict=True):
             self._write(lane, steps.work, start_s, end_s, step.rows)
-            self._write_collectives(lane, run, done_s, step)
+            self._write_collectives(lane, job, done_s, step)
             done_s += step.seconds
 
     def send(self, path: Path, num_bytes: float, rows: int, sent_s: float) -> float:
         """Write a message's way over the links of a path; return when it arrives."""
         for link in path:
-            start_s, sent_s = max(sent_s, link.free_s), link.arrival_s(num_bytes, sent_s)
+            start_s, sent_s = max(sent_s, link.free_s), link.send(num_bytes, sent_s)
             self._write(link.name, Work.TRANSFER, start_s, sent_s, rows)
         return sent_s
 
@@ -76,13 +76,13 @@ class WrittenSpans:
             round_index -= 1
         trace.spans.append(Span(lane, work, start_s, end_s, round_index, rows))
 
-    def _write_collectives(self, lane: str, run: Run, done_s: float, step: Step) -> None:
+    def _write_collectives(self, lane: str, job: Job, done_s: float, step: Step) -> None:
         collectives_s = self._costs.collectives_s(lane, step)
         if not collectives_s:
             return
         computed_s = (step.seconds - sum(collectives_s)) / len(collectives_s)
         pieces_s = [done_s, *chain(*((computed_s, seconds) for seconds in collectives_s))]
-        times_s = run.times_s(pieces_s)[2:]
+        times_s = job.end_times_s(pieces_s)[2:]
         for start_s, end_s in zip(times_s[::2], times_s[1::2], strict=True):
             if end_s > start_s:
                 self._write(f"{lane}->{lane}", Work.TRANSFER, start_s, end_s, step.rows)
@@ -99,27 +99,29 @@ class SimulatedLanes:
         costs, messages = batch.costs, batch.costs.messages
         self.batch = batch
         self.memory = SharedMemory(batch.env, costs.contention.slowdown_of_two, has_marks=batch.spans is not None)
-        self._target = Device(self.memory, half_s=costs.target_half_s)
-        self.draft = self._target if batch.schedule.is_pooled else Device(self.memory, half_s=costs.draft_half_s)
+        self._target = SimulatedDevice(self.memory, half_s=costs.target_half_s)
+        self.draft = (
+            self._target if batch.schedule.is_pooled else SimulatedDevice(self.memory, half_s=costs.draft_half_s)
+        )
         self.to_draft, self._to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
     def segment(self, segment: int, *, is_verdict: bool) -> Event:
         """Queue a segment of the target and return its reply; that of a verdict includes the driver's overhead."""
         batch, costs, reply = self.batch, self.batch.costs, Reply(self.batch.env)
 
-        def runs() -> Runs:
+        def jobs() -> Jobs:
             plan = costs.plan
-            yield from self._run(plan.target_lane, Steps(plan.segments[segment].work, [batch.segment(segment)]))
+            yield from self._as_job(plan.target_lane, Steps(plan.segments[segment].work, [batch.segment(segment)]))
             reply.arrive_at(batch.env.now + costs.target_half_s + costs.round_overhead_s * is_verdict)
 
-        self._target.submit(runs())
+        self._target.submit(jobs())
         return reply
 
     def rollout(self, *, is_first: bool) -> Event:
         """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
         reply = Reply(self.batch.env)
         crossing_s = 0.0 if is_first else self.send_verdicts()
-        self.draft.submit(self.window_runs(self.batch.rollout(is_first=is_first), reply), after_s=crossing_s)
+        self.draft.submit(self.window_jobs(self.batch.rollout(is_first=is_first), reply), after_s=crossing_s)
         return reply
 
     def send_verdicts(self) -> float:
@@ -127,20 +129,20 @@ class SimulatedLanes:
         batch, now_s = self.batch, self.batch.env.now
         return batch.send(self.to_draft, batch.verdict_message(), now_s) - now_s
 
-    def window_runs(self, steps: Steps | None, reply: Reply) -> Runs:
+    def window_jobs(self, steps: Steps | None, reply: Reply) -> Jobs:
         """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
-            yield from self._run(batch.costs.plan.draft_lane, steps)
+            yield from self._as_job(batch.costs.plan.draft_lane, steps)
         sent_s = batch.env.now + batch.costs.draft_half_s
         reply.arrive_at(batch.send(self._to_target, batch.window_message(), sent_s))
 
-    def _run(self, lane: str, steps: Steps) -> Runs:
-        """Yield steps that nothing interrupts as one run, and write their spans when it has ended."""
-        run = Run(steps.seconds, steps.steps[-1].bytes_per_s)
-        yield run
+    def _as_job(self, lane: str, steps: Steps) -> Jobs:
+        """Yield steps that nothing interrupts as one job, and write their spans when it has ended."""
+        job = Job(steps.seconds, steps.steps[-1].bytes_per_s)
+        yield job
         if self.batch.spans is not None:
-            self.batch.spans.write(lane, steps, run)
+            self.batch.spans.write(lane, steps, job)
 
 
 class SimulatedBranches:
@@ -161,11 +163,11 @@ class SimulatedBranches:
         self._exit_left = self._num_each = self._plan.branch_steps
         self._draft_left = 0 if schedule.root_source == "exit" else self._num_each
         self._is_read, self._reads_first = not schedule.exit_features, any(batch.first_rows())
-        self._run: Run | None = None
+        self._job: Job | None = None
         self._num_steps = 0
         self._has_joined = self._is_stopped = False
         self._reply: Reply | None = None
-        lanes.draft.submit(self._runs())
+        lanes.draft.submit(self._jobs())
 
     def join(self) -> None:
         """Send the exits' signals; branches join when they arrive."""
@@ -190,13 +192,13 @@ class SimulatedBranches:
         self._notice()
 
     def _notice(self) -> None:
-        """Act on a message that has arrived: wake an idle lane, or cut the run under way."""
-        if self._run is None:
+        """Act on a message that has arrived: wake an idle lane, or cut the job under way."""
+        if self._job is None:
             self._lanes.draft.resume()
         elif not self._reads_first:
-            self._num_steps = self._lanes.memory.cut(self._run, self._step_s)
+            self._num_steps = self._lanes.memory.cut(self._job, self._step_s)
 
-    def _runs(self) -> Runs:
+    def _jobs(self) -> Jobs:
         """Yield steps until they are stopped, then what the next windows still need."""
         batch = self._lanes.batch
         while not self._is_stopped:
@@ -206,13 +208,13 @@ class SimulatedBranches:
                 continue
             step = self._step_of(kind)
             self._step_s = step.seconds
-            run = self._run = Run(self._num_steps * step.seconds, step.bytes_per_s)
-            yield run
-            self._run, num_steps = None, self._num_steps
+            job = self._job = Job(self._num_steps * step.seconds, step.bytes_per_s)
+            yield job
+            self._job, num_steps = None, self._num_steps
             if not num_steps:
                 continue
             if batch.spans is not None:
-                batch.spans.write(self._plan.draft_lane, Steps(Work.BRANCH_STEP, [step] * num_steps), run)
+                batch.spans.write(self._plan.draft_lane, Steps(Work.BRANCH_STEP, [step] * num_steps), job)
             self._reads_first = False
             if kind in DRAFT_STEPS:
                 self._draft_left -= num_steps
@@ -221,7 +223,7 @@ class SimulatedBranches:
                 self._is_read = True
         if self._reply is not None:
             num_done = {FROM_DRAFT: self._num_each - self._draft_left, FROM_EXIT: self._num_each - self._exit_left}
-            yield from self._lanes.window_runs(batch.next_windows(num_done, is_read=self._is_read), self._reply)
+            yield from self._lanes.window_jobs(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
         """Return the kind of the next steps and their number; 0 if nothing can be done."""

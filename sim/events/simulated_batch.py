@@ -23,7 +23,7 @@ from sim.acceptance.replay import Outcomes
 from sim.events.event_lanes import SimulatedBranches, SimulatedLanes, Steps, WrittenSpans
 from sim.events.round_costs import RoundCosts, Step
 from sim.events.sequence_in_batch import SequenceInBatch
-from sim.machine import Path, arrival_s
+from sim.machine import Path, send_along
 
 Begun = tuple[Event, Callable[[SequenceInBatch], object]]
 """When an operation that all have asked for ends, and the function that gives each sequence its reply."""
@@ -190,7 +190,7 @@ class SimulatedBatch:
         """Send a message and return when it arrives, on a path without other traffic."""
         num_bytes, rows = message
         if self.spans is None:
-            return arrival_s(path, num_bytes, sent_s)
+            return send_along(path, num_bytes, sent_s)
         return self.spans.send(path, num_bytes, rows, sent_s)
 
     def rollout(self, *, is_first: bool) -> Steps | None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from simpy import Environment
 
 from costs.crossings import Hop
-from sim.machine import Device, Link, Run, Runs, SharedMemory, arrival_s
+from sim.machine import Job, Jobs, Link, SharedMemory, SimulatedDevice, send_along
 
 
 def new_memory() -> SharedMemory:
@@ -15,11 +15,11 @@ def new_memory() -> SharedMemory:
 
 def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_they_were_sent():
     memory = new_memory()
-    device, starts = Device(memory, half_s=0.5), []
+    device, starts = SimulatedDevice(memory, half_s=0.5), []
 
     def operation(seconds):
         starts.append(memory.env.now)
-        yield Run(seconds)
+        yield Job(seconds)
 
     for seconds, after_s in ((2.0, 3.0), (1.0, 4.0), (1.0, 9.0)):
         device.submit(operation(seconds), after_s=after_s)
@@ -30,14 +30,14 @@ def test_operations_follow_each_other_first_in_first_out_half_a_dispatch_after_t
 
 def test_an_operation_may_wait_until_it_is_resumed():
     memory = new_memory()
-    device, env = Device(memory), memory.env
+    device, env = SimulatedDevice(memory), memory.env
     messages = []
     ends = []
 
     def operation():
         while not messages:
             yield None
-        yield Run(2.0)
+        yield Job(2.0)
         ends.append(env.now)
 
     def tell():
@@ -55,18 +55,18 @@ def test_an_operation_may_wait_until_it_is_resumed():
 @pytest.mark.parametrize(("cut_at_s", "steps", "end_s"), [(0.0, 0, 0.0), (0.5, 1, 2.0), (2.0, 1, 2.0), (5.0, 3, 6.0)])
 def test_a_run_of_equal_steps_is_cut_at_the_next_boundary(cut_at_s, steps, end_s):
     memory = new_memory()
-    run, env = Run(4 * 2.0), memory.env
+    job, env = Job(4 * 2.0), memory.env
     ends = []
 
     def operation():
-        yield run
+        yield job
         ends.append(env.now)
 
     def cut():
         yield env.timeout(cut_at_s)
-        assert memory.cut(run, 2.0) == steps
+        assert memory.cut(job, 2.0) == steps
 
-    Device(memory).submit(operation())
+    SimulatedDevice(memory).submit(operation())
     env.process(cut())
     env.run()
     assert ends == [end_s]
@@ -81,12 +81,12 @@ def ends_s(slowdowns: tuple[float, float], works_s: tuple[float, float], second_
     memory = SharedMemory(env, lambda _one, _other: slowdowns)
     ends = [0.0, 0.0]
 
-    def operation(place: int) -> Runs:
-        yield Run(works_s[place])
+    def operation(place: int) -> Jobs:
+        yield Job(works_s[place])
         ends[place] = env.now
 
     for place, after_s in enumerate((0.0, second_starts_s)):
-        Device(memory).submit(operation(place), after_s=after_s)
+        SimulatedDevice(memory).submit(operation(place), after_s=after_s)
     env.run()
     return ends
 
@@ -105,15 +105,15 @@ def test_pieces_of_a_slowed_run_end_when_they_are_done():
     """Four seconds of work, from 1 on at half of its pace: the halves end at 3 and 7."""
     env = Environment()
     memory = SharedMemory(env, lambda _one, _other: (2.0, 1.0), has_marks=True)
-    run = Run(4.0)
+    job = Job(4.0)
     ends = []
 
     def operation():
-        yield run
-        ends.append(run.times_s([2.0, 2.0]))
+        yield job
+        ends.append(job.end_times_s([2.0, 2.0]))
 
-    Device(memory).submit(operation())
-    Device(memory).submit(iter([Run(6.0)]), after_s=1.0)
+    SimulatedDevice(memory).submit(operation())
+    SimulatedDevice(memory).submit(iter([Job(6.0)]), after_s=1.0)
     env.run()
     assert ends == [pytest.approx([0.0, 3.0, 7.0])]
 
@@ -128,7 +128,7 @@ def link(latency_s: float = 0.0, bytes_per_s: float = 1.0) -> Link:
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0, 5), st.floats(0.5, 50))
 def test_a_saturated_link_moves_all_bytes_at_its_bandwidth_and_latency_is_paid_once_each(sizes, latency_s, bytes_per_s):
     subject = link(latency_s, bytes_per_s)
-    arrivals = [subject.arrival_s(size, 0.0) for size in sizes]
+    arrivals = [subject.send(size, 0.0) for size in sizes]
     expected = [sum(sizes[: place + 1]) / bytes_per_s + latency_s for place in range(len(sizes))]
     assert arrivals == pytest.approx(expected, abs=TOLERANCE_S)
 
@@ -136,6 +136,6 @@ def test_a_saturated_link_moves_all_bytes_at_its_bandwidth_and_latency_is_paid_o
 def test_a_path_passes_messages_on_whole_and_they_queue_where_paths_meet():
     """Two first hops of 3 s and 1 s into one link of 4 s and a second of latency."""
     shared = link(1.0, 1.0)
-    assert arrival_s((link(0.5, 4.0), shared), 4.0, 10.0) == 10 + (1 + 0.5) + (4 + 1)
-    assert arrival_s((link(0.0, 4.0), shared), 4.0, 10.0) == 15.5 + 4 + 1
-    assert arrival_s((), 16.0, 10.0) == 10
+    assert send_along((link(0.5, 4.0), shared), 4.0, 10.0) == 10 + (1 + 0.5) + (4 + 1)
+    assert send_along((link(0.0, 4.0), shared), 4.0, 10.0) == 15.5 + 4 + 1
+    assert send_along((), 16.0, 10.0) == 10
