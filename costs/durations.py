@@ -36,7 +36,7 @@ class Durations:
 
     Attributes:
         segments_s: the target's operations, in the plan's order.
-        drafting_s: what drafting adds to each: streams, or what the draft model reads again.
+        drafting_s: the part of each of `segments_s` that is drafting: streams, or what the draft model reads again.
         step_s: steps of a draft model by kind.
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
         later_s: the steps of a rollout after its first one.
@@ -133,16 +133,8 @@ class DurationTables:
         """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
         plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
-        works = [(tuple(one.calls.items()), one.rows) for one in plan.segments]
-        added = self.drafting_calls(schedule, plan)
-        drafting_s = [self.work_s(target.name, added, rows) for _, rows in works]
-        segments_s = [
-            self.work_s(target.name, calls, rows) + more for (calls, rows), more in zip(works, drafting_s, strict=True)
-        ]
-        more_s = [self.prices.pass_overhead_s(schedule, operation.work) for operation in plan.segments]
-        segments_s = [
-            work_in_ticks(seconds + more) if more else seconds for seconds, more in zip(segments_s, more_s, strict=True)
-        ]
+        calls = self.drafting_calls(schedule, plan)
+        drafting_s = [self.work_s(target.name, calls, operation.rows) for operation in plan.segments]
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
                 self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
@@ -152,7 +144,10 @@ class DurationTables:
         )
         return Durations(
             plan=plan,
-            segments_s=tuple(segments_s),
+            segments_s=tuple(
+                self._segment_s(schedule, target.name, operation, own_s)
+                for operation, own_s in zip(plan.segments, drafting_s, strict=True)
+            ),
             drafting_s=tuple(drafting_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
             catch_up_s=catch_up_s,
@@ -183,6 +178,12 @@ class DurationTables:
             features_relative_error=self.prices.features(schedule).relative_error,
             sources=tuple(dict.fromkeys(one.source for one in facts)),
         )
+
+    def _segment_s(self, schedule: Schedule, lane: str, operation: Operation, drafting_s: Floats) -> Floats:
+        """Return the seconds of an operation of the target, with its drafting and its overhead."""
+        seconds = self.work_s(lane, tuple(operation.calls.items()), operation.rows) + drafting_s
+        overhead_s = self.prices.pass_overhead_s(schedule, operation.work)
+        return work_in_ticks(seconds + overhead_s) if overhead_s else seconds
 
     def _why_missing(self, lane: str, part: Part, rows: int) -> str | None:
         return self.cost(lane).missing(part, rows, self._contexts)

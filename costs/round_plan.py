@@ -96,7 +96,8 @@ class RoundPlan:
 
     Attributes:
         draft_lane: the target's where nothing drafts apart from it.
-        segments: the target's operations: (prefix, suffix), or a verification for each width of window.
+        segments: the target's operations: with an exit the prefix and then the suffix, which every round does both;
+            else a verification for each width of window, of which a round does one.
         widths: drafted tokens of the windows that rounds may have, ascending; segments are in this order.
         streams: what drafting adds to each segment, where the target drafts itself.
         step: what is called to draft; None where nobody does. Branches have parts of their own, see `part_of`.
@@ -177,7 +178,8 @@ class RoundPlan:
         step = (self.part_of(kind), rows)
         if not self.branch_guesses or kind not in LATER.values():
             return (step,)
-        return step, (DRAFT_STREAMS, rows - rows // (1 + self.branch_guesses))
+        num_branches = rows // (1 + self.branch_guesses)
+        return step, (DRAFT_STREAMS, rows - num_branches)
 
     @cached_property
     def demands(self) -> tuple[tuple[str, Part, int], ...]:
@@ -270,8 +272,9 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
 def _unread(schedule: Schedule) -> tuple[int, ...]:
     """Return the committed tokens that the drafter has not read yet, by the tokens accepted last; see `RoundPlan`.
 
-    With the target's features all of the last round's are read with theirs. Without, a draft has never read the last
-    token of a window that was accepted whole, unless it has fed that to its branches. Prompt lookup reads without rows.
+    A drafter that reads features reads every token of the last round again, with its features. Another draft has never
+    read the last token of a window that was accepted whole, unless it has fed that to its branches. Prompt lookup reads
+    without rows.
     """
     traits, most = schedule.traits, schedule.num_speculative_tokens
     if not traits.has_draft_lane:

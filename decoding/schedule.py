@@ -83,10 +83,10 @@ class Schedule(StrictModel):
         return self
 
     def _lane_complaints(self) -> Iterator[str]:
-        traits, method, window = self.traits, self.method, self.num_speculative_tokens
-        drafts = traits.window != "none"
-        if drafts != (window > 0):
-            yield f"num_speculative_tokens is {window}: {method} takes {'at least 1' if drafts else '0'}"
+        traits, method, length = self.traits, self.method, self.num_speculative_tokens
+        has_window = traits.window != "none"
+        if has_window != (length > 0):
+            yield f"num_speculative_tokens is {length}: {method} takes {'at least 1' if has_window else '0'}"
         if not traits.has_draft_lane and self.draft_lane is not None:
             yield f"draft_lane is {self.draft_lane}: {method} has none"
         if traits.has_draft_lane and self.draft_lane is None:

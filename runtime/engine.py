@@ -73,8 +73,9 @@ class Engine:
             ConfigError: two lanes share a name, or a deadline is not above 0.
             ModelError: the target's folder is not that of a supported model.
         """
-        if not target_deadline_s > 0:
-            raise ConfigError(f"target_deadline_s is {target_deadline_s}: it must be above 0")
+        for name, deadline_s in (("draft", draft_deadline_s), ("target", target_deadline_s)):
+            if not deadline_s > 0:
+                raise ConfigError(f"{name}_deadline_s is {deadline_s}: it must be above 0")
         target = Path(target_folder)
         drafter, exits = (None if folder is None else Path(folder) for folder in (drafter_folder, exits_folder))
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
@@ -102,10 +103,10 @@ class Engine:
         return self._lanes.load_target(lane)
 
     def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
-        """Load the target, and compile it at once in all pieces that exits after layers and drafters' features take.
+        """Load the target, and compile it divided wherever an exit or a drafter reads its states.
 
-        A cut that comes later compiles again what it divides. Where lanes compile nothing, or a graph for each size,
-        nothing is done.
+        A division made later compiles both parts again. Where lanes compile nothing, or a graph for each size, nothing
+        is done.
         """
         target = self.load_target(lane)
         if target.spec.device.has_dynamic_shapes:

@@ -75,7 +75,7 @@ def calibrate(
 
 
 def _in_words(rows: Mapping[str, RowInvariance]) -> Iterator[str]:
-    """Say how exact lanes are, inexact ones first, and what that took; nothing of lanes without a test."""
+    """Say of each tested lane how exact it is, inexact ones first, and what that took."""
     for found in sorted({found for found in rows.values() if not found.is_plain}):
         lanes = ", ".join(name for name, one in rows.items() if one == found)
         yield f"Text on {lanes} is {found}."

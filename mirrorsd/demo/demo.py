@@ -86,7 +86,8 @@ class DemoSettings:
     """What a demo is given.
 
     Attributes:
-        prompts, seed: to draw from, and of the draw.
+        prompts: the pool that a demo draws from, at most `max_prompts` of it.
+        seed: of that draw.
         out: folder for everything.
         time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
             out, and one prompt is run in any case.
@@ -138,7 +139,8 @@ class Demo:
         with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
             profile = self._calibrate(engine)
             accepted = self._record(profile)
-            self._stages.begin(SEARCH)("playing every schedule", 0.0)
+            progress = self._stages.begin(SEARCH)
+            progress("playing every schedule", 0.0)
             plan = make_plan(SearchSpace(), profile, accepted)
             save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
             self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
@@ -182,7 +184,8 @@ class Demo:
             self._notes += (self._shortage,)
         own_s = recording_s(cost, left_s)
         count = max(1, min(len(self._prompts), FIRST_PROMPTS, int(own_s / cost.record_s)))
-        first = self._prompts[: min(2 * count, FIRST_PROMPTS)]  # texts of all of them are written at once
+        # the clock ends it; at most twice the estimate, as texts of a group are all written before any is recorded
+        first = self._prompts[: min(2 * count, FIRST_PROMPTS)]
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
         stages.expect(RUN, max(0.0, left_s - count * cost.record_s))
         reach = self._reach(length, stages.elapsed_s + _LOADING_S + own_s)

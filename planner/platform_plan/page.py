@@ -101,8 +101,9 @@ def _streams(plan: PlatformPlan) -> str:
 def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
     """Return the arms in the order of the paper's ablations."""
     found: list[Arm] = []
-    for name, method in (("SD", "speculative"), ("Mirror-SD", "mirror")):
-        ranked = [one for one in plan.ranking if one.schedule.method == method and not one.schedule.draft_streams]
+    drafting = [one for one in plan.ranking if one.schedule.traits.has_draft_model and not one.schedule.draft_streams]
+    for name, overlaps in (("SD", False), ("Mirror-SD", True)):
+        ranked = [one for one in drafting if one.schedule.traits.overlaps == overlaps]
         found.append(_fastest(plan, name, ((one.tpot_s, one.schedule, one.pair) for one in ranked)))
         found.append(_fastest(plan, f"{name} + streams", _with_streams(plan, ranked)))
     return tuple(found)

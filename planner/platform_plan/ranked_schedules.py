@@ -74,7 +74,7 @@ class PlannedSchedule:
 
     @property
     def tpot_s_low(self) -> float:
-        """Lower end of its interval, which no memory is too slow for."""
+        """Lower end of its interval: never below the time of reading at the memory's peak."""
         return min(self.tpot_s, max(self.prediction.tpot_s_low, self.least_s))
 
     @property
@@ -154,18 +154,18 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
     if not possible:
         return {}
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
-    a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
+    tokens_a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
     slow = {
         lane: f"target on {lane}: plain decoding takes {factor(time_s / fastest_s)} as long as on the best lane, "
-        f"more than rounds of {a_round:.2g} tokens make up for"
+        f"more than rounds of {tokens_a_round:.2g} tokens make up for"
         for lane, time_s in plain_s.items()
-        if time_s > a_round * fastest_s
+        if time_s > tokens_a_round * fastest_s
     }
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
 class Doubts(NamedTuple):
-    """What a prediction is off by on a lane that data sheets describe, beyond how fast that lane computes.
+    """The errors of predictions by data sheets, beyond that of a lane's speed.
 
     `plain_s` is the time per token of the fastest plain decoding.
     """
@@ -179,10 +179,9 @@ class Doubts(NamedTuple):
         return schedule.num_speculative_tokens > 0 and schedule.target_lane in self.machine.speeds
 
     def added(self, schedule: Schedule, prediction: Prediction) -> Prediction:
-        """Return a prediction with the error of its verifications for their rows, and of what engines make of a gain.
+        """Return a prediction with two errors more: of what further rows cost, and of what engines make of a gain.
 
-        How fast a lane computes is an error of all its passes, and cancels in ratios; of more rows it takes a larger
-        share.
+        An error of the lane's speed is one of all its passes and cancels in ratios; that of further rows does not.
         """
         if not self.about(schedule):
             return prediction

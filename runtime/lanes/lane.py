@@ -67,7 +67,7 @@ class LaneSpec:
     def kernels(self) -> tuple[object, ...]:
         """What its kernels are chosen by: a model has the same bits on lanes where it is equal.
 
-        Its name where the system says nothing of its cores: they are equal to no others then.
+        If the system does not describe the cores it is the lane's name, so that no other lane equals it.
         """
         of_cores = chosen_by(cores=self.cores)
         return (self.device, self.num_ranks, self.num_threads, self.dtype, *of_cores) if of_cores else (self.name,)

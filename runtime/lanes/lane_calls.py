@@ -127,13 +127,15 @@ class TargetCalls:
 
 
 class DraftCalls:
-    """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane."""
+    """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane.
+
+    Whoever commits tokens writes them to `committed`: a rollout starts after them.
+    """
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         self._is_lost = False
         self.committed: Sequence[int] = ()
-        """Tokens of the last commit: a rollout starts after them."""
 
     def prepare(self, start: SequenceStart) -> None:
         """Compile what the sequence needs, where the device compiles: that takes as long as loading."""

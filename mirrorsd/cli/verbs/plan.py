@@ -181,7 +181,7 @@ def plan(
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches)}),
     }
-    if write_json(result, json):
+    if write_json(result, json):  # which leaves stdout free
         if len(machines) > 1:
             _show_machines(machines)
         show_verdict(result, explain=explain)
