@@ -279,5 +279,6 @@ def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took():
 
 def test_a_deadline_that_cannot_be_kept_is_refused(tiny_folders):
     for seconds in (0.0, -1.0, float("nan")):
-        with pytest.raises(ConfigError, match="target_deadline_s is"):
-            new_engine(tiny_folders, target_deadline_s=seconds)
+        for name in ("target_deadline_s", "draft_deadline_s"):
+            with pytest.raises(ConfigError, match=f"{name} is"):
+                new_engine(tiny_folders, **{name: seconds})
