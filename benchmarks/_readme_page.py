@@ -52,7 +52,7 @@ def headline() -> dict[str, str]:
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
             f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
-            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure} of {len(without)} demos cannot tell."
+            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure or 'none'} of the demos cannot tell."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
