@@ -30,6 +30,7 @@ def headline() -> dict[str, str]:
     said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
     without = list(filter(None, (one["recomputed"]["without_repeating"] for one in found["demos"].values())))
     unsure = sum(one["outcome"] == "cannot tell" for one in without)
+    told = f"{unsure} of {len(without)} demos cannot tell" if unsure else "every demo can still tell"
     fewer = [one["value"] for one in without]
     again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
@@ -52,7 +53,7 @@ def headline() -> dict[str, str]:
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
             f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
-            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {unsure or 'none'} of the demos cannot tell."
+            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {told}."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
