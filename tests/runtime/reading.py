@@ -93,9 +93,17 @@ def read(backend, chunks, *, ids=IDS, cuts=(), text=None):
 
 @contextmanager
 def npu_here():
-    """The NPU's path on the CPU."""
+    """The NPU's path on the CPU, compiled in this process: a start of Python takes longer than a tiny graph."""
+    from runtime.backends.openvino import compiler
+
+    def compiled_here(model, device, settings):
+        made = settings.new_core().compile_model(model, device, settings.graph)
+        compiler._run_once(made)
+        return made.export_model().getvalue()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(NPU_ON_CPU, "1")
+        patch.setattr(compiler, "compiled_apart", compiled_here)
         forget()
         yield
     forget()
