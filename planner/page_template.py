@@ -1,6 +1,7 @@
 """Templates of pages and pictures: sandboxed and escaped; an unknown name is an error."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +20,17 @@ def rendered(path: Path, *more_filters: Callable[..., str], **values: object) ->
 
     Filters have the names of their functions: some of `planner.wording`, and those that are given.
     """
+    return _environment(path.parent, more_filters).get_template(path.name).render(**values)
+
+
+@cache
+def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> ImmutableSandboxedEnvironment:
+    """Return what keeps the compiled templates of a folder."""
     environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader([path.parent, _PICTURES]), autoescape=True, undefined=StrictUndefined
+        loader=FileSystemLoader([folder, _PICTURES]), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= {one.__name__: one for one in (*_FILTERS, *more_filters)}
-    return environment.get_template(path.name).render(**values)
+    return environment
 
 
 def picture(path: Path, **values: object) -> Markup:

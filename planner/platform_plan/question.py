@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from decoding.errors import PlanError
@@ -33,6 +34,8 @@ MOST_NEW_TOKENS: Final = 8192
 """Longest answer that is simulated, so that a plan takes seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Tokens of all drawn texts together: of long answers there are fewer texts."""
+_MOST_KEPT: Final = 32
+"""Sets of drawn texts that are kept: several machines, and several parts of an answer, meet the same rates."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
 
@@ -86,7 +89,7 @@ class Question:
             rates = scaled(rates, changed, value / known[name])
         elif value:
             raise PlanError(f"{name} is given as 0: give rates above 0, and it can be moved to {value:g}")
-        return AssumedAcceptance(rates, self.assumed.texts).record
+        return _drawn(tuple(rates.items()), self.assumed.texts).record
 
     @property
     def record_with_streams(self) -> AcceptanceRecord | None:
@@ -95,7 +98,7 @@ class Question:
             return self.record if self.record.num_streams else None
         streams = {"stream_rates": STREAM_RATES}
         by_task = {task: rates.model_copy(update=streams) for task, rates in self.assumed.by_task.items()}
-        return AssumedAcceptance(by_task, self.assumed.texts).record
+        return _drawn(tuple(by_task.items()), self.assumed.texts).record
 
     @property
     def basis(self) -> str:
@@ -154,7 +157,7 @@ def assumed_question(
     most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
     num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
     texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
-    assumed = AssumedAcceptance(by_task, texts)
+    assumed = _drawn(tuple(by_task.items()), texts)
     layer, shares = next(iter(next(iter(by_task.values())).exit_coverage.items()), (0, ()))
     rate = _number("acceptance.rate", mean_rate(by_task), GIVEN if said else RATES_SOURCE)
     has_given_exits = said is not None and bool(said.exit_coverage)
@@ -206,6 +209,11 @@ def recorded_question(
         acceptance=replace(rate, high=min(1.0, rate.high)),
         has_exits=trained_exits or not replayed,
     )
+
+
+@lru_cache(_MOST_KEPT)
+def _drawn(by_task: tuple[tuple[str, TaskRates], ...], texts: Texts) -> AssumedAcceptance:
+    return AssumedAcceptance(dict(by_task), texts)
 
 
 def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:

@@ -96,6 +96,9 @@ class TaskRates(StrictModel):
     lookups: Many[str] = ()
     trees: Many[AssumedTree] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.rates, self.alternative_rates))
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         for complaint in chain(self._falling_shares(), self._short_trees()):
