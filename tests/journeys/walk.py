@@ -48,8 +48,8 @@ QUICK = {
     ("train", "recipe"): {"--target": MINE},
 }
 """What makes a verb quick, where its command does not say otherwise; a demo calibrates all lanes, of short prompts."""
-PROCESSES = ("demo", "calibrate", "record", "run", "validate")
-"""Verbs that run as the installed command, in a process of their own, as they start lanes; others run in this one.
+PROCESSES = ("demo", "run")
+"""Verbs that run as the installed command, in a process of their own that starts lanes; others run in this one.
 So do further ones of the same verb, on lanes that stay: starting them is most of what they take."""
 LONGEST = ("demo", "validate")
 """Verbs that take longest: one for every set of options."""
@@ -121,7 +121,7 @@ class Walk:
     def _in_a_process(self, words: tuple[str, ...]) -> tuple[int, str, str]:
         made = [f"quick.{function.__name__}(*{arguments})" for function, *arguments in _made_quick(words)]
         code = "\n".join(["import mirrorsd.cli", "from tests.journeys import quick", *made, _MAIN])
-        command = [sys.executable, "-c", code] if words[1] in ("demo", "calibrate") else [MIRRORSD]
+        command = [sys.executable, "-c", code] if words[1] == "demo" else [MIRRORSD]
         ran = subprocess.run(
             [*command, *words[1:]], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
         )
