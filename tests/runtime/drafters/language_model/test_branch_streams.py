@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import ceil
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ class Foretelling(Drafter):
 
     is_right = True
     said_before: ClassVar[dict] = {}
-    """What drafts said after texts that they were asked for: several schedules ask for the same ones."""
+    """The token that drafts said after texts: several schedules ask for the same ones."""
 
     def prefill(self, prompt, *, features_TE=None, **options):
         self.fed: dict[int, dict[int, int]] = {}
@@ -88,14 +89,22 @@ class Foretelling(Drafter):
         return None if self.known is None else self.known_in_branches[branch]
 
     def _foretold(self, text, count, known_TE):
+        said = [*text]
+        known_TE = None if known_TE is None else known_TE[: len(text) - 1]
+        for _ in range(count + 1):
+            said.append(self._next(said, known_TE))
+        ahead = said[len(text) + 1 :]
+        return ahead if self.is_right else [(id_ + 1) % VOCAB_SIZE for id_ in ahead]
+
+    def _next(self, text, known_TE):
+        features = None
         if known_TE is not None:  # drafted tokens have no features, or zeros
             known_TE = torch.nn.functional.pad(known_TE, (0, 0, 0, len(text) - len(known_TE)))
-        features = None if known_TE is None else known_TE.numpy().tobytes()
-        asked = self.model, tuple(self.model.output.ids.tolist()), tuple(text), count, features
+            features = known_TE.numpy().tobytes()
+        asked = self.model, tuple(self.model.output.ids.tolist()), tuple(text), features
         if asked not in self.said_before:
-            self.said_before[asked] = plain.draft_text(self.model, text, count + 1, features_TE=known_TE)[0][1:]
-        said = self.said_before[asked]
-        return list(said) if self.is_right else [(id_ + 1) % VOCAB_SIZE for id_ in said]
+            [self.said_before[asked]], _ = plain.draft_text(self.model, text, 1, features_TE=known_TE)
+        return self.said_before[asked]
 
 
 class Misled(Foretelling):
@@ -117,8 +126,13 @@ def test_of_these_streams_some_guesses_are_right_and_some_wrong():
     assert {1, 2} <= set(gained)
 
 
+@cache
+def one_draft(*, with_features):
+    return draft_model(with_features=with_features)
+
+
 def foretold(of, schedule):
-    model = draft_model(with_features=schedule.exit_features)
+    model = one_draft(with_features=schedule.exit_features)
     drafter = of(model)
     features = made_up_features(30)[: len(PROMPT) - 1] if schedule.exit_features else None
     drafter.prefill(PROMPT, schedule=schedule, capacity=40, features_TE=features)
