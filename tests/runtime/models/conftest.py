@@ -100,6 +100,14 @@ def _weights():
     return {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
 
 
+@pytest.fixture(scope="session")
+def transformers():
+    """Imported where it is asked for: that takes two seconds, and all of several processes collect these tests."""
+    import transformers
+
+    return transformers
+
+
 @pytest.fixture
 def tiny_gguf():
     return TinyGguf(weights=_weights())

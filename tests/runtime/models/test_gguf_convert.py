@@ -5,7 +5,6 @@ import json
 import gguf
 import numpy as np
 import torch
-import transformers
 from safetensors.torch import load_file
 
 from runtime.models.gguf_convert import convert_gguf
@@ -18,8 +17,8 @@ def convert(content, tmp_path):
     return folder
 
 
-def test_converted_model_computes_what_the_original_computes(tiny_gguf, tmp_path):
-    original = _random_llama(tiny_gguf)
+def test_converted_model_computes_what_the_original_computes(transformers, tiny_gguf, tmp_path):
+    original = _random_llama(transformers, tiny_gguf)
     _put_into(tiny_gguf, original)
     converted = transformers.AutoModelForCausalLM.from_pretrained(convert(tiny_gguf, tmp_path), dtype=torch.float32)
     ids = torch.arange(20)[None]
@@ -44,14 +43,14 @@ def test_an_output_head_of_its_own_is_kept(tiny_gguf, tmp_path):
     assert torch.equal(tensors["lm_head.weight"], 2 * tensors["model.embed_tokens.weight"])
 
 
-def test_tokenizer_merges_splits_digits_and_knows_special_tokens(tiny_gguf, tmp_path):
+def test_tokenizer_merges_splits_digits_and_knows_special_tokens(transformers, tiny_gguf, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(convert(tiny_gguf, tmp_path))
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("<|im_start|>hello w42")["input_ids"])
     assert tokens == ["<|im_start|>", "hello", "Ġw", "4", "2"]
     assert tokenizer.eos_token == "<|im_end|>"
 
 
-def _random_llama(content):
+def _random_llama(transformers, content):
     """A float32 model whose weights are numbers that bfloat16 can hold."""
     fields = content.fields
     config = transformers.LlamaConfig(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
@@ -56,7 +55,7 @@ def ours(embedded_model_folder):
 
 
 @pytest.fixture(scope="module")
-def theirs(embedded_model_folder):
+def theirs(transformers, embedded_model_folder):
     return transformers.AutoTokenizer.from_pretrained(embedded_model_folder)
 
 
@@ -94,7 +93,7 @@ class TestChatTemplates:
         rendered = Tokenizer.from_folder(tiny_folder).render_chat([{"role": "user", "content": "x"}])
         assert rendered == "<|im_start|>x<|im_end|>"
 
-    def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, tiny_folder):
+    def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, transformers, tiny_folder):
         template = "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
         set_template(tiny_folder, template)
         chat = [{"role": "user", "content": "<é>"}]
@@ -109,7 +108,7 @@ class TestChatTemplates:
             "{% for m in messages %}<{{ m.role }}>{%- generation %} {{ m.content }}\n{% endgeneration %}\n{% endfor %}",
         ],
     )
-    def test_what_templates_take_for_granted_is_there(self, tiny_folder, template):
+    def test_what_templates_take_for_granted_is_there(self, transformers, tiny_folder, template):
         set_template(tiny_folder, template)
         theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0], add_generation_prompt=False) == theirs
