@@ -5,6 +5,7 @@ from statistics import fmean
 import pytest
 
 import planner.reproduce
+from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, json_of
 
 TABLE = Path(planner.reproduce.__file__).parent / "mirror-sd-qwen3-14b.csv"
@@ -16,7 +17,9 @@ def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
     paths = {name: folder / f"{name}.txt" for name in ("json", "out")}
     options = [word for name, path in paths.items() for word in (f"--{name}", path)]
-    result = call(*ASKED, TABLE, *options, exit_code=0)
+    with pytest.MonkeyPatch.context() as patch:
+        quick.few_fits(patch.setattr)
+        result = call(*ASKED, TABLE, *options, exit_code=0)
     return result.stdout, json.loads(paths["json"].read_text()), paths
 
 
