@@ -150,12 +150,24 @@ class RooflineCost:
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
-        if reason := self.missing(part, rows, contexts):
+        if reason := self._out_of_range(part, rows, contexts):
             raise OutOfRangeError(reason)
-        return self._times_s(part, rows, contexts)
+        seconds = self._times_s(part, rows, contexts)
+        if seconds.max() > LONGEST_S and (reason := self.missing(part, rows, contexts)):
+            raise OutOfRangeError(reason)
+        return seconds
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
+        if reason := self._out_of_range(part, rows, contexts):
+            return reason
+        slowest_s = self.one(part, rows, float(contexts.max()))
+        if slowest_s > LONGEST_S:
+            told = f"{part} takes {slowest_s / 3600:.3g} hours for {rows:g} row{'s' if rows > 1 else ''}"
+            return f"lane {self.device.name!r}: {told}; look through its numbers"
+        return None
+
+    def _out_of_range(self, part: Part, rows: float, contexts: Floats) -> str | None:
         model = self._model(part)
         if model is None or (part.kind == "exit" and part.exit_layer not in self.exits):
             return f"lane {self.device.name!r} has no {part}"
@@ -166,10 +178,6 @@ class RooflineCost:
         longest = float(contexts.max()) + rows
         if longest > model.shape.max_position:
             return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
-        slowest_s = self.one(part, rows, float(contexts.max()))
-        if slowest_s > LONGEST_S:
-            told = f"{part} takes {slowest_s / 3600:.3g} hours for {rows:g} row{'s' if rows > 1 else ''}"
-            return f"lane {self.device.name!r}: {told}; look through its numbers"
         return None
 
     def facts(self, part: Part) -> PartFacts:
