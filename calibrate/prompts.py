@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
@@ -140,6 +141,9 @@ def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:
             continue
         try:
             prompt = _parse(parse_json(line), fallback_id=f"{path.stem[: MAX_NAME_CHARACTERS // 2]}-{number}")
+        except JSONDecodeError as error:
+            found = f"no JSON ({error.msg}, character {error.pos + 1})"
+            raise ConfigError(f"{path}:{number}: {found}; a row is {_ROW_KINDS}") from error
         except (ValueError, ConfigError) as error:
             raise ConfigError(f"{path}:{number}: {error}") from error
         if prompt.prompt_id in seen:

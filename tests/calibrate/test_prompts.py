@@ -75,7 +75,7 @@ def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_pat
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ("{", "set.jsonl:2: "),
+        ("Why is the sky blue?", r"set.jsonl:2: no JSON .*character 1\); a row is .\"prompt\""),
         ("[1]", "set.jsonl:2: expected a JSON object, found list"),
         ({"text": "x"}, r"set.jsonl:2: found neither 'prompt' nor 'turns' among the keys \['text'\]"),
         ({"prompt": " "}, "set.jsonl:2: 'prompt' should be a text that is not empty, found ' '"),

@@ -88,7 +88,8 @@ def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
             for number, line in enumerate(_lines(file), 1):
                 yield _parse(line, vocab_size, f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise TrainingError(f"{path}: cannot be read beyond line {number} ({error})") from error
+        where = f" beyond line {number}" if number else ""
+        raise TrainingError(f"{path}: cannot be read{where} ({error})") from error
 
 
 def _lines(file: TextIO) -> Iterator[str]:
