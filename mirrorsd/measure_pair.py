@@ -91,7 +91,7 @@ def calibration_task(
         if needed > most.max_position:
             raise ConfigError(
                 f"the longest prompt, its new tokens and the widest window need {needed} positions; {name} has "
-                f"{most.max_position}"
+                f"{most.most_positions}"
             )
     return task
 

@@ -228,7 +228,7 @@ class Engine:
             if needed > most.max_position:
                 raise ConfigError(
                     f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows need {needed} positions; "
-                    f"the {name} has {most.max_position}"
+                    f"the {name} has {most.most_positions}"
                 )
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:

@@ -62,7 +62,7 @@ def require_room(
     if num_prompt + max_new_tokens - 1 + max(0, num_drafted - 1) > config.max_position:
         drafted = f", and {num_drafted} drafted after them," if num_drafted else ""
         raise RecordError(
-            f"{num_prompt} prompt and {max_new_tokens} new tokens{drafted} exceed the {whose}'s {config.max_position}"
+            f"{num_prompt} prompt and {max_new_tokens} new tokens{drafted} exceed the {whose}'s {config.most_positions}"
         )
 
 

@@ -25,8 +25,8 @@ class Llama3Rope:
 class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
-    `rope_theta` is 0 where positions are learned. `random_seed` is that of a model without weights of its own
-    (`runtime.models.model_folder`).
+    `is_window` says that a sliding window is what bounds `max_position`. `rope_theta` is 0 where positions are learned.
+    `random_seed` is that of a model without weights of its own (`runtime.models.model_folder`).
     """
 
     architecture: str
@@ -38,6 +38,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     max_position: int
+    is_window: bool = False
     rope_theta: float
     norm_eps: float
     tie_embeddings: bool
@@ -58,6 +59,12 @@ class ModelConfig:
             raise ModelError(msg)
         if self.positions == "rotary" and (self.head_dim % 2 or not self.head_dim):
             raise ModelError(f"head_dim is {self.head_dim}: rotary embeddings need an even one of at least 2")
+
+    @property
+    def most_positions(self) -> str:
+        """The number of its positions, and why it has no more."""
+        why = " (its sliding window; longer texts are not supported)" if self.is_window else ""
+        return f"{self.max_position}{why}"
 
     @property
     def num_queries_per_kv(self) -> int:

@@ -133,6 +133,7 @@ class HfLlama(HfDecoder):
         if self.use_sliding_window and not self.sliding_window:
             raise ModelError(f"use_sliding_window is true, but sliding_window is {self.sliding_window}")
         window = (self.sliding_window if slides else None) or self.max_position
+        positions = {"max_position": min(self.max_position, window), "is_window": window < self.max_position}
         return ModelConfig(
             architecture=architecture,
             intermediate_size=self.intermediate_size,
@@ -146,7 +147,7 @@ class HfLlama(HfDecoder):
             mlp_bias=bool(self.mlp_bias),
             qk_norm=architecture == "Qwen3ForCausalLM",
             rope_scaling=rope.scaling,
-            **self._common() | {"max_position": min(self.max_position, window)},
+            **self._common() | positions,
         )
 
 

@@ -113,12 +113,16 @@ def test_wrong_arguments_are_refused(engine, prompt, options, message):
 
 
 @pytest.mark.parametrize("lane", ["big", "small"])
-def test_what_a_draft_has_no_positions_for_is_refused_before_anything_is_loaded(tiny_folders, tmp_path, lane):
+@pytest.mark.parametrize(
+    "bound", [{"max_position_embeddings": 64}, {"architectures": ["MistralForCausalLM"], "sliding_window": 64}]
+)
+def test_what_a_draft_has_no_positions_for_is_refused_before_anything_is_loaded(tiny_folders, tmp_path, lane, bound):
     shutil.copytree(tiny_folders.target, draft := tmp_path / "draft")
     config = json.loads((draft / "config.json").read_text())
-    (draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    (draft / "config.json").write_text(json.dumps(config | bound))
     engine, schedule = new_engine(tiny_folders, drafter_folder=draft), speculative(draft_lane=lane)
-    with pytest.raises(ConfigError, match="50 new ones and windows need 65 positions; the draft has 64"):
+    window = r" \(its sliding window; .*\)" if "sliding_window" in bound else ""
+    with pytest.raises(ConfigError, match=f"50 new ones and windows need 65 positions; the draft has 64{window}$"):
         engine.generate(schedule, PROMPT, max_new_tokens=50)
     engine.check(schedule, PROMPT, 49, 0.0)
 

@@ -114,9 +114,11 @@ def test_variants_of_opt_that_are_not_supported_are_named(changes, complaint):
 def test_a_sliding_window_bounds_the_text():
     """A text that fits into the window is seen whole, so that full attention is right for it."""
     mistral = LLAMA | {"architectures": ["MistralForCausalLM"]}
-    assert ModelConfig.from_hf(mistral | {"sliding_window": 24}).max_position == 24
+    bound = ModelConfig.from_hf(mistral | {"sliding_window": 24})
+    assert bound.max_position == 24
+    assert bound.most_positions == "24 (its sliding window; longer texts are not supported)"
     assert ModelConfig.from_hf(mistral | {"sliding_window": 4096}).max_position == 128
-    assert ModelConfig.from_hf(mistral | {"sliding_window": None}).max_position == 128
+    assert ModelConfig.from_hf(mistral | {"sliding_window": None}).most_positions == "128"
     qwen = LLAMA | {"architectures": ["Qwen2ForCausalLM"], "sliding_window": 24}
     assert ModelConfig.from_hf(qwen | {"use_sliding_window": True}).max_position == 24
     assert ModelConfig.from_hf(qwen | {"use_sliding_window": False}).max_position == 128
