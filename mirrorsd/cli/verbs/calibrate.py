@@ -1,5 +1,6 @@
 """`mirrorsd calibrate`: times every part of the models on this machine."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,10 @@ from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
     from hwprofiles.profile import Profile
 
 _RATE = 0.6
@@ -70,7 +75,8 @@ def calibrate(
             progress=others.on(report),
         )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
-        show(_in_words(profile, out))
+        for part in _shown(profile, out):
+            show(part)
         if has_random_weights(pair.target_folder):
             say_next("search", "--profile", out, "--acceptance", _RATE, "--out", "best.yaml")
         else:
@@ -85,19 +91,20 @@ def calibrate(
                 say_next("record", *names.words, *on, *reach, "--out", record)
 
 
-def _in_words(profile: "Profile", out: Path) -> str:
+def _shown(profile: "Profile", out: Path) -> "Iterator[str | Table]":
+    from mirrorsd.cli.tables import NOTHING, plain_table
     from planner.report.table import named_tables
-    from planner.wording import milliseconds, percent, seconds
+    from planner.wording import in_ms, percent, seconds
 
-    lines = [
-        f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}.",
-        f"All predictions may be off together by up to {percent(profile.relative_error)}; speed-ups are free of that.",
+    yield f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}."
+    yield f"All predictions may be off together by up to {percent(profile.relative_error)}; speed-ups are free of that."
+    parts = [dict(named_tables(lane)) for lane in profile.lanes]
+    rows = [
+        (name, *(in_ms(own[name].seconds[0][0]) if name in own else NOTHING for own in parts))
+        for name in dict.fromkeys(chain.from_iterable(parts))
     ]
-    for lane in profile.lanes:
-        context = lane.layer.contexts[0] if lane.layer is not None else 0
-        parts = [f"{name} {milliseconds(table.at(table.rows[0], context))}" for name, table in named_tables(lane)]
-        lines.append(f"{escaped(lane.name)}: {', '.join(parts)} for the fewest rows")
+    yield plain_table("ms for the fewest rows", ("part",), [escaped(lane.name) for lane in profile.lanes], rows)
     for pair in profile.contention:
         sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
-        lines.append(f"both at once: {escaped(', '.join(sides))}")
-    return "\n".join([*lines, *map(escaped, profile.notes)])
+        yield f"both at once: {escaped(', '.join(sides))}"
+    yield from map(escaped, profile.notes)

@@ -85,6 +85,8 @@ def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(words, tmp_
     assert result.exit_code == 0, result.stderr
     assert [(one["time_s"], [spec.name for spec in one["lanes"]]) for one in asked] == [(time_s, lanes)]
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
+    heading, part = result.stdout.splitlines()[3:5]
+    assert (heading.split(), part.split()[:-1]) == (["part", lanes[0]], ["one", "target", "layer"])
     assert "All predictions may be off together by up to 3 %; speed-ups are free of that." in result.stdout
     assert "Next: mirrorsd record --target" in result.stderr
     assert ("--device cpu" in result.said) == ("cpu" in given)
