@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from runtime.arrays import BFLOAT16, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating
+from runtime.arrays import BFLOAT16, FLOAT32, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating
 from runtime.models.model_folder import PREFIX
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _EXPONENT: Final = np.uint16(0x7F80)
 """Bits of a bfloat16 that are all ones where it is not finite: numpy has no fast way to ask."""
 _AT_ONCE: Final = 1 << 22
 """Numbers checked together: the mask of a check takes memory."""
+_HALVES: Final = {BFLOAT16, np.dtype(np.float16)}
 _TYPES: Final = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -163,16 +164,21 @@ def joined_parameters(
     dtype: np.dtype[Any],
     *,
     folder: Path,
+    widens: bool = True,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield a model's parameters in `shapes`, each put together from the arrays of `found` that `wanted` names for it.
 
-    Raises `ModelError` if one is missing, or as in `joined`.
+    Without `widens` those in one type of 16 bits stay in it where float32 is asked for. Raises `ModelError` if one is
+    missing, or as in `joined`.
     """
     for ours, theirs in wanted.items():
         missing = [name for name in theirs if name not in found]
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
-        yield ours, joined({name: found[name] for name in theirs}, shapes[ours], dtype, source=str(folder))
+        parts = {name: found[name] for name in theirs}
+        own = {part.dtype for part in parts.values()}
+        is_kept = not widens and dtype == FLOAT32 and len(own) == 1 and own <= _HALVES
+        yield ours, joined(parts, shapes[ours], own.pop() if is_kept else dtype, source=str(folder))
 
 
 def _as_they_lie(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:

@@ -78,24 +78,31 @@ def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
 
 
 def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool = True) -> StoredDecoder:
-    """Return the decoder of a Hugging Face folder as arrays; arguments and errors are those of `load_parameters`."""
+    """Return the decoder of a Hugging Face folder as arrays; arguments and errors are those of `load_parameters`.
+
+    What has 16 bits there and is to be float32 stays as it is: graphs widen it, from a file of their own.
+    """
     config = ModelConfig.from_folder(folder)
-    arrays = load_parameters(folder, config, dtype, with_layers=with_layers)
+    arrays = load_parameters(folder, config, dtype, with_layers=with_layers, widens=False)
     return stored_decoder(config, arrays, max_position=config.max_position)
 
 
 def load_parameters(
-    folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True
+    folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True, widens: bool = True
 ) -> dict[str, NDArray[Any]]:
     """Return the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
 
     Folders of random weights (`runtime.models.model_folder`) get them in one block. `with_layers=False` reads what a
-    draft shares with its target. Raises `ModelError` for a missing or damaged file, or a missing or wrong tensor.
+    draft shares with its target, `widens=False` leaves what has 16 bits and is to be float32 as it is. Raises
+    `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
-    return dict(each_parameter(folder, config if with_layers else replace(config, num_layers=0), dtype))
+    wanted = config if with_layers else replace(config, num_layers=0)
+    return dict(each_parameter(folder, wanted, dtype, widens=widens))
 
 
-def each_parameter(folder: Path, config: ModelConfig, dtype: np.dtype[Any]) -> Iterable[tuple[str, NDArray[Any]]]:
+def each_parameter(
+    folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, widens: bool = True
+) -> Iterable[tuple[str, NDArray[Any]]]:
     """Yield what `load_parameters` returns one by one, for who keeps less of them."""
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)
     if config.random_seed is not None:
@@ -105,7 +112,7 @@ def each_parameter(folder: Path, config: ModelConfig, dtype: np.dtype[Any]) -> I
     found = read_arrays(folder, {_HEAD, *(name for names in wanted.values() for name in names)})
     if config.tie_embeddings and _HEAD in found:
         _require_equal(found[wanted["embedding.weight"][0]], found[_HEAD], folder)
-    return joined_parameters(wanted, shapes, found, dtype, folder=folder)
+    return joined_parameters(wanted, shapes, found, dtype, folder=folder, widens=widens)
 
 
 def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Path) -> None:

@@ -1,8 +1,8 @@
 """The weights of layers and heads as graphs hold them: unchanged, int8 with a scale for each row, int4 of groups.
 
-Quantised ones are kept on disk and mapped from there, and so are those that a CPU without bfloat16 needs in float32. A
-graph repacks what it is given: then the file's memory can be
-freed, and the model's own weights are no longer needed. Shapes: O outputs, I inputs, G groups of inputs.
+Quantised ones are kept on disk and mapped from there, and so are those that are stored in 16 bits and needed in
+float32. A graph repacks what it is given: then the file's memory can be freed, and the model's own weights are no
+longer needed. Shapes: O outputs, I inputs, G groups of inputs.
 """
 
 import ctypes
@@ -89,7 +89,7 @@ def _unchanged(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Pa
 
 def _is_kept_wide(weight_OI: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether a matrix is widened to float32, and worth a file."""
-    return weight_OI.dtype == BFLOAT16 and dtype == FLOAT32 and weight_OI.size >= _LEAST_KEPT
+    return weight_OI.itemsize < dtype.itemsize and weight_OI.size >= _LEAST_KEPT
 
 
 def _widened(weight_OI: NDArray[Any], form: Dtype) -> PackedMatrix:

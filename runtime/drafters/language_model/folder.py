@@ -127,10 +127,10 @@ def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any])
     """Return the draft of a folder as arrays for compiled lanes, without streams; it shares its target's rows."""
     found = read_draft(folder, target, dtype)
     arrays = {name.removeprefix("decoder."): array for name, array in found.parameters.items()}
-    kept_VD = EmbeddingRows(target.lm_head.weight[found.kept_ids].astype(dtype, copy=False))
+    kept_VD = EmbeddingRows(target.lm_head.weight[found.kept_ids])
     decoder = StoredDecoder(
         config=replace(target.config, num_layers=len(found.config.source_layers), tie_embeddings=False),
-        embedding=EmbeddingRows(target.embedding.weight.astype(dtype, copy=False)),
+        embedding=target.embedding,
         lm_head=kept_VD,
         final_norm=arrays["final_norm"].astype(np.float32),
         rotary=target.rotary,

@@ -255,6 +255,22 @@ def test_the_same_numbers_are_read(tmp_path, name, dtype):
             assert all(np.array_equal(ours[name], weight) for name, weight in parameters.items())
 
 
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+def test_16_bits_that_are_to_be_float32_stay_on_disk_and_are_the_same_numbers(tmp_path, half):
+    """Joined matrices too; float16 that is to be bfloat16 is rounded as ever."""
+    folder = save_target(tiny_target(), tmp_path / "target", dtype=half)
+    whole, stored = load_decoder(folder, dtype=torch.float32), load_stored_decoder(folder, FLOAT32)
+    narrow = as_array(torch.empty(0, dtype=half)).dtype
+    for ours, theirs in zip(stored.layers, whole.layers, strict=True):
+        for name, weight in theirs.named_parameters():
+            assert ours[name].dtype == narrow
+            assert np.array_equal(ours[name].astype(np.float32), as_array(weight))
+    ids = np.array([[3, 1, 4]])
+    assert np.array_equal(stored.embedded(ids), as_array(whole.embedding(torch.from_numpy(ids))))
+    rounded = load_stored_decoder(folder, BFLOAT16)
+    assert rounded.embedding.weight.dtype == rounded.layers[0]["qkv.weight"].dtype == BFLOAT16
+
+
 def test_states_and_norms_are_the_decoders():
     decoder = tiny_target()
     stored, ids = stored_form(decoder), np.array([[3, 1, 4]])

@@ -67,8 +67,9 @@ def test_what_is_not_rounded_stays_where_it_is():
     assert not compiled_folder().exists()
 
 
-def test_what_a_cpu_needs_wider_is_mapped_from_a_file_but_for_small_matrices():
-    weight = matrix(rows=600, inputs=600).astype(BFLOAT16)
+@pytest.mark.parametrize("half", [BFLOAT16, np.dtype(np.float16)])
+def test_what_is_needed_wider_is_mapped_from_a_file_but_for_small_matrices(half):
+    weight = matrix(rows=600, inputs=600).astype(half)
     first, again = (packed(weight, "bfloat16", FLOAT32) for _ in range(2))
     assert isinstance(first.block, np.memmap)
     assert np.array_equal(first.values, weight.astype(np.float32))
@@ -80,7 +81,7 @@ def test_what_a_cpu_needs_wider_is_mapped_from_a_file_but_for_small_matrices():
     assert np.allclose(product({X: x})[0], x @ weight.astype(np.float32).T, rtol=1e-3, atol=1e-3)
     small = packed(weight[:9, :9], "bfloat16", FLOAT32)
     assert small.block is None
-    assert packed(weight, "bfloat16", BFLOAT16).values is weight
+    assert packed(weight, "bfloat16", half).values is weight
 
 
 @pytest.mark.parametrize("form", FORMS)
