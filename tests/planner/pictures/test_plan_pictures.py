@@ -49,6 +49,12 @@ def test_more_is_higher_and_later_is_further_right():
     assert 'aria-label="what it shows"' in svg
 
 
+def test_names_of_points_stand_below_a_level_line_through_them():
+    svg = xy_plot([Series("a", [(0, 1), (9, 1)], labels=["left", "right"])], x_title="x", y_title="y", alt="")
+    heights = [float(re.search(rf'<text y="([\d.]+)"[^>]*>{name}<', svg)[1]) for name in ("left", "right")]
+    assert all(height >= y + 12 for height, (_, y) in zip(heights, places(svg), strict=True))
+
+
 def test_names_and_titles_are_text_and_never_markup():
     svg = xy_plot(
         [Series("<b>", [(0, 1)]), Series("other", [(1, 2)], labels=["<i>"])], x_title="<u>", y_title="&", alt='"'
