@@ -35,24 +35,19 @@ def num_parameters(config: ModelConfig) -> int:
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     """Return the bytes of a decoder's parameters, and of its table of rotations in float32.
 
-    In int8 and int4, matrices count as graphs hold them, besides embedding, head and the joined matrices of queries,
-    keys and values before rounding. With random weights these three take none: they are windows onto one block.
+    In int8 and int4, matrices and head count as graphs hold them: what they are rounded from is let go before. The
+    embedding stays; with random weights it takes nothing, for it is a window onto a block.
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
         return num_parameters(config) * ITEM_BYTES[dtype] + tables
-    joined = config.num_layers * prod(_layer_matrices(config)[0])
+    shapes = decoder_shapes(replace(config, num_layers=0))
+    gone = ["lm_head.weight"] if config.random_seed is None else [name for name in shapes if len(shapes[name]) == 2]
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
-    if config.random_seed is not None:
-        joined, others = 0, others - _table_parameters(config)
+    others -= sum(prod(shapes[name]) for name in gone if name in shapes)
     # the head costs most to round: it is int8 in both
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
-    return matrices_bytes(config, dtype) + head + (joined + others) * ITEM_BYTES[dtype] + tables
-
-
-def _table_parameters(config: ModelConfig) -> int:
-    tables = ("embedding.weight", "lm_head.weight", "positions.weight")
-    return sum(prod(shape) for name, shape in decoder_shapes(replace(config, num_layers=0)).items() if name in tables)
+    return matrices_bytes(config, dtype) + head + others * ITEM_BYTES[dtype] + tables
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
