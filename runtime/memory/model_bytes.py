@@ -62,13 +62,10 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
 
 def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
     """Return the bytes of the matrices of all layers as graphs hold them."""
-    return config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in _layer_matrices(config))
-
-
-def _layer_matrices(config: ModelConfig) -> list[tuple[int, int]]:
-    """Return outputs and inputs of a layer's matrices, the first one that of queries, keys and values."""
-    shapes = decoder_shapes(replace(config, num_layers=1))
-    return [(shape[0], shape[1]) for name, shape in shapes.items() if name.startswith("layers.") and len(shape) == 2]
+    shapes = [
+        shape for name, shape in decoder_shapes(replace(config, num_layers=1)).items() if name.startswith("layers.")
+    ]
+    return config.num_layers * sum(matrix_bytes(*shape, dtype) for shape in shapes if len(shape) == 2)
 
 
 def keys_values_bytes(config: ModelConfig, num_slots: int, dtype: Dtype) -> int:

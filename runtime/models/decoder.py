@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.models.config import LEARNED_OFFSET, ModelConfig
 from runtime.models.row_invariance import LayerKeys, Linear, Sight, WithinCall
-from runtime.storage.stored_decoder import load_parameters, rotary_tables
+from runtime.storage.stored_decoder import each_parameter, rotary_tables
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and sines of the rows' positions."""
@@ -194,13 +194,13 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
 def load_decoder(
     folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
 ) -> Decoder:
-    """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `load_parameters`."""
+    """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `each_parameter`."""
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = Decoder(config)
     if not with_layers:
         decoder.layers = nn.ModuleList()
-    weights = as_tensors(load_parameters(folder, config, numpy_type(dtype), with_layers=with_layers))
+    weights = as_tensors(dict(each_parameter(folder, config, numpy_type(dtype), with_layers=with_layers)))
     decoder.load_state_dict(weights, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight

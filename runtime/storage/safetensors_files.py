@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from runtime.arrays import BFLOAT16, FLOAT32, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating
+from runtime.arrays import BFLOAT16, Array, aligned_empty, as_array, as_tensor, as_tensors, is_floating
 from runtime.models.model_folder import PREFIX
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _EXPONENT: Final = np.uint16(0x7F80)
 """Bits of a bfloat16 that are all ones where it is not finite: numpy has no fast way to ask."""
 _AT_ONCE: Final = 1 << 22
 """Numbers checked together: the mask of a check takes memory."""
-_HALVES: Final = {BFLOAT16, np.dtype(np.float16)}
 _TYPES: Final = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -176,9 +175,9 @@ def joined_parameters(
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
         parts = {name: found[name] for name in theirs}
-        own = {part.dtype for part in parts.values()}
-        is_kept = not widens and dtype == FLOAT32 and len(own) == 1 and own <= _HALVES
-        yield ours, joined(parts, shapes[ours], own.pop() if is_kept else dtype, source=str(folder))
+        own, *others = {part.dtype for part in parts.values()}
+        is_kept = not widens and not others and own.itemsize == 2 < dtype.itemsize
+        yield ours, joined(parts, shapes[ours], own if is_kept else dtype, source=str(folder))
 
 
 def _as_they_lie(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:

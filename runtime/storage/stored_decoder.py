@@ -78,32 +78,22 @@ def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
 
 
 def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool = True) -> StoredDecoder:
-    """Return the decoder of a Hugging Face folder as arrays; arguments and errors are those of `load_parameters`.
-
-    What has 16 bits there and is to be float32 stays as it is: graphs widen it, from a file of their own.
-    """
+    """Return the decoder of a Hugging Face folder as arrays (`each_parameter`): graphs widen those of 16 bits."""
     config = ModelConfig.from_folder(folder)
-    arrays = load_parameters(folder, config, dtype, with_layers=with_layers, widens=False)
+    arrays = dict(each_parameter(folder, config, dtype, with_layers=with_layers, widens=False))
     return stored_decoder(config, arrays, max_position=config.max_position)
 
 
-def load_parameters(
+def each_parameter(
     folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True, widens: bool = True
-) -> dict[str, NDArray[Any]]:
-    """Return the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
+) -> Iterable[tuple[str, NDArray[Any]]]:
+    """Yield the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
 
     Folders of random weights (`runtime.models.model_folder`) get them in one block. `with_layers=False` reads what a
-    draft shares with its target, `widens=False` leaves what has 16 bits and is to be float32 as it is. Raises
+    draft shares with its target; `widens=False` leaves what has 16 bits and is to be float32 as it is. Raises
     `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
-    wanted = config if with_layers else replace(config, num_layers=0)
-    return dict(each_parameter(folder, wanted, dtype, widens=widens))
-
-
-def each_parameter(
-    folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, widens: bool = True
-) -> Iterable[tuple[str, NDArray[Any]]]:
-    """Yield what `load_parameters` returns one by one, for who keeps less of them."""
+    config = config if with_layers else replace(config, num_layers=0)
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)
     if config.random_seed is not None:
         return random_arrays(shapes, config.random_seed, dtype).items()

@@ -74,22 +74,15 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
     if form == "int4" and shape[1] % 2:
         form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
     if form not in _LARGEST:
-        return _widened(weight_OI, form) if _is_kept_wide(weight_OI, dtype) else _unchanged(weight_OI, form, dtype)
+        if weight_OI.itemsize < dtype.itemsize and weight_OI.size >= _LEAST_KEPT:
+            return _widened(weight_OI, form)
+        return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1], form), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
     key = f"{_VERSION} {form} {_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
     values, scales = (np.asarray(part) for part in (block[:size].view(np.int8), block[size:].view(BFLOAT16)))
     return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
-
-
-def _unchanged(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
-    return PackedMatrix(form, (weight_OI.shape[0], weight_OI.shape[1]), weight_OI.astype(dtype, copy=False))
-
-
-def _is_kept_wide(weight_OI: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether a matrix is widened to float32, and worth a file."""
-    return weight_OI.itemsize < dtype.itemsize and weight_OI.size >= _LEAST_KEPT
 
 
 def _widened(weight_OI: NDArray[Any], form: Dtype) -> PackedMatrix:
