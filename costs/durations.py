@@ -135,6 +135,10 @@ class DurationTables:
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         calls = self.drafting_calls(schedule, plan)
         drafting_s = [self.work_s(target.name, calls, operation.rows) for operation in plan.segments]
+        segments_s = tuple(
+            self._segment_s(schedule, target.name, operation, own_s)
+            for operation, own_s in zip(plan.segments, drafting_s, strict=True)
+        )
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
                 self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
@@ -144,10 +148,7 @@ class DurationTables:
         )
         return Durations(
             plan=plan,
-            segments_s=tuple(
-                self._segment_s(schedule, target.name, operation, own_s)
-                for operation, own_s in zip(plan.segments, drafting_s, strict=True)
-            ),
+            segments_s=segments_s,
             drafting_s=tuple(drafting_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
             catch_up_s=catch_up_s,
