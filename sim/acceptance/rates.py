@@ -97,6 +97,7 @@ class TaskRates(StrictModel):
     trees: Many[AssumedTree] = ()
 
     def __hash__(self) -> int:
+        # pydantic's own fails for a mapping; equality compares everything
         return hash((self.rates, self.alternative_rates))
 
     @model_validator(mode="after")

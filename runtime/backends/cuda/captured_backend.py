@@ -149,11 +149,14 @@ class CudaBackend(TorchBackend):
 
 
 def fuse_layers(decoder: Decoder) -> None:
-    """Let few kernels compute the layers, where Triton is there and finds a C compiler."""
+    """Let few kernels compute the layers, where Triton is there, finds a C compiler and may write its files.
+
+    Other errors, such as a full disk, are not hidden: the same machine would compute other bits another time.
+    """
     if find_spec("triton") is not None:
         from runtime.backends.cuda.fused_layers import fuse
 
-        with suppress(RuntimeError, OSError, CalledProcessError):
+        with suppress(RuntimeError, PermissionError, CalledProcessError):
             fuse(decoder)
 
 

@@ -65,7 +65,7 @@ class FusedLayer(Layer):
 def fuse(decoder: Decoder) -> None:
     """Let few kernels compute the layers of a decoder on a GPU, if they are of a Llama's kind.
 
-    Raises `RuntimeError`, `OSError` or `CalledProcessError` where no kernel can be compiled.
+    Raises `RuntimeError`, `CalledProcessError` or `PermissionError` where no kernel can be compiled.
     """
     config, weight = decoder.config, decoder.final_norm
     with torch.cuda.device_of(weight):  # type: ignore[no-untyped-call]

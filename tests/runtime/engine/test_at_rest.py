@@ -6,6 +6,8 @@ import pytest
 
 from decoding.errors import LaneError
 from runtime.lanes import sequence_lanes
+from runtime.lanes.lane_calls import DraftCalls
+from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
 from runtime.wire.measurement import Measurement
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
@@ -85,15 +87,22 @@ def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     assert rested.prefill_s == 2.0
 
 
-def test_reading_the_prompt_begins_once_all_is_loaded(monkeypatch):
-    clock = Clock()
+def test_reading_the_prompt_begins_once_the_draft_is_loaded(engine, tiny_folders, monkeypatch):
+    clock, load, prefill = Clock(), LaneSet.load_draft, DraftCalls.prefill
     monkeypatch.setattr(sequence_lanes, "time", clock)
-    writer = TraceWriter()
-    clock.now_s += 30.0
-    writer.start()
-    clock.now_s += 2.0
-    writer.begin()
-    assert writer.trace.prefill_s == 2.0
+
+    def taking(seconds, call):
+        def taken(*given, **named):
+            clock.now_s += seconds
+            return call(*given, **named)
+
+        return taken
+
+    monkeypatch.setattr(LaneSet, "load_draft", taking(30.0, load))
+    monkeypatch.setattr(DraftCalls, "prefill", taking(2.0, prefill))
+    schedule = for_folders(SCHEDULES["speculative"], tiny_folders)
+    found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
+    assert found.trace.prefill_s == 2.0
 
 
 def test_a_rest_that_fails_ends_the_sequence_and_the_next_one_is_right(engine, tiny_folders):

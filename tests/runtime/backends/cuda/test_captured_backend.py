@@ -4,6 +4,7 @@ import sys
 import threading
 import weakref
 from functools import cache
+from subprocess import CalledProcessError
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,15 +146,39 @@ def test_chunks_add_up_to_the_attention_over_all_keys_also_where_some_are_hidden
     assert torch.allclose(attend_in_chunks(q, k, v, mask_of_chunks(mask, heads)), expected, atol=1e-5)
 
 
-def test_without_a_c_compiler_torchs_kernels_compute_the_layers(monkeypatch):
-    def fuse(decoder):
-        raise RuntimeError("Failed to find C compiler.")
+@pytest.fixture
+def failing_triton(monkeypatch):
+    """Make Triton fail with an error."""
 
-    monkeypatch.setattr(captured_backend, "find_spec", lambda name: name)
-    monkeypatch.setitem(sys.modules, "runtime.backends.cuda.fused_layers", SimpleNamespace(fuse=fuse))
+    def make(error):
+        def fuse(decoder):
+            raise error
+
+        monkeypatch.setattr(captured_backend, "find_spec", lambda name: name)
+        monkeypatch.setitem(sys.modules, "runtime.backends.cuda.fused_layers", SimpleNamespace(fuse=fuse))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to find C compiler."),
+        CalledProcessError(1, "cc"),
+        PermissionError(13, "Permission denied"),
+    ],
+)
+def test_where_triton_cannot_compile_torchs_kernels_compute_the_layers(failing_triton, error):
+    failing_triton(error)
     decoder = decoder_of("grouped queries")
     captured_backend.fuse_layers(decoder)
     assert {type(layer) for layer in decoder.layers} == {Layer}
+
+
+def test_a_full_disk_is_no_reason_to_compute_other_bits(failing_triton):
+    failing_triton(OSError(28, "No space left on device"))
+    with pytest.raises(OSError, match="No space left"):
+        captured_backend.fuse_layers(decoder_of("grouped queries"))
 
 
 def test_the_self_test_says_so():
