@@ -213,8 +213,13 @@ def _machines(
     from hwprofiles.profile import load_profile
     from mirrorsd.pair_on_platform import PlannedMachine
 
-    if (profile is None) == (platform is None):
-        raise ConfigError("give a --platform, or the --profile of a calibrated machine, and not both")
+    if platform is None and profile is None:
+        raise ConfigError(
+            "which machine? Give --platform a card (rtx4090, 2xrtx3090), a Mac (m4-max) or a platform (lunar-lake; "
+            "`mirrorsd profiles list` has all), or --profile that of a calibrated machine"
+        )
+    if platform is not None and profile is not None:
+        raise ConfigError(f"--platform {platform} and --profile {profile} are two machines: give one of them")
     say_added(add)
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
