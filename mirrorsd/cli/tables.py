@@ -252,10 +252,10 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
         if best is None:
             rows.append((one.name, "none that fits", *[NOTHING] * 6))
             continue
-        needed = None if plan.needed is None else plan.needed.at
-        rates = [plan.question.acceptance.value, needed, one.acceptance_to_lead]
-        told = (NOTHING if rate is None else percent(rate) for rate in rates)
-        rows.append((one.name, _name(best), best.place, in_ms(best.tpot_s), factor(best.speedup), *told))
+        even = NOTHING if plan.needed is None else plan.needed.breaks_even
+        leads = NOTHING if one.acceptance_to_lead is None else percent(one.acceptance_to_lead)
+        told = in_ms(best.tpot_s), factor(best.speedup), percent(plan.question.acceptance.value), even, leads
+        rows.append((one.name, _name(best), best.place, *told))
     heads = ("draft", "best schedule", "placement"), ("ms", "vs plain", "accepted", "breaks even", "fastest from")
     return plain_table("Drafts, each with its assumed acceptance", *heads, rows)
 

@@ -17,6 +17,7 @@ from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
+from planner.wording import percent
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.evaluator import Evaluator
@@ -45,6 +46,15 @@ class AcceptanceNeeded:
     high: float | None
     always: bool = False
     never: bool = False
+
+    @property
+    def breaks_even(self) -> str:
+        """Where speculation breaks even, for a table's cell."""
+        if self.at is not None:
+            return percent(self.at)
+        if self.always:
+            return f"below {percent(RATES[0])}"
+        return f"above {percent(RATES[-1])}" if self.never else "\N{EN DASH}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

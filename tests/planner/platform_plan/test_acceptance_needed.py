@@ -41,10 +41,16 @@ def test_the_best_schedule_counts_at_every_rate(asked):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "always", "never"),
-    [(lambda rate: 1.2, True, False), (lambda rate: 0.8, False, True), (lambda rate: 1.5 - rate, False, False)],
+    ("ratio", "always", "never", "told"),
+    [
+        (lambda rate: 1.2, True, False, "below 5 %"),
+        (lambda rate: 0.8, False, True, "above 95 %"),
+        (lambda rate: 1.5 - rate, False, False, "\N{EN DASH}"),
+    ],
     ids=["always faster", "never faster", "faster at low rates"],
 )
-def test_without_a_crossing_there_is_no_break_even(asked, ratio, always, never):
+def test_without_a_crossing_a_table_says_on_which_side_the_break_even_is(asked, ratio, always, never, told):
     found = asked(lambda one, rate: ratio(rate))
     assert (found.at, found.always, found.never) == (None, always, never)
+    assert found.breaks_even == told
+    assert asked(lambda one, rate: 0.5 + rate).breaks_even == "50 %"
