@@ -88,7 +88,10 @@ def require_architecture(config: ModelConfig) -> None:
     """Raise `ModelError` for a decoder whose architecture is not in `COMPILED_ARCHITECTURES`."""
     if config.architecture not in COMPILED_ARCHITECTURES:
         known = ", ".join(COMPILED_ARCHITECTURES)
-        raise ModelError(f"architecture {config.architecture} has no OpenVINO graph; those of {known} have")
+        raise ModelError(
+            f"architecture {config.architecture} has no OpenVINO graph, as {known} have; "
+            "lanes of torch run it, such as cpu0"
+        )
 
 
 def segment_graph(

@@ -117,7 +117,7 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
 
 def test_an_architecture_without_a_graph_is_refused():
     decoder = tiny_target(architecture="OPTForCausalLM")
-    with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph"):
+    with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph.* lanes of torch run it, such as cpu0"):
         compiled(decoder, "float32")
 
 
