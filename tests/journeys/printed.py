@@ -14,7 +14,6 @@ from mirrorsd.cli.console import with_default_destination
 ROOT = Path(__file__).parents[2]
 COMMAND = typer.main.get_command(app)
 USAGE_ERROR = typer.BadParameter.__base__
-PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b(?!-)")
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,6 @@ def exiting(*schedules, **laws) -> Profile:
     return with_exits(profile, runs)
 
 
-def with_threads(profile: Profile, count: int) -> Profile:
-    """The profile, but that the second lane has so many threads."""
-    first, second = profile.lanes
-    return profile.model_copy(update={"lanes": (first, second.model_copy(update={"cores": tuple(range(count))}))})
-
-
 def replying(*schedules, **laws) -> Profile:
     runs, profile = runs_of(*schedules, **laws)
     return with_features(profile, runs)
