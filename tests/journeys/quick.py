@@ -50,6 +50,14 @@ def lookup_alone(set_attribute=setattr):
     set_attribute(model_pair, "shipped_for", shipped)
 
 
+def few_prompts(set_attribute=setattr):
+    """Let recordings of one prompt for every kind of task take two kinds."""
+    from calibrate import prompts
+
+    taken = prompts.take_per_category
+    set_attribute(prompts, "take_per_category", lambda *given: taken(*given)[:2])
+
+
 def few_lanes(count, set_attribute=setattr):
     """Let demos use the first lanes alone: a core each, before the one of all cores."""
     from mirrorsd.demo import demo

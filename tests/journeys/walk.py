@@ -231,6 +231,8 @@ def _made_quick(words: tuple[str, ...]) -> list[tuple[Any, ...]]:
         made.append((quick.few_lanes, 1 if MINE in words and "--exits" not in words else 2))
     elif words[1] == "calibrate" and "--quick" not in words:
         made.append((quick.lookup_alone,))
+    elif words[1] == "record":
+        made.append((quick.few_prompts,))
     return made
 
 
