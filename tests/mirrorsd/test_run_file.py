@@ -13,6 +13,15 @@ ANSWER = {"token_ids": [1, 2], "num_rounds": 1, "prefill_s": 0.1, "decode_s": 0.
 SETTINGS = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 
 
+@pytest.fixture
+def path(tmp_path):
+    """Of a run's file with the row of one prompt."""
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+    return path
+
+
 def test_a_second_run_knows_what_is_done_and_adds_behind_it(tmp_path):
     """Rows carry the settings that made them; what ends a line elsewhere does not end a row."""
     path, answer = tmp_path / "deep" / "rows.jsonl", {"text": "one\u2028two\x85three\nfour"} | ANSWER
@@ -28,10 +37,7 @@ def test_a_second_run_knows_what_is_done_and_adds_behind_it(tmp_path):
 
 
 @pytest.mark.parametrize("half", [b"{", b'{"prompt_id": "b', b'{"prompt_id": "b", "token_i'])
-def test_half_a_row_at_the_end_is_cut_off(tmp_path, half):
-    path = tmp_path / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
+def test_half_a_row_at_the_end_is_cut_off(path, half):
     whole = path.read_bytes()
     path.write_bytes(whole + half)
     with RunFile(path, SETTINGS) as rows:
@@ -39,10 +45,7 @@ def test_half_a_row_at_the_end_is_cut_off(tmp_path, half):
     assert path.read_bytes() == whole
 
 
-def test_of_another_schedule_only_what_differs_is_told(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
+def test_of_another_schedule_only_what_differs_is_told(path):
     other = {"method": "speculative", "target_lane": "target", "draft_lane": "draft"}
     told = r"other settings \(method 'autoregressive', not 'speculative', draft_lane None, not 'draft'\); name"
     with pytest.raises(ConfigError, match=told):
@@ -61,11 +64,9 @@ def full_after(num_bytes):
 
 
 @pytest.mark.parametrize("room", [0, 7])
-def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_not_fit(tmp_path, room):
-    path = tmp_path / "rows.jsonl"
+def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_not_fit(path, room):
+    whole = path.read_bytes()
     with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
-        whole = path.read_bytes()
         complaint = r"rows\.jsonl: a row cannot be written .*; those before it are whole"
         with full_after(len(whole) + room), pytest.raises(ConfigError, match=complaint):
             rows.append({"prompt_id": "b"} | ANSWER)
@@ -73,10 +74,7 @@ def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_
     assert list(rows.rows) == ["a"]
 
 
-def test_a_file_of_other_settings_is_refused_with_the_difference(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    with RunFile(path, SETTINGS) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
+def test_a_file_of_other_settings_is_refused_with_the_difference(path):
     before = path.read_bytes()
     with pytest.raises(ConfigError, match=r"rows\.jsonl:1: .*other settings \(seed 0, not 7\).*another --out"):
         RunFile(path, SETTINGS | {"seed": 7})
