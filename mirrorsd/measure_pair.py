@@ -7,6 +7,7 @@ from typing import Final, Required, TypedDict, Unpack
 from calibrate.profiling.calibration import calibrate as measure
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt
 from calibrate.recording.reach import Reach, usual_exit
 from decoding.errors import ConfigError, RecordError
@@ -45,11 +46,13 @@ def calibrate(
     device: str | None = None,
     lanes: Sequence[LaneSpec] | None = None,
     progress: Progress = lambda _step, _share: None,
+    unfinished: Unfinished | None = None,
     **settings: Unpack[CalibrationSettings],
 ) -> Profile:
     """Measure this machine with these models and write the profile, and next to it all that was timed.
 
-    Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (usual) device.
+    Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (usual) device. An
+    interrupted calibration goes on when called again (`unfinished` tells of it).
 
     Raises:
         ConfigError: the contexts are no range or too long for the target, the file cannot be written, or the device is
@@ -59,9 +62,14 @@ def calibrate(
     """
     require_writable(Path(path))
     lanes = device_lanes(device or usual_device(pair), pair.dtype) if lanes is None else lanes
+    unfinished = unfinished or Unfinished(Path(path))
     with new_engine(pair, lanes) as engine, reserved(Path(path).parent, _PROFILE_BYTES):
-        calibration = measure(engine, calibration_task(engine, pair, lanes, **settings), progress)
-    return calibration.save(Path(path))
+        calibration = measure(
+            engine, calibration_task(engine, pair, lanes, **settings), progress, unfinished=unfinished
+        )
+    profile = calibration.save(Path(path))
+    unfinished.remove()
+    return profile
 
 
 def calibration_task(

@@ -18,6 +18,7 @@ from decoding.trace import Trace
 from runtime.wire.measurement import Measurement
 
 if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes need
+    from calibrate.profiling.samples import Samples
     from runtime.lanes.lane import Lane
     from runtime.lanes.sequence_lanes import Listener
 
@@ -52,7 +53,8 @@ class SharedAnchor(NamedTuple):
 class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps all of them, those on two lanes as `shared`.
 
-    `at_s` counts from when this was made; `dispatch_s` is what every visit took beyond the lane's own time, by lane.
+    `at_s` counts from when this was made, or goes on after earlier ones (`go_on_after`); `dispatch_s` is what every visit
+    took beyond the lane's own time, by lane.
     Whatever it times raises `LaneError` where the lane was lost.
     """
 
@@ -71,8 +73,14 @@ class Anchors:
 
     @property
     def now_s(self) -> float:
-        """Seconds since this was made."""
+        """Seconds since this was made, and those of earlier anchors."""
         return self._clock() - self._start_s
+
+    def go_on_after(self, earlier: "Samples") -> None:
+        """Put the anchors of an interrupted calibration before those to be taken, as if no time lay between."""
+        self.samples[:0], self.shared[:0] = earlier.anchors, earlier.shared_anchors
+        self.dispatch_s.update(earlier.dispatch_s)
+        self._start_s -= max((one.at_s for one in earlier.anchors), default=0.0)
 
     def take(self, lane: str) -> float:
         """Time the work on a lane now; return its seconds."""

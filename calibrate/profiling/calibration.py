@@ -14,6 +14,7 @@ from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.passes import Measuring
 from calibrate.profiling.samples import Samples, save_samples
 from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.unfinished import Unfinished
 from decoding.errors import ProfileError
 from decoding.progress import ReportProgress
 from hwprofiles.profile import Profile, save_profile
@@ -49,10 +50,12 @@ def calibrate(
     task: CalibrationTask,
     progress: ReportProgress = lambda _step, _share: None,
     *,
+    unfinished: Unfinished | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Calibration:
     """Measure everything; `Profile.calibration_s` is how long it took, loading the models included.
 
+    What `unfinished` has of the same calibration is not measured again; it keeps what is measured until it is removed.
     Where the task's time ran short, `Profile.notes` lists what was measured less often than wanted.
 
     Raises:
@@ -62,16 +65,31 @@ def calibrate(
         ProfileError: a part that every schedule needs came out as costing nothing.
     """
     start_s = clock()
-    measuring = Measuring(engine, task, progress, clock)
-    measuring.run_passes()
-    profile = measuring.profile_by(partial(fitted_profile, task))
+    unfinished = unfinished or Unfinished(None)
+    measuring = Measuring(engine, task, progress, clock, unfinished)
+    try:
+        measuring.run_passes()
+        profile = measuring.profile_by(partial(fitted_profile, task))
+    except ProfileError:  # the same noise would spoil the next one
+        unfinished.remove()
+        raise
+    except BaseException:  # an interrupt from the keyboard, or a lost lane
+        unfinished.save(measuring.samples)
+        raise
     facts = {
         "is_row_invariant": all(found.is_invariant for found in measuring.rows.values()),
-        "calibration_s": clock() - start_s,
-        "notes": (*_in_words(measuring.rows), *profile.notes),
+        "calibration_s": measuring.earlier_s + clock() - start_s,
+        "notes": (*_in_words(measuring.rows), *_on_kept(measuring), *profile.notes),
     }
     progress("done", 1.0)
     return Calibration(profile.model_copy(update=facts), measuring.samples)
+
+
+def _on_kept(measuring: Measuring) -> Iterator[str]:
+    """Say what was measured before an interruption."""
+    kept, num_visits = measuring.num_kept, len(measuring.samples.visits)
+    if kept:
+        yield f"Calibration was interrupted: {kept} of {num_visits} timings are from before, each by its own anchors."
 
 
 def _in_words(rows: Mapping[str, RowInvariance]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
 from calibrate.profiling.samples import Cell, Run, Samples
 from calibrate.profiling.task import CalibrationTask, schedules_of
+from calibrate.profiling.unfinished import Unfinished
 from calibrate.profiling.visits import second_looks, visit_in_turn
 from decoding.errors import ProfileError
 from decoding.methods import METHODS
@@ -44,13 +45,20 @@ class Measuring:
     """One calibration under way; `samples` is what it has so far, `rows` how exact each lane is.
 
     A pass goes through the drafters, the draft model (None) first: each is loaded on all lanes, timed and decoded with.
+    Of the first pass an interrupted calibration (`unfinished`) may have done a part; of `num_kept` visits it is then.
     """
 
     def __init__(
-        self, engine: Engine, task: CalibrationTask, progress: ReportProgress, clock: Callable[[], float]
+        self,
+        engine: Engine,
+        task: CalibrationTask,
+        progress: ReportProgress,
+        clock: Callable[[], float],
+        unfinished: Unfinished,
     ) -> None:
-        """Load the target on every lane, and take the first anchors."""
-        self.samples = Samples()
+        """Load the target on every lane."""
+        self.samples = unfinished.begin(task)
+        self.num_kept, self._unfinished = len(self.samples.visits), unfinished
         self._engine, self._task, self._progress, self._clock = engine, task, progress, clock
         self._end_s = clock() + task.limit_s
         self._names = [spec.name for spec in task.lanes]
@@ -66,6 +74,8 @@ class Measuring:
             rows = dict(zip(tested, pool.map(engine.row_invariance, tested.values()), strict=True))
         self.rows = {name: rows[kind] for name, kind in kernels.items()}
         self._anchors = Anchors(lanes, context=task.anchor_context, clock=clock)
+        self._anchors.go_on_after(self.samples)
+        self.earlier_s = self._anchors.now_s
         self.samples.anchors = self._anchors.samples
         self.samples.shared_anchors = self._anchors.shared
         self.samples.dispatch_s = self._anchors.dispatch_s
@@ -76,12 +86,16 @@ class Measuring:
         end_s = self._clock() + _PASSES_BY * (self._end_s - self._clock())
         sizes = [sum(map(len, self._cells(drafter).values())) for drafter in drafters]
         shares = [done / sum(sizes) for done in accumulate(sizes, initial=0)]
-        for index in passes_until(end_s, self._task.effort.passes, self._clock):
+        done = self.samples.num_passes
+        least, earlier_s = (0, self.earlier_s / done) if done else (1, 0.0)
+        left = self._task.effort.passes - done
+        for number in passes_until(end_s, left, self._clock, least=least, last_s=earlier_s):
+            index = done + number
             for drafter, (before, after) in zip(drafters, pairwise(shares), strict=True):
                 self._go_through(drafter, index, (index + before, index + after))
-            self.samples.num_passes += 1
             if index == 0:
                 self._measure_messages()
+            self.samples.num_passes += 1
         self._time_target()
 
     def profile_by(self, profile_of: Callable[[Samples], Profile]) -> Profile:
@@ -128,13 +142,18 @@ class Measuring:
         return {name: [Cell(name, one, drafter) for one in measurements] for name in self._names}
 
     def _go_through(self, drafter: str | None, index: int, passes: tuple[float, float]) -> None:
-        """Time a drafter's parts and decode with it: of all passes, from the first number to the second."""
+        """Time a drafter's parts and decode with it: of all passes, from the first number to the second.
+
+        Of the first pass what was kept is not measured again.
+        """
         lanes, cells, task = self._load(drafter), self._cells(drafter), self._task
         progress = partial(self._report, passes)
-        self._visit(cells, index, lambda share: progress(_VISITS * share))
+        visited, decoded = self._kept() if index == 0 else (set(), set())
+        left = {lane: [cell for cell in own if cell not in visited] for lane, own in cells.items()}
+        self._visit(left, index, lambda share: progress(_VISITS * share))
         if self._clock() < self._end_s:  # what cannot be is timed once more: nothing else is refined by it before
             self._visit(second_looks(cells, self.samples))
-        if drafter is None:
+        if drafter is None and not decoded:  # pairs come before whatever is decoded
             context, max_rows = task.contexts[0], task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, task.pairs, self._anchors, context=context, max_rows=max_rows)
         runs = [(one, is_check) for is_check in (False, True) for one in schedules_of(task, drafter, is_check=is_check)]
@@ -142,10 +161,17 @@ class Measuring:
         turn = [run for place, run in enumerate(runs) if place % turns == index % turns]
         for place, (schedule, is_check) in enumerate(turn):
             progress(_VISITS + (1 - _VISITS) * place / len(turn))
-            self._decode(schedule, is_check=is_check)
+            if (schedule, is_check) not in decoded:
+                self._decode(schedule, is_check=is_check)
+
+    def _kept(self) -> tuple[set[Cell], set[tuple[Schedule, bool]]]:
+        """Return the cells that were visited, and the schedules that were decoded with (whether as a check, too)."""
+        return {one.cell for one in self.samples.visits}, {(one.schedule, one.is_check) for one in self.samples.runs}
 
     def _visit(self, cells: Cells, index: int = 0, progress: Callable[[float], None] = lambda _share: None) -> None:
-        self.samples.visits += visit_in_turn(cells, self._anchors, backwards=index % 2 == 1, progress=progress)
+        for visits in visit_in_turn(cells, self._anchors, backwards=index % 2 == 1, progress=progress):
+            self.samples.visits += visits
+            self._unfinished.keep(self.samples)
 
     def _time_target(self) -> None:
         """Time the target again, most of every round, where the time left is too short for a whole pass.
@@ -165,6 +191,7 @@ class Measuring:
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
         contexts, num_tokens = self._task.contexts, self._task.effort.run_tokens
         self.samples.runs.append(decode(self._engine, self._anchors, schedule, contexts, num_tokens, is_check=is_check))
+        self._unfinished.keep(self.samples)
 
     def _measure_messages(self) -> None:
         lanes = self._load(None)
@@ -182,13 +209,14 @@ class Measuring:
         self._progress("timing parts", min(_PASSES_BY, max(_PASSES_BY * by_passes, min(of_time, num_passes))))
 
 
-def passes_until(end_s: float, count: int, clock: Callable[[], float], *, least: int = 1) -> Iterator[int]:
+def passes_until(
+    end_s: float, count: int, clock: Callable[[], float], *, least: int = 1, last_s: float = 0.0
+) -> Iterator[int]:
     """Yield the numbers of up to `count` passes, from 0, that should be over by `end_s` of a clock.
 
     The `least` first ones are always made. Another one is begun if it would be over in time, should it take as long as
-    the last one: a pass is never broken off, so all that is measured has the same number of repeats.
+    the last one (at first `last_s`): a pass is never broken off, so that all has the same number of repeats.
     """
-    last_s = 0.0
     for index in range(count):
         start_s = clock()
         if index >= least and start_s + last_s > end_s:

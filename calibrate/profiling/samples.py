@@ -159,18 +159,27 @@ class Samples:
 
 class _Content(BaseModel):
     format: Literal["mirrorsd-samples-2"]
+    question: str = ""
+    """Of a calibration that is not over, what it was asked (`calibrate.profiling.unfinished`)."""
     samples: Samples
 
 
-def save_samples(samples: Samples, path: Path) -> None:
+def save_samples(samples: Samples, path: Path, question: str = "") -> None:
     """Write them as compressed JSON, atomically; raises `ProfileError` where the file cannot be written."""
-    content = _Content(format="mirrorsd-samples-2", samples=samples)
-    text = content.model_dump_json(exclude={"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}})
+    content = _Content(format="mirrorsd-samples-2", question=question, samples=samples)
+    left_out = {"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}}
+    text = content.model_dump_json(exclude=left_out if question else left_out | {"question": True})
     with errors_as(ProfileError, f"{path}: cannot be written"):
         replace_file(path, gzip.compress(text.encode(), mtime=0))
 
 
-def load_samples(path: Path) -> Samples:
-    """Read what `save_samples` wrote; raises `ProfileError` for a file that is missing, damaged or something else."""
+def load_samples(path: Path, question: str = "") -> Samples:
+    """Read what `save_samples` wrote.
+
+    Raises `ProfileError` for a file that is missing, damaged or something else, or answers another question.
+    """
     with errors_as(ProfileError, f"{path}: not a readable file of a calibration's samples"):
-        return _Content.model_validate_json(read_compressed(path, _MAX_BYTES)).samples
+        content = _Content.model_validate_json(read_compressed(path, _MAX_BYTES))
+    if content.question != question:
+        raise ProfileError(f"{path}: is of a calibration that was interrupted, of other models, lanes or options")
+    return content.samples

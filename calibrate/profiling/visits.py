@@ -31,8 +31,11 @@ def visit_in_turn(
     *,
     backwards: bool,
     progress: Callable[[float], None] = lambda _share: None,
-) -> Iterator[Visit]:
-    """Time all cells of every lane once, lanes taking turns; raises `LaneError` if one is lost or has not loaded."""
+) -> Iterator[list[Visit]]:
+    """Time all cells of every lane once, lanes taking turns; yields those timed between the same two anchors.
+
+    Raises `LaneError` if a lane is lost or has not loaded.
+    """
     turns = _turns(cells, backwards=backwards)
     for place, (lane, blocks) in enumerate(turns):
         progress(place / len(turns))
@@ -41,7 +44,7 @@ def visit_in_turn(
             at_s = anchors.now_s
             timed = [(cell, anchors.visit(lane, cell.measurement)) for cell in block]
             after_s = anchors.take(lane)
-            yield from (Visit(cell, tuple(seconds), before_s, after_s, at_s) for cell, seconds in timed)
+            yield [Visit(cell, tuple(seconds), before_s, after_s, at_s) for cell, seconds in timed]
             before_s = after_s
 
 

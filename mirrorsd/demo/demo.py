@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibrate.profiling.calibration import calibrate
+from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt, draw_prompts
 from calibrate.recording.reach import Reach
 from decoding.files import reserved
@@ -163,7 +164,9 @@ class Demo:
             quick=True,
             time_s=expected_stages(settings.time_s)[CALIBRATE],
         )
-        profile = calibrate(engine, task, progress).save(self._path("profile.yaml"))
+        unfinished = Unfinished(self._path("profile.yaml"), lambda text: progress(text, 0.0), self.saved)
+        profile = calibrate(engine, task, progress, unfinished=unfinished).save(self._path("profile.yaml"))
+        unfinished.remove()
         self._notes += profile.notes
         self.saved.append(f"The profile is in {self._path('profile.yaml')}.")
         return profile

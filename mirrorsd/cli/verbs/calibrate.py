@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words, say_unused
-from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 
@@ -49,6 +49,7 @@ def calibrate(
     json: options.JsonOption = None,
 ) -> None:
     """Measure this machine with these models; only the lengths of the prompts matter."""
+    from calibrate.profiling.unfinished import Unfinished
     from decoding.record import AcceptanceRecord
     from mirrorsd.lane_choice import chosen_lanes, usual_device
     from mirrorsd.measure_pair import calibrate as measure
@@ -59,7 +60,8 @@ def calibrate(
 
     wanted = chosen_prompts(prompts)
     names = ModelNames(target, drafter, exits, heads, dtype)
-    with telling_what_was_saved([]), task("Calibrating") as report, watching_others() as others:
+    unfinished = Unfinished(out, lambda text: say(escaped(text)))
+    with telling_what_was_saved(unfinished.saved), task("Calibrating") as report, watching_others() as others:
         pair = names.find(report)
         say_unused(pair, device, lanes)
         contexts = contexts_of(num_tokens(wanted, pair.target_folder), max_new_tokens)
@@ -73,6 +75,7 @@ def calibrate(
             quick=quick,
             time_s=None if minutes is None else 60 * minutes,
             progress=others.on(report),
+            unfinished=unfinished,
         )
     if write_json({"path": str(out), "profile": profile.model_dump(mode="json", exclude_defaults=True)}, json):
         for part in _shown(profile, out):

@@ -14,6 +14,7 @@ from calibrate.profiling.lane_parts import OF_THE_TARGET
 from calibrate.profiling.passes import Measuring, passes_until
 from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.unfinished import Unfinished
 from decoding.errors import ModelError, ProfileError
 from tests.calibrate.profiling.fake_machine.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -155,7 +156,7 @@ def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, n
 
 def test_what_no_profile_comes_out_of_is_timed_again():
     engine, asked = machine(), task(time_s=300.0)
-    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock)
+    measuring = Measuring(engine, asked, lambda _step, _share: None, engine.clock, Unfinished(None))
     measuring.run_passes()
     before = Counter(visit.cell for visit in measuring.samples.visits)
     refused = iter(range(2))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -49,7 +49,7 @@ def visited(cells: dict[str, list[Cell]], *, backwards: bool = False):
     engine = FakeEngine({name: Laws(speed=1 + place) for place, name in enumerate(LANE_NAMES)})
     lanes = {name: engine.load_draft(name) for name in LANE_NAMES}
     anchors = Anchors(lanes, context=ANCHOR_CONTEXT, clock=engine.clock)
-    return engine, list(visit_in_turn(cells, anchors, backwards=backwards)), anchors
+    return engine, list(chain.from_iterable(visit_in_turn(cells, anchors, backwards=backwards))), anchors
 
 
 def is_anchor(measurement: Measurement) -> bool:
