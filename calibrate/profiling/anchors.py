@@ -53,9 +53,8 @@ class SharedAnchor(NamedTuple):
 class Anchors:
     """Times one-row verifications on any lane, whenever asked, and keeps all of them, those on two lanes as `shared`.
 
-    `at_s` counts from when this was made, or goes on after earlier ones (`go_on_after`); `dispatch_s` is what every visit
-    took beyond the lane's own time, by lane.
-    Whatever it times raises `LaneError` where the lane was lost.
+    `at_s` counts from when this was made, or goes on after earlier ones (`go_on_after`); `dispatch_s` is what every
+    visit took beyond the lane's own time, by lane. Whatever it times raises `LaneError` where the lane was lost.
     """
 
     def __init__(
