@@ -1,4 +1,4 @@
-"""One sequence being decoded: what is committed, and when to stop. Both worlds keep it with this class."""
+"""One sequence being decoded by models: what is committed, and when to stop. Runs and records keep it here."""
 
 from collections.abc import Collection, Sequence
 
@@ -8,8 +8,8 @@ from decoding.messages import Verdict, Window
 class DecodedSequence:
     """Committed tokens of one request; stops at an EOS token or at exactly `max_new_tokens`.
 
-    `tokens` holds the new tokens only. The last committed token (the prompt's last one at first) is not in
-    any key/value cache yet: it is the first row of the next verification.
+    `tokens` holds the new tokens only, `last_committed` those of the last round. The last committed token (the prompt's
+    last one at first) is not in any key/value cache yet: it is the first row of the next verification.
     """
 
     def __init__(self, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
@@ -18,6 +18,7 @@ class DecodedSequence:
             raise ValueError(msg)
         self.prompt = tuple(prompt)
         self.tokens: list[int] = []
+        self.last_committed: tuple[int, ...] = ()
         self.max_new_tokens = max_new_tokens
         self._eos = frozenset(eos_token_ids)
         self.unfinished = True
@@ -31,6 +32,7 @@ class DecodedSequence:
             appended = appended[:end]
             self.unfinished = False
         self.tokens += appended
+        self.last_committed = appended
         if len(self.tokens) == self.max_new_tokens:
             self.unfinished = False
         return appended

@@ -183,7 +183,7 @@ class Engine:
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
         writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)
-        draft, traits = self._draft_of(schedule, writer, deadline)
+        draft, traits = self._draft_of(schedule, writer, deadline, sequence)
         target = TargetCalls(target_lane, schedule, writer, deadline)
         lanes = RuntimeLanes(target=target, draft=draft, sequence=sequence, writer=writer, listener=listener)
         try:
@@ -251,13 +251,13 @@ class Engine:
         self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
 
     def _draft_of(
-        self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline
+        self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline, sequence: DecodedSequence
     ) -> tuple[DraftCalls | None, DrafterTraits | None]:
         if schedule.draft_lane is None:
             return None, None
         lane = self.lane(schedule.draft_lane)
         deadline = target_deadline if schedule.is_pooled else Deadline(self._draft_deadline_s)
-        draft = DraftCalls(lane, schedule, writer, deadline)
+        draft = DraftCalls(lane, schedule, writer, deadline, sequence)
         try:
             _, traits = self._lanes.load_draft(schedule.draft_lane, schedule.drafter)
         except (LaneDiedError, LaneTimeoutError) as error:

@@ -6,12 +6,13 @@ lane cannot be lost alone.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from decoding.errors import ConfigError, LaneError, LaneTimeoutError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
+from decoding.sequence import DecodedSequence
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
 from runtime.wire.channel import Block
@@ -129,13 +130,14 @@ class TargetCalls:
 class DraftCalls:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane.
 
-    Whoever commits tokens writes them to `committed`: a rollout starts after them.
+    Rollouts start after what `sequence` has committed.
     """
 
-    def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
+    def __init__(
+        self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline, sequence: DecodedSequence
+    ) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
-        self._is_lost = False
-        self.committed: Sequence[int] = ()
+        self._sequence, self._is_lost = sequence, False
 
     def prepare(self, start: SequenceStart) -> None:
         """Compile what the sequence needs, where the device compiles: that takes as long as loading."""
@@ -157,7 +159,7 @@ class DraftCalls:
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
         """Draft a window serially from the committed tokens; replies `Window`."""
         features = None if verdict is None else verdict.features
-        return self._window(self._lane.request(DraftRole.rollout, tuple(self.committed), features))
+        return self._window(self._lane.request(DraftRole.rollout, self._sequence.last_committed, features))
 
     def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""

@@ -98,8 +98,6 @@ class RuntimeLanes:
         """End the round: append the accepted tokens to the sequence and write it to the trace."""
         committed = self._sequence.commit(window, verdict)
         self._writer.end_round(window, verdict, len(committed))
-        if self._draft is not None:
-            self._draft.committed = committed
         if self._listener.on_tokens is not None:
             self._listener.on_tokens(committed)
 
