@@ -4,9 +4,11 @@ Written batch by batch as token files (`training.data.states`), with a provenanc
 recipe, target and machine give the same file, however often the making was cut off.
 """
 
+import fcntl
 import gzip
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +61,8 @@ def generate_conversations(
     """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
 
     The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. Passages are taken
-    from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written, a target with nothing
-    new to write, or sources that are missing or not asked for.
+    from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written or that another run is
+    writing, a target with nothing new to write, or sources that are missing or not asked for.
     """
     origin = {
         "model": target_name,
@@ -71,25 +73,24 @@ def generate_conversations(
     if sources:
         origin["sources"] = fingerprint(sources)
     turns = _turns_of(recipe, target, tokenizer, sources)
+    longest, num_empty = len(target.rotary.cos_PH) - recipe.max_answer_tokens, 0
     try:
-        output = _Output(path, origin, target.config.vocab_size)
-        num_empty = 0
-        while len(output.prompts) < recipe.num_conversations:
-            # a batch depends on the recipe and its number alone
-            generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + output.num_batches)
-            prompts = [
-                tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
-                for turn in turns.draw(recipe.batch_size, generator)
-            ]
-            longest = len(target.rotary.cos_PH) - recipe.max_answer_tokens
-            new = [one for one in dict.fromkeys(prompts) if one not in output.prompts and len(one) <= longest]
-            num_empty = 0 if new else num_empty + 1
-            if num_empty > _MOST_EMPTY_BATCHES:
-                msg = f"{path}: {target_name} repeats itself: name more openers or templates, or raise user_temperature"
-                raise TrainingError(msg)
-            rows = _answered(recipe, target, new, generator) if new else []
-            output.append(rows[: recipe.num_conversations - len(output.prompts)])
-            progress(len(output.prompts), recipe.num_conversations)
+        with closing(_Output(path, origin, target.config.vocab_size)) as output:
+            while len(output.prompts) < recipe.num_conversations:
+                # a batch depends on the recipe and its number alone
+                generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + output.num_batches)
+                prompts = [
+                    tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
+                    for turn in turns.draw(recipe.batch_size, generator)
+                ]
+                new = [one for one in dict.fromkeys(prompts) if one not in output.prompts and len(one) <= longest]
+                num_empty = 0 if new else num_empty + 1
+                if num_empty > _MOST_EMPTY_BATCHES:
+                    msg = f"{target_name} repeats itself: name more openers or templates, or raise user_temperature"
+                    raise TrainingError(f"{path}: {msg}")
+                rows = _answered(recipe, target, new, generator) if new else []
+                output.append(rows[: recipe.num_conversations - len(output.prompts)])
+                progress(len(output.prompts), recipe.num_conversations)
     except OSError as error:
         raise TrainingError(f"{path}: cannot be written ({error})") from error
 
@@ -125,7 +126,7 @@ def _answered(
 
 
 class _Output:
-    """The token file: grows by whole batches; what an interrupted batch has left is removed."""
+    """The token file, until `close` this process's own: grows by whole batches; what an interrupted one left is cut."""
 
     def __init__(self, path: Path, origin: dict[str, Any], vocab_size: int) -> None:
         self.path, self._origin = path, origin
@@ -133,20 +134,36 @@ class _Output:
         self.num_batches = self._num_bytes = 0
         self.prompts: set[tuple[int, ...]] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
-        if self._provenance.is_file():
-            self._resume(vocab_size)
-        elif path.exists():
-            raise TrainingError(f"{path}: is there, but not {self._provenance.name}: name another file")
-        else:
+        if not (is_begun := self._provenance.is_file()):
+            if path.exists():
+                raise TrainingError(f"{path}: is there, but not {self._provenance.name}: name another file")
             self._save_state()  # before the first batch: what that leaves unfinished is then known to be ours
+        self._file = path.open("ab")
+        try:
+            self._lock()
+            if is_begun:
+                self._resume(vocab_size)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other runs have the file."""
+        self._file.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise TrainingError(f"{self.path}: another run is writing it ({error}); name another file") from error
 
     def append(self, rows: Sequence[Conversation]) -> None:
         lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
         content = "".join(lines).encode()
         if content and self.path.suffix == ".gz":
             content = gzip.compress(content, mtime=0)
-        with self.path.open("ab") as file:
-            file.write(content)
+        self._file.write(content)
+        self._file.flush()
         self._num_bytes += len(content)
         self.num_batches += 1
         self.prompts |= {row.prompt for row in rows}
@@ -169,10 +186,9 @@ class _Output:
             )
             msg = f"{self._provenance}: the file was begun with {what}: name another file"
             raise TrainingError(msg)
-        if (self.path.stat().st_size if self.path.is_file() else 0) < self._num_bytes:
+        if self.path.stat().st_size < self._num_bytes:
             raise TrainingError(f"{self.path}: shorter than {self._provenance.name} records: remove both")
-        with self.path.open("ab") as file:
-            file.truncate(self._num_bytes)
+        self._file.truncate(self._num_bytes)
         if self._num_bytes:
             self.prompts = {row.prompt for row in read_conversations([self.path], vocab_size=vocab_size)}
 

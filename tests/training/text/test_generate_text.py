@@ -85,6 +85,20 @@ def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name):
     assert make(name=name).read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.parametrize("num_done", [0, 5])
+def test_two_runs_do_not_write_one_file_at_once(make, num_done):
+    whole, refused = make(name="whole.jsonl"), []
+
+    def begin_another(done, total):
+        if done > num_done and not refused:
+            with pytest.raises(TrainingError, match=r"text.jsonl: another run is writing it .*; name another file"):
+                make(name="text.jsonl")
+            refused.append(done)
+
+    assert make(name="text.jsonl", progress=begin_another).read_bytes() == whole.read_bytes()
+    assert refused
+
+
 def test_the_provenance_names_model_dtype_recipe_and_extent(make):
     path = make()
     provenance = json.loads((path.parent / "text.jsonl.gz.provenance.json").read_text())
