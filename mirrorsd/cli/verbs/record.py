@@ -65,7 +65,7 @@ def record(
         seed=seed,
     )
     names = ModelNames(target, drafter, exits, heads, dtype)
-    saved = [f"Finished prompts are kept next to {out}; the same command goes on from there."]
+    saved = [f"Prompts that were finished, if any, are kept next to {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
         whole = names.find(report)

@@ -107,14 +107,20 @@ def test_a_record_of_the_same_models_leads_to_the_search_and_no_other_is_written
     assert call(*words).stderr.endswith(f"Next: {found}")
 
 
-def test_ctrl_c_writes_nothing(words, tmp_path):
-    out = tmp_path / "out" / "profile.yaml"
-    lane = lanes_of("openvino:CPU")[0].name
-    status, stdout, stderr = interrupted((*words, "--lanes", lane, "--out", out), said="Calibrating: timing")
+def test_after_ctrl_c_the_same_command_goes_on(words, tmp_path):
+    out, kept = tmp_path / "out" / "profile.yaml", tmp_path / "out" / "profile.unfinished.json.gz"
+    words = (*words, "--minutes", 0.1, "--lanes", lanes_of("openvino:CPU")[0].name, "--out", out)
+    saved_soon = "from calibrate.profiling import unfinished; unfinished._EVERY_S = 0.0"
+    status, stdout, stderr = interrupted(words, when=kept.exists, first=saved_soon)
     assert (status, stdout) == (130, "")
-    assert "Interrupted. Nothing was written." in stderr
+    assert f"Interrupted. What was measured is in {kept}; the same command goes on from there." in stderr
     assert "Traceback" not in stderr
-    assert not out.parent.exists()
+    assert list(out.parent.iterdir()) == [kept]
+    done = call(*words)
+    assert f"Going on from {kept}" in done.stderr
+    assert "Calibration was interrupted: " in done.stdout
+    assert out.exists()
+    assert not kept.exists()
 
 
 def test_what_is_no_draft_is_refused_before_anything_is_measured(tiny_folders, tmp_path):

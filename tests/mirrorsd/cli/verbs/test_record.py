@@ -164,7 +164,7 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(words, prompt_file,
     when = lambda: list(tmp_path.glob(".record.npz.*.npz"))  # noqa: E731
     status, stdout, stderr = interrupted(words + more, when=when, first=saved_soon)
     assert (status, stdout) == (130, "")
-    assert f"Interrupted. Finished prompts are kept next to {out}" in stderr
+    assert f"Interrupted. Prompts that were finished, if any, are kept next to {out}" in stderr
     assert not out.exists()
     (partial,) = tmp_path.glob(".record.npz.*.npz")
     kept = AcceptanceRecord.load(partial).prompts[:3]
