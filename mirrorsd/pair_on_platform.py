@@ -119,24 +119,14 @@ def question_of(
     """Return what `plan_pair` answers, with names and files looked up; arguments and errors are those."""
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
-    if isinstance(base, Profile):
-        machine = calibrated_platform(base)
-    else:
-        machine = base if isinstance(base, Platform) else of_this_make(load_platform(base))
-    of_target, of_draft, cache_bits = Storage(*weights)
-    shape = _shape(target)
-    told = None if profile is not None else weights_in_name(target, shape.published_in)
-    default = told or _usual_weights(shape, machine if engine is None else platform_run_by(machine, engine), profile)
-    stored = weights_named(default if of_target is None else of_target)
-    larger = StoredModel(shape=shape, weights=stored, cache_bits=cache_bits)
-    head = None if named_path(draft).exists() else head_named(str(draft))
-    small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
-    told_of_draft = None if profile is not None else weights_in_name(draft, small.published_in)
-    drafts_in = weights_named((told_of_draft or stored) if of_draft is None else of_draft)
-    smaller = StoredModel(shape=small, weights=drafts_in, cache_bits=cache_bits, head=head)
+
+    def run_by_engine(machine: Platform) -> Platform:
+        return machine if engine is None else platform_run_by(machine, engine)
+
+    machine = _machine_of(base)
+    larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, Storage(*weights))
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
-    machine = with_devices(machine, add)
-    machine = machine if engine is None else platform_run_by(machine, engine)
+    machine = run_by_engine(with_devices(machine, add))
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)
@@ -162,6 +152,27 @@ def question_of(
         trained_exits=known.trained_exits,
     )
     return replace(question, calibrated=lanes)
+
+
+def _machine_of(base: str | Path | Platform | Profile) -> Platform:
+    if isinstance(base, Profile):
+        return calibrated_platform(base)
+    return base if isinstance(base, Platform) else of_this_make(load_platform(base))
+
+
+def _stored_models(
+    target: str | Path, draft: str | Path, machine: Platform, profile: Profile | None, asked: Storage
+) -> tuple[StoredModel, StoredModel]:
+    """Return both models in the formats that are asked for, else in those that `plan_pair` says."""
+    shape = _shape(target)
+    told = None if profile is not None else weights_in_name(target, shape.published_in)
+    stored = weights_named((told or _usual_weights(shape, machine, profile)) if asked.target is None else asked.target)
+    larger = StoredModel(shape=shape, weights=stored, cache_bits=asked.cache_bits)
+    head = None if named_path(draft).exists() else head_named(str(draft))
+    small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
+    told = None if profile is not None else weights_in_name(draft, small.published_in)
+    drafts_in = weights_named((told or stored) if asked.draft is None else asked.draft)
+    return larger, StoredModel(shape=small, weights=drafts_in, cache_bits=asked.cache_bits, head=head)
 
 
 def beside_measured(
