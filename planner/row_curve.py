@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, hypot
+from math import exp, hypot, log
 from pathlib import Path
 from typing import Final
 
@@ -133,15 +133,11 @@ def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
 
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the relative error of a pass for its rows: of their growth, and of how fast the device computes."""
-    return hypot(cost.device.growth_error(rows), slowed(cost, rows, context) - 1)
-
-
-def slowed(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return how many times as long a pass takes where the device computes as slowly as it may."""
+    """Return the relative error of a pass for its rows: of their growth, and of how slowly the device may compute."""
     device = cost.device
-    slower = replace(device, flops=device.flops / (1 + device.computing_error))
-    return pass_s(replace(cost, device=slower), rows, context) / pass_s(cost, rows, context)
+    slower = replace(cost, device=replace(device, flops=device.flops / (1 + device.computing_error)))
+    slowed = pass_s(slower, rows, context) / pass_s(cost, rows, context)
+    return hypot(device.growth_error(rows), log(slowed))
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360

@@ -1,6 +1,7 @@
 """The lanes of a platform on which target and draft could run; of equal devices one stands for all."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -107,6 +108,23 @@ def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
 def _shares_memory(platform: Platform, one: str, other: str) -> bool:
     pools = [{platform.pool_of(member)[0] for member in platform.members(lane)} for lane in (one, other)]
     return bool(pools[0] & pools[1])
+
+
+def equal_pairs(platform: Platform, machine: DerivedProfile, pairs: Iterable[LanePair]) -> dict[LanePair, LanePair]:
+    """Return the pairs that differ from an earlier one in nothing but names, each with the first of these."""
+    alike: defaultdict[object, list[tuple[LanePair, list[object]]]] = defaultdict(list)
+    found: dict[LanePair, LanePair] = {}
+    for pair in pairs:
+        kinds = _kind(platform, pair.target), _kind(platform, pair.draft)
+        num_devices = len({*platform.members(pair.target), *platform.members(pair.draft)})
+        basis = basis_of(machine, (pair.target, pair.draft))
+        known = alike[pair.in_turn, kinds, _shares_memory(platform, pair.target, pair.draft), num_devices]
+        first = next((one for one, its_basis in known if its_basis == basis), None)
+        if first is None:
+            known.append((pair, basis))
+        else:
+            found[pair] = first
+    return found
 
 
 def basis_of(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:

@@ -7,11 +7,12 @@ from typing import Final
 
 from decoding.errors import PlanError
 from hwprofiles.platform import Platform
-from planner.platform_plan.device_pairs import LanePair, lane_pairs, usable_lanes
+from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_lanes
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
 from planner.wording import listing
 from sim.derived.assumption import Assumption
+from sim.derived.derived_profile import DerivedProfile
 
 USABLE: Final = Assumption.shipped("memory.usable_share")
 USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
@@ -84,6 +85,13 @@ class Places:
     def lanes(self) -> list[str]:
         """All lanes of what fits."""
         return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
+
+    def without_equal(self, machine: DerivedProfile, platform: Platform) -> tuple["Places", dict[LanePair, LanePair]]:
+        """Return the places that differ in more than names, and of all others which of these each is equal to."""
+        alone = {LanePair.alone(lane): lane for lane in self.alone}
+        equal = equal_pairs(platform, machine, dict.fromkeys((*alone, *self.pairs)))
+        lanes = tuple(lane for pair, lane in alone.items() if pair not in equal)
+        return replace(self, alone=lanes, pairs=tuple(pair for pair in self.pairs if pair not in equal)), equal
 
 
 def places_of(question: Question) -> Places:

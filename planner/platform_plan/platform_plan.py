@@ -12,7 +12,8 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.first_of_each import first_of_each
 from planner.paired_ratio import Ratio, ratio_of
-from planner.platform_plan.memory_fit import MemoryNeed, places_of
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked
 from planner.search.search import html_table
@@ -65,7 +66,8 @@ class PlatformPlan:
         machine: the platform's profile and costs.
         ranking: all schedules, the fastest first.
         needed: the break-even acceptance; None if nothing drafts.
-        needs: what every memory of every placement has to hold.
+        places: where the models fit, of equal placements one, and what every memory of all of them has to hold.
+        equal: placements that differ from a ranked one in names alone, with that one.
         left_out: what was not predicted, and why.
         assumptions: every number that the answer rests on.
         seconds: how long it took.
@@ -75,7 +77,8 @@ class PlatformPlan:
     machine: DerivedProfile
     ranking: tuple[PlannedSchedule, ...]
     needed: AcceptanceNeeded | None
-    needs: tuple[MemoryNeed, ...]
+    places: Places
+    equal: Mapping[LanePair, LanePair]
     left_out: tuple[str, ...]
     assumptions: tuple[Assumption, ...]
     seconds: float
@@ -92,6 +95,11 @@ class PlatformPlan:
             for one in best_of_each(self.ranking)
         ]
         return html_table(repr(self).strip("<>"), ("method", "draft length", "place", "ms per token"), rows)
+
+    @property
+    def needs(self) -> tuple[MemoryNeed, ...]:
+        """What every memory of every placement has to hold."""
+        return self.places.needs
 
     @property
     def profile(self) -> Profile:
@@ -130,6 +138,10 @@ class PlatformPlan:
             return needed.high is not None and needed.high > rate.low
         return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
 
+    def equal_to(self, pair: LanePair) -> list[LanePair]:
+        """Return the placements that differ from a ranked one in names alone."""
+        return [one for one, other in self.equal.items() if other == pair]
+
     def compared(self, one: PlannedSchedule, other: PlannedSchedule | None = None) -> Ratio:
         """Return the speed of a schedule over another one, or over the fastest plain decoding; shared errors cancel."""
         return ratio_of(one.prediction, (other or self.plain).prediction)
@@ -167,12 +179,8 @@ class PlatformPlan:
 
 
 def best_of_each(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
-    """Return the fastest of every method on every placement, in the order of a ranking.
-
-    Of placements that differ in the names of their devices alone there is the first.
-    """
-    found = first_of_each(ranking, lambda one: (one.pair, one.schedule.method, one.schedule.root_source))
-    return list({one.but_for_names: one for one in reversed(found)}.values())[::-1]
+    """Return the fastest of every method on every placement, in the order of a ranking."""
+    return first_of_each(ranking, lambda one: (one.pair, one.schedule.method, one.schedule.root_source))
 
 
 def plan_platform(question: Question) -> PlatformPlan:
@@ -185,14 +193,16 @@ def plan_platform(question: Question) -> PlatformPlan:
     started = time.perf_counter()
     places = places_of(question)
     derived = derived_profile(question.platform, demand_of(question, places.lanes))
+    places, equal = places.without_equal(derived, question.platform)
     ranking, left_out = ranked(question, places, derived)
     plan = PlatformPlan(
         question=question,
         machine=derived,
         ranking=ranking,
         needed=None,
-        needs=places.needs,
-        left_out=(*places.left_out, *left_out),
+        places=places,
+        equal=equal,
+        left_out=(*places.left_out, *left_out, *(f"{one}: equal to {other}" for one, other in equal.items())),
         assumptions=(question.acceptance, *question.assumptions, *derived.assumptions),
         seconds=0.0,
     )

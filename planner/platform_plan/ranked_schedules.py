@@ -3,8 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot, log
-from typing import NamedTuple
+from functools import cache
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
@@ -14,7 +13,7 @@ from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.retrodict.published_gains import ENGINE_ERROR
-from planner.row_curve import slowed
+from planner.row_curve import few_rows_error
 from planner.wording import counted, factor
 from sim.derived.derived_profile import DerivedProfile
 from sim.derived.least_times import fastest_reading, most_speedup
@@ -62,12 +61,6 @@ class PlannedSchedule:
         return self.pair.placement if self.schedule.num_speculative_tokens else "alone"
 
     @property
-    def but_for_names(self) -> tuple[object, ...]:
-        """Return a key that is the same for the same schedule on other devices that are equal."""
-        lanes = {"target_lane": "", "draft_lane": self.schedule.draft_lane and ""}
-        return self.schedule.model_copy(update=lanes), self.pair.in_turn, self.num_devices, f"{self.tpot_s:.9g}"
-
-    @property
     def tpot_s(self) -> float:
         """Predicted time per token."""
         return self.prediction.tpot_s
@@ -105,9 +98,10 @@ def ranked(
     found = [(one, LanePair.alone(one.target_lane)) for one in alone if one.target_lane in plain_s]
     left_out, drafter = Counter[str](), str(machine.profile.drafter)
     drafting = [(one, pair) for pair in places.pairs for one in schedules_on(pair, question, drafter)]
-    slow = _too_slow(plain_s, [one for one, _ in drafting], evaluator)
+    missing = {one: evaluator.missing(one) for one, _ in drafting}
+    slow = _too_slow(plain_s, [one for one, reason in missing.items() if reason is None], evaluator)
     for schedule, pair in drafting:
-        reason = slow.get(pair.target) or evaluator.missing(schedule)
+        reason = slow.get(pair.target) or missing[schedule]
         if reason is None:
             found.append((schedule, pair))
         else:
@@ -144,13 +138,12 @@ def ranked(
     return tuple(sorted((planned(*one) for one in found), key=lambda one: one.tpot_s)), words
 
 
-def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evaluator: Evaluator) -> dict[str, str]:
+def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evaluator: Evaluator) -> dict[str, str]:
     """Return the lanes on which a target cannot win even if drafting took no time, and why.
 
-    A round takes at least as long as a token of plain decoding, and commits at most what the longest draft does. There
-    are none where the target can draft on no other lane.
+    `possible` are the schedules that draft. A round takes at least as long as a token of plain decoding, and commits at
+    most what the longest draft does. There are none where the target can draft on no other lane.
     """
-    possible = [one for one in drafting if evaluator.missing(one) is None]
     if not possible:
         return {}
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
@@ -164,19 +157,17 @@ def _too_slow(plain_s: Mapping[str, float], drafting: Sequence[Schedule], evalua
     return slow if any(one.target_lane not in slow for one in possible) else {}
 
 
-class Doubts(NamedTuple):
-    """The errors of predictions by data sheets, beyond that of a lane's speed.
+class Doubts:
+    """The errors of predictions by data sheets, beyond that of a lane's speed."""
 
-    `plain_s` is the time per token of the fastest plain decoding.
-    """
-
-    question: Question
-    machine: DerivedProfile
-    plain_s: float
+    def __init__(self, question: Question, machine: DerivedProfile, plain_s: float) -> None:
+        """Take a machine, and the time per token of the fastest plain decoding."""
+        self._question, self._machine, self._plain_s = question, machine, plain_s
+        self._few_rows_error = cache(self._error_of_rows)
 
     def about(self, schedule: Schedule) -> bool:
         """Return whether a schedule drafts for a target whose rows were not timed on its lane."""
-        return schedule.num_speculative_tokens > 0 and schedule.target_lane in self.machine.speeds
+        return schedule.num_speculative_tokens > 0 and schedule.target_lane in self._machine.speeds
 
     def added(self, schedule: Schedule, prediction: Prediction) -> Prediction:
         """Return a prediction with two errors more: of what further rows cost, and of what engines make of a gain.
@@ -185,15 +176,19 @@ class Doubts(NamedTuple):
         """
         if not self.about(schedule):
             return prediction
-        lane = schedule.target_lane
-        cost = RooflineCost(device=self.machine.speeds[lane], target=self.question.target)
-        slower = slowed(cost, schedule.num_rows, self.question.record.contexts.start)
-        few_rows = hypot(cost.device.growth_error(schedule.num_rows), log(slower))
-        verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, few_rows)
-        errors = {**prediction.errors, f"a few rows on {self.machine.profile.lane(lane).errs_as}": verifying}
-        if prediction.tpot_s < self.plain_s:
+        lane = self._machine.profile.lane(schedule.target_lane)
+        error = self._few_rows_error(lane.name, schedule.num_rows)
+        verifying = ErrorShare(prediction.target_busy_s / prediction.decode_s, error)
+        errors = {**prediction.errors, f"a few rows on {lane.errs_as}": verifying}
+        if prediction.tpot_s < self._plain_s:
             errors["what engines make of a gain"] = ErrorShare(1.0, ENGINE_ERROR)
         return replace(prediction, errors=errors)
+
+    def _error_of_rows(self, lane: str, rows: int) -> float:
+        asked = self._question
+        num_devices = len(asked.platform.members(lane))
+        cost = RooflineCost(device=self._machine.speeds[lane], target=asked.target, num_devices=num_devices)
+        return few_rows_error(cost, rows, asked.record.contexts.start)
 
 
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:

@@ -14,10 +14,9 @@ from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.overrides import devices_named, with_overrides
-from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, basis_of
 from planner.platform_plan.memory_fit import Places, places_of
-from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, demand_of
+from planner.platform_plan.platform_plan import PlatformPlan, demand_of
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.replay import Replay
@@ -81,8 +80,7 @@ class MovedQuestion:
         self.tokens_a_round: dict[Schedule, float] = {}
         self.leader = Way.of(plan.best.schedule, plan.best.pair)
         self._fields = {one.field for one in plan.assumptions}
-        self._twins = {one.pair for one in plan.ranking} - {one.pair for one in best_of_each(plan.ranking)}
-        self._places_today = self._without_twins(places_of(self.question))
+        self._grouping_today = _grouping(self.question)
         self._record_with = cache(self.question.record_with)
         self._replays: dict[int, Replay] = {}  # by the record's identity, which they keep
         self._known = cache(self._asked)
@@ -140,13 +138,9 @@ class MovedQuestion:
 
     def _asked(self, changes: tuple[tuple[str, float], ...]) -> Standing:
         question = self.moved(dict(changes))
-        places = self._places_today
-        if _capacities(question.platform) != _capacities(self.question.platform):
-            places = self._without_twins(places_of(question))
-        demand = replace(
-            demand_of(question, places.lanes), pairs=frozenset(frozenset(pair[:2]) for pair in places.pairs)
-        )
-        times = _Times(self, question, derived_profile(question.platform, demand))
+        is_grouped_as_today = _grouping(question) == self._grouping_today
+        places = self.plan.places if is_grouped_as_today else places_of(question)
+        times = _Times(self, question, self._machine(question, places))
         found = {
             Way(LanePair.alone(lane), "plain"): times.of(Schedule(method="autoregressive", target_lane=lane))
             for lane in places.alone
@@ -169,9 +163,12 @@ class MovedQuestion:
             raise PlanError("with such numbers plain decoding can be timed nowhere")
         return Standing(found)
 
-    def _without_twins(self, places: Places) -> Places:
-        """Return places without those that differ from another one in the names of devices alone, today."""
-        return replace(places, pairs=tuple(pair for pair in places.pairs if pair not in self._twins))
+    def _machine(self, question: Question, places: Places) -> DerivedProfile:
+        """Return the machine of a changed question; today's where nothing but the texts has changed."""
+        if question.platform is self.question.platform and question.constants is self.question.constants:
+            return self.plan.machine
+        pairs = frozenset(frozenset(pair[:2]) for pair in places.pairs)
+        return derived_profile(question.platform, replace(demand_of(question, places.lanes), pairs=pairs))
 
     def _settings_of(self, pair: LanePair) -> dict[Way, list[Schedule]]:
         """Return one schedule of every number of rows by way, today's fastest first.
@@ -190,10 +187,22 @@ class MovedQuestion:
         return {way: list(by_rows.values()) for way, by_rows in found.items()}
 
 
-def _capacities(platform: Platform) -> list[object]:
-    """Return what decides where models fit."""
-    devices = [(device.memory_bytes, device.max_prompt_tokens) for device in platform.devices.values()]
-    return [*devices, *(pool.memory_bytes for pool in platform.memory_pools.values())]
+def _grouping(question: Question) -> list[object]:
+    """Return what decides where models fit, and for each device and link the first one that has the same numbers."""
+    platform, moved = question.platform, [(key.rpartition("."), value) for key, value in question.constants.items()]
+    pools = [(pool.devices, pool.model_copy(update={"devices": ()})) for pool in platform.memory_pools.values()]
+    devices = [
+        (
+            device,
+            [pool for members, pool in pools if name in members],
+            [(field, value) for (part, _, field), value in moved if part == name],
+        )
+        for name, device in platform.devices.items()
+    ]
+    links = [link.quantities for link in platform.links]
+    rooms = [(device.memory_bytes, device.max_prompt_tokens) for device in platform.devices.values()]
+    rooms_of_pools = [pool.memory_bytes for _, pool in pools]
+    return [*rooms, *rooms_of_pools, *map(devices.index, devices), *map(links.index, links)]
 
 
 class _Times:
