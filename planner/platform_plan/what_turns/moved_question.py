@@ -176,8 +176,11 @@ class MovedQuestion:
         Schedules that are not ranked today come last, by middling draft lengths and many roots.
         """
 
+        ranked = self.plan.equal.get(pair, pair)
+        lanes = {"target_lane": ranked.target, "draft_lane": ranked.draft}
+
         def rank(one: Schedule) -> tuple[float, int, int]:
-            return self.today_s.get(one, inf), abs(one.num_rows - 4), -one.draft_top_k
+            return self.today_s.get(one.model_copy(update=lanes), inf), abs(one.num_rows - 4), -one.draft_top_k
 
         asked = schedules_on(pair, self.question, str(self.plan.profile.drafter))
         found: dict[Way, dict[int, Schedule]] = {}
