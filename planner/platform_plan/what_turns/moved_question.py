@@ -175,7 +175,6 @@ class MovedQuestion:
 
         Schedules that are not ranked today come last, by middling draft lengths and many roots.
         """
-
         ranked = self.plan.equal.get(pair, pair)
         lanes = {"target_lane": ranked.target, "draft_lane": ranked.draft}
 
