@@ -128,8 +128,13 @@ _LLAMA_CPP: Final[Mapping[str, str]] = {
 }
 
 
+_APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
+"""How the names of accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
+
+
 def _llama_cpp(asked: _Asked) -> str | None:
-    if asked.kind not in _LLAMA_CPP or any(one.kind == "npu" for one in asked.devices):
+    is_foreign = any(one.kind == "npu" or one.name.startswith(_APART) for one in asked.devices)
+    if asked.kind not in _LLAMA_CPP or is_foreign:
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
     # it takes a GPU for each model unless told not to
@@ -166,6 +171,7 @@ _SGLANG: Final[Mapping[str, str]] = {
     "autoregressive": "",
     "speculative": " --speculative-algorithm STANDALONE --speculative-draft-model-path DRAFT",
     "eagle3": " --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT",
+    "mtp": " --speculative-algorithm EAGLE",
     "block": " --speculative-algorithm DFLASH --speculative-draft-model-path DRAFT",
     "prompt_lookup": " --speculative-algorithm NGRAM",
 }
@@ -191,7 +197,8 @@ def _mlx_lm(asked: _Asked) -> str | None:
 
 
 def _openvino(asked: _Asked) -> str | None:
-    if not all(one.name.startswith("Intel") for one in asked.devices) or len(asked.targets) > 1:
+    are_intels = all(one.name.startswith("Intel") and not one.name.startswith(_APART) for one in asked.devices)
+    if not are_intels or len(asked.targets) > 1:
         return None
     target, draft = asked.targets[0].kind.upper(), asked.drafts[0].kind.upper()
     options = {

@@ -56,7 +56,16 @@ def test_openvino_names_the_device_of_each_model():
     )
 
 
-@pytest.mark.parametrize(("head", "engine", "option"), [("mtp", "vllm", '"mtp"'), ("eagle3", "sglang", "EAGLE3")])
+def test_no_engine_runs_on_an_accelerator_that_it_has_no_back_end_for():
+    assert engines("tpu-v5e", "gpu", "gpu") == {}
+    assert list(engines("gaudi3", "gpu", "gpu")) == []
+    assert list(engines("ascend-910b2", "gpu", "gpu")) == ["llama.cpp"]
+
+
+@pytest.mark.parametrize(
+    ("head", "engine", "option"),
+    [("mtp", "vllm", '"mtp"'), ("mtp", "sglang", "--speculative-algorithm EAGLE "), ("eagle3", "sglang", "EAGLE3")],
+)
 def test_heads_are_named_as_engines_call_them(head, engine, option):
     assert option in engines("h100x2", "gpus", "gpus", head=head)[engine]
     assert "2" in engines("h100x2", "gpus", "gpus", head=head)["vllm"]
