@@ -75,8 +75,9 @@ class BatchPlan:
         windows = {size: choice.best.schedule.num_speculative_tokens for size, choice in self.choices.items()}
         listed = listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
         off = self.switch_off_at
+        still = "still " * all(windows.values())
         end = (
-            f"speculation is still the fastest at {max(self.choices)}, the largest batch that can be predicted"
+            f"speculation is {still}the fastest at {max(self.choices)}, the largest of these batches"
             if off is None
             else f"from {off} sequences at once on, plain decoding is the fastest"
         )

@@ -74,7 +74,9 @@ def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
 def test_the_answer_in_words_says_where_to_switch_off(batches):
     assert "none at 64; from 64 sequences at once on, plain decoding is the fastest." in batches.in_words
     still = BatchPlan(choices={1: batches.choices[1]}, left_out=())
-    assert "speculation is still the fastest at 1, the largest batch that can be predicted." in still.in_words
+    assert "speculation is still the fastest at 1, the largest of these batches." in still.in_words
+    again = BatchPlan(choices={1: batches.choices[64], 2: batches.choices[1]}, left_out=())
+    assert "none at 1 and 3 at 2; speculation is the fastest at 2, the largest of these batches." in again.in_words
 
 
 def test_what_does_not_fit_into_memory_is_left_out_by_size():
