@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
+from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
@@ -14,10 +15,20 @@ from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weight
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
+from planner.platform_plan.schedules import WINDOWS
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
-from planner.wording import listing, milliseconds, on_lanes, percent, schedule_name, schedule_names, tokens_per_second
+from planner.wording import (
+    counted,
+    listing,
+    milliseconds,
+    on_lanes,
+    percent,
+    schedule_name,
+    schedule_names,
+    tokens_per_second,
+)
 
 _CLOSE: Final = 0.85
 """Placements that may be as fast as the best one and save something are named from this share of its speed on."""
@@ -153,6 +164,8 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     yield f"{chosen.pair.target} is {_device(plan, chosen.pair.target)} with {plan.question.target}{both}"
     if not chosen.pair.is_pooled:
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
+    if chosen.schedule.num_speculative_tokens == max(WINDOWS) and not chosen.schedule.is_tree:
+        yield f"try longer drafts, too: {max(WINDOWS)} tokens are the most that are planned"
     known = best_with_engine(plan)
     if known is not None and known is not chosen:
         others = f"{known.place} ({times(plan.compared(known))} plain decoding)"
@@ -194,7 +207,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
 
 
 def _warnings(plan: PlatformPlan) -> Iterator[str]:
-    best, shapes = plan.after_training, (plan.question.target.shape, plan.question.draft.shape)
+    best, shapes = plan.after_training, _models(plan)
     if best is not None:
         yield (
             f"The first of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: it "
@@ -211,13 +224,29 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
+    if (drafted := _most_drafted(plan)) < max(WINDOWS):
+        yield (
+            f"Drafts of more than {counted(drafted, 'token')} are left out: they would reach beyond the positions of "
+            f"{min(_models(plan), key=lambda shape: shape.max_position).name}. With a prompt that is "
+            f"{counted(max(WINDOWS) - drafted, 'token')} shorter they would not."
+        )
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
         yield published_like(plan.compared(plan.drafting).value)
     if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
-    elif is_taken_for_granted(*shapes):
+    elif head is None and is_taken_for_granted(*shapes):
         yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
+
+
+def _models(plan: PlatformPlan) -> tuple[ModelShape, ModelShape]:
+    return plan.question.target.shape, plan.question.draft.shape
+
+
+def _most_drafted(plan: PlatformPlan) -> int:
+    """Return the most tokens that a draft may have for the positions of both models: the last one stands beyond."""
+    room = min(shape.max_position for shape in _models(plan)) - plan.question.num_tokens
+    return room + 1
 
 
 def _device(plan: PlatformPlan, lane: str) -> str:
@@ -225,4 +254,4 @@ def _device(plan: PlatformPlan, lane: str) -> str:
         return "a second stream of the same device"
     members = plan.question.platform.members(lane)
     name = plan.question.platform.device(members[0]).name
-    return name if len(members) == 1 else f"{len(members)} of {name}"
+    return name if len(members) == 1 else f"{len(members)} × {name}"

@@ -23,6 +23,7 @@ from planner.platform_plan.default_acceptance import (
     with_mean_rate,
 )
 from planner.what_if.mixed_record import token_acceptance, with_acceptance
+from planner.wording import counted
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.derived.assumption import Assumption
@@ -229,7 +230,7 @@ def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens
     """Refuse models that are no pair, and texts that are longer than their positions; a record has no prompt apart."""
     require_one_tokenizer(target.shape, draft.shape)
     num_tokens = num_prompt_tokens + num_new_tokens
-    asked = f"a prompt of {num_prompt_tokens:,} tokens and {num_new_tokens:,} new ones"
+    asked = f"a prompt of {counted(num_prompt_tokens, 'token')} and {num_new_tokens:,} new ones"
     asked = asked if num_prompt_tokens else "the record"
     for model in (target.shape, draft.shape):
         if num_tokens > model.max_position:

@@ -110,6 +110,19 @@ def test_texts_that_no_model_holds_or_nobody_waits_for_are_refused(lengths, said
         given(lengths=lengths)
 
 
+def test_drafts_that_reach_beyond_the_positions_are_told_with_how_much_shorter_a_prompt_leaves_room():
+    def told_and_longest(num_prompt_tokens):
+        plan = plan_platform(given(lengths=(num_prompt_tokens, 8)))
+        warnings = [one for one in advice(plan).warnings if "Drafts of more than" in one]
+        return warnings, max(one.schedule.num_speculative_tokens for one in plan.speculation)
+
+    (told,), longest = told_and_longest(40_950)
+    assert longest == 3
+    assert "more than 3 tokens are left out: they would reach beyond the positions of Qwen3-14B" in told
+    assert "With a prompt that is 4 tokens shorter" in told
+    assert told_and_longest(40_946) == ([], 7)
+
+
 def test_of_long_answers_fewer_texts_are_drawn_and_never_one_alone():
     def drawn(num_new_tokens):
         return len(given(Bernoulli(0.5), lengths=(64, num_new_tokens)).record.prompts)
