@@ -1,7 +1,7 @@
 """The time, energy and price of every schedule on every placement of a platform, the fastest first."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -96,27 +96,27 @@ def ranked(
         reasons = sorted({str(evaluator.missing(one)) for one in alone})
         raise PlanError(f"{question.target} can be decoded nowhere: {'; '.join(reasons)}")
     found = [(one, LanePair.alone(one.target_lane)) for one in alone if one.target_lane in plain_s]
-    left_out, drafter = Counter[str](), str(machine.profile.drafter)
+    drafter = str(machine.profile.drafter)
     drafting = [(one, pair) for pair in places.pairs for one in schedules_on(pair, question, drafter)]
-    missing = {one: evaluator.missing(one) for one, _ in drafting}
-    slow = _too_slow(plain_s, [one for one, reason in missing.items() if reason is None], evaluator)
-    for schedule, pair in drafting:
-        reason = slow.get(pair.target) or missing[schedule]
-        if reason is None:
-            found.append((schedule, pair))
-        else:
-            left_out[reason] += 1
-    fastest_s = min(plain_s.values())
-    doubts = Doubts(question, machine, fastest_s)
+    possible, left_out = _possible(drafting, plain_s, evaluator)
+    planned = _planner(question, places, machine, evaluator, min(plain_s.values()))
+    return tuple(sorted((planned(*one) for one in found + possible), key=lambda one: one.tpot_s)), left_out
+
+
+def _planner(
+    question: Question, places: Places, machine: DerivedProfile, evaluator: Evaluator, fastest_s: float
+) -> Callable[[Schedule, LanePair], PlannedSchedule]:
+    """Return a function that predicts a schedule beside plain decoding that takes `fastest_s` per token."""
+    platform, doubts = question.platform, Doubts(question, machine, fastest_s)
     memory: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
     for need in places.needs:
         memory[need.pair, need.is_plain] += need.needed_bytes
     shortest = float(question.record.contexts.start)
     bound = most_speedup(machine.profile, fastest_s, shortest, machine.costs)
-    least_round_s = fastest_reading(question.platform, machine, shortest)
+    least_round_s = fastest_reading(platform, machine, shortest)
 
     def planned(schedule: Schedule, pair: LanePair) -> PlannedSchedule:
-        platform, prediction = question.platform, evaluator.predict(schedule)
+        prediction = evaluator.predict(schedule)
         return PlannedSchedule(
             schedule=schedule,
             pair=pair,
@@ -131,11 +131,24 @@ def ranked(
             needs_training=schedule.exit_layer is not None and not question.has_exits,
         )
 
+    return planned
+
+
+_Placed = tuple[Schedule, LanePair]
+
+
+def _possible(
+    drafting: Sequence[_Placed], plain_s: Mapping[str, float], evaluator: Evaluator
+) -> tuple[list[_Placed], list[str]]:
+    """Return the schedules that can be predicted and could win, and why there are no others, in words."""
+    missing = {one: evaluator.missing(one) for one, _ in drafting}
+    slow = _too_slow(plain_s, [one for one, reason in missing.items() if reason is None], evaluator)
+    reasons = [slow.get(pair.target) or missing[one] for one, pair in drafting]
     words = [
         reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
-        for reason, count in left_out.items()
+        for reason, count in Counter(reason for reason in reasons if reason is not None).items()
     ]
-    return tuple(sorted((planned(*one) for one in found), key=lambda one: one.tpot_s)), words
+    return [one for one, reason in zip(drafting, reasons, strict=True) if reason is None], words
 
 
 def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evaluator: Evaluator) -> dict[str, str]:
