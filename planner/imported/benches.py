@@ -112,7 +112,7 @@ def read_serving(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
             raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
         if not found:
             model = str(row.fields.get("model_id") or "the model")
-            context = row.count("total_input_tokens") // max(1, row.count("completed"))
+            context = row.count("total_input_tokens") // row.count("completed", least=1)
             of = CurveOf(engine, model, "the device", "several sequences", context, "through its server")
             time_s = row.time_s("median_itl_ms", 1e-3)
             yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
