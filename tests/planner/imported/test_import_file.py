@@ -128,6 +128,7 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
         ('{"completed": 1, "median_itl_ms": 0, "max_concurrency": 1, "total_input_tokens": 1}', "median_itl_ms is 0;"),
+        ('{"completed": 0, "median_itl_ms": 9, "max_concurrency": 1, "total_input_tokens": 1}', "completed is 0;"),
         (
             '{"completed": 1, "median_itl_ms": 9.0, "max_concurrency": null}',
             "max_concurrency is None; expected a number",

@@ -12,6 +12,7 @@ from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each, plan_platform
 from planner.platform_plan.schedules import schedules_on
 from planner.retrodict.published_gains import ENGINE_ERROR
+from planner.row_curve import few_rows_error
 from sim.acceptance.assumed import PositionRates
 from tests.planner.platform_plan.conftest import question
 
@@ -178,6 +179,15 @@ def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_shar
     assert LanePair("gpu0", "gpu1") in places
     assert LanePair.alone("gpu0") not in places
     assert any("both on gpu0" in reason and "too little" in reason for reason in plan.left_out)
+
+
+def test_what_a_few_rows_may_cost_in_a_group_is_that_of_a_members_share(h100x2):
+    lane = h100x2.profile.lane("gpus")
+    one = next(one for one in h100x2.speculation if one.pair == LanePair.alone("gpus"))
+    cost, context = h100x2.costs["gpus"], h100x2.question.record.contexts.start
+    told = one.prediction.errors[f"a few rows on {lane.errs_as}"].relative_error
+    assert told == few_rows_error(cost, one.schedule.num_rows, context)
+    assert told < few_rows_error(replace(cost, num_devices=1), one.schedule.num_rows, context)
 
 
 def test_the_page_says_the_answer_and_every_source(lunar_lake):
