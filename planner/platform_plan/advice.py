@@ -13,9 +13,9 @@ from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
+from planner.platform_plan.question import MOST_DRAFTED
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import RunsOn, runs_on
-from planner.platform_plan.schedules import WINDOWS
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
@@ -164,8 +164,8 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     yield f"{chosen.pair.target} is {_device(plan, chosen.pair.target)} with {plan.question.target}{both}"
     if not chosen.pair.is_pooled:
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
-    if chosen.schedule.num_speculative_tokens == max(WINDOWS) and not chosen.schedule.is_tree:
-        yield f"try longer drafts, too: {max(WINDOWS)} tokens are the most that are planned"
+    if chosen.schedule.num_speculative_tokens == MOST_DRAFTED and not chosen.schedule.is_tree:
+        yield f"try longer drafts, too: {MOST_DRAFTED} tokens are the most that are planned"
     known = best_with_engine(plan)
     if known is not None and known is not chosen:
         others = f"{known.place} ({times(plan.compared(known))} plain decoding)"
@@ -224,11 +224,11 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     head, target = question.draft.head, shapes[0]
-    if (drafted := _most_drafted(plan)) < max(WINDOWS):
+    if (drafted := _most_drafted(plan)) < MOST_DRAFTED:
         yield (
             f"Drafts of more than {counted(drafted, 'token')} are left out: they would reach beyond the positions of "
             f"{min(_models(plan), key=lambda shape: shape.max_position).name}. With a prompt that is "
-            f"{counted(max(WINDOWS) - drafted, 'token')} shorter they would not."
+            f"{counted(MOST_DRAFTED - drafted, 'token')} shorter they would not."
         )
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
         yield published_like(plan.compared(plan.drafting).value)

@@ -35,6 +35,8 @@ MOST_NEW_TOKENS: Final = 8192
 """Longest answer that is simulated, so that a plan takes seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
 """Tokens of all drawn texts together: of long answers there are fewer texts."""
+MOST_DRAFTED: Final = 7
+"""Tokens of the longest drafts that are planned."""
 _MOST_KEPT: Final = 32
 """Sets of drawn texts that are kept: several machines, and several parts of an answer, meet the same rates."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
@@ -234,7 +236,7 @@ def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens
     asked = asked if num_prompt_tokens else "the record"
     for model in (target.shape, draft.shape):
         if num_tokens > model.max_position:
-            room = model.max_position - num_new_tokens
+            room = model.max_position - num_new_tokens - MOST_DRAFTED + 1  # the last round drafts beyond the answer
             fitting = f"; a prompt of {room:,} would do" if num_prompt_tokens and room > 0 else ""
             raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}{fitting}")
 

@@ -9,9 +9,9 @@ from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.models.head_shapes import IN_ONE_PASS
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.question import Question
+from planner.platform_plan.question import MOST_DRAFTED, Question
 
-WINDOWS: Final = (1, 2, 3, 4, 5, 7)
+WINDOWS: Final = (1, 2, 3, 4, 5, MOST_DRAFTED)
 TREE_SIZES: Final = (4, 8, 16, 32, 63)
 DRAFT_TOP_K: Final = (1, 2, 4)
 EXIT_TOP_K: Final = (1, 4, 8)

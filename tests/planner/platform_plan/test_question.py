@@ -99,7 +99,7 @@ def test_another_tokenizer_is_refused_before_anything_is_played():
     ("lengths", "said"),
     [
         ((100_000, 8), r"Qwen3-14B has 40,960"),
-        ((40_960, 1), r"40,961 positions, and Qwen3-14B has 40,960; a prompt of 40,959 would do"),
+        ((40_960, 1), r"40,961 positions, and Qwen3-14B has 40,960; a prompt of 40,953 would do"),
         ((64, 1_000_000), "Qwen3-14B has 40,960"),
         ((10**12, 10**9), "Qwen3-14B has 40,960"),
         ((64, MOST_NEW_TOKENS + 1), f"{MOST_NEW_TOKENS:,} are the most"),
