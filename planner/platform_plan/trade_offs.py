@@ -33,19 +33,24 @@ def pareto(ranking: Sequence[PlannedSchedule]) -> list[PlannedSchedule]:
     return [one for _, one in front]
 
 
+def _shares(one: PlannedSchedule, other: PlannedSchedule) -> dict[str, float]:
+    """Return by how much of the other's `one` takes more, or less (below zero), where that is worth naming."""
+    both = {name: (getattr(one, name), getattr(other, name)) for name in _WORDS}
+    shares = {name: ours / theirs - 1 for name, (ours, theirs) in both.items() if ours is not None and theirs}
+    return {name: share for name, share in shares.items() if abs(share) >= _SMALLEST}
+
+
 def differences(one: PlannedSchedule, other: PlannedSchedule) -> Iterator[str]:
     """Yield in words what `one` takes less or more of than the other, but for time: `30 % cheaper`."""
-    for name, (less, more) in _WORDS.items():
-        ours, theirs = getattr(one, name), getattr(other, name)
-        if ours is not None and theirs and abs(share := ours / theirs - 1) >= _SMALLEST:
-            yield f"{percent(abs(share))} {less if share < 0 else more}"
+    for name, share in _shares(one, other).items():
+        less, more = _WORDS[name]
+        yield f"{percent(abs(share))} {less if share < 0 else more}"
     if fewer := other.num_devices - one.num_devices:
-        yield f"{counted(abs(fewer), 'device')} {'less' if fewer > 0 else 'more'}"
+        yield f"{counted(abs(fewer), 'device')} {'fewer' if fewer > 0 else 'more'}"
 
 
 def saves(one: PlannedSchedule, other: PlannedSchedule) -> bool:
     """Return whether `one` takes less of anything but time, and no more money or energy."""
-    words = list(differences(one, other))
-    return any("less" in word or "cheaper" in word for word in words) and not any(
-        word.endswith(("dearer", "more energy")) for word in words
-    )
+    shares = _shares(one, other)
+    takes_less = one.num_devices < other.num_devices or any(share < 0 for share in shares.values())
+    return takes_less and all(shares.get(name, 0.0) <= 0 for name in OBJECTIVES)
