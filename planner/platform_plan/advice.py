@@ -49,7 +49,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
         claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
         basis="no drafting can be predicted on this platform"
         if best is None
-        else f"predicted from the platform's numbers and {plan.question.basis}",
+        else f"predicted from {_numbers(plan)} and {plan.question.basis}",
         recommended=name,
         schedule=chosen.schedule,
         why=tuple(_why(plan)),
@@ -237,6 +237,13 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif head is None and is_taken_for_granted(*shapes):
         yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
+
+
+def _numbers(plan: PlatformPlan) -> str:
+    """Return in words where the times of lanes are from."""
+    if plan.question.calibrated is None or not plan.question.calibrated.has_target:
+        return "the platform's numbers"
+    return "the calibration, data sheets of what was added" if plan.machine.speeds else "the calibration"
 
 
 def _models(plan: PlatformPlan) -> tuple[ModelShape, ModelShape]:

@@ -143,6 +143,7 @@ def calibrated_platform(profile: Profile) -> Platform:
         "host": (on_host or list(devices))[0],
         "devices": devices,
         "links": [_link(profile, *pair) for pair in permutations(lanes, 2)],
+        "lanes": {} if "engine" in profile.host else {name: name for name in lanes},  # imported ones are the engine's
     }
     if on_host:
         data["memory_pools"] = {"memory-of-the-host": _memory(profile, {name: devices[name] for name in on_host})}

@@ -9,7 +9,7 @@ from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, question_of
-from planner.platform_plan.advice import advice
+from planner.platform_plan.advice import advice, engines_of
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -106,6 +106,16 @@ def test_published_gains_are_named_beside_a_gain_on_a_card_that_was_added_and_no
     told = [any("published speed-ups" in one for one in advice(plan).warnings) for plan in plans]
     carried = ["what engines make of a gain" in plan.drafting.prediction.errors for plan in plans]
     assert told == carried == [False, True]
+
+
+def test_lanes_of_the_calibration_run_whatever_was_planned_for_them_and_an_engines_do_not(alone, with_a_card):
+    at_once = next(one for one in alone.speculation if one.schedule.traits.overlaps)
+    assert [one.engine for one in engines_of(alone, at_once)] == ["mirrorsd"]
+    bases = [advice(plan).basis for plan in (alone, with_a_card)]
+    assert bases[0] == "predicted from the calibration and the given acceptance"
+    assert bases[1] == "predicted from the calibration, data sheets of what was added and the given acceptance"
+    imported = PROFILE.model_copy(update={"host": {"engine": "llama.cpp"}})
+    assert calibrated_platform(imported).lanes == {}
 
 
 def test_with_other_models_lanes_are_as_fast_as_they_were_and_less_sure():
