@@ -87,11 +87,13 @@ class Places:
         return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
 
     def without_equal(self, machine: DerivedProfile, platform: Platform) -> tuple["Places", dict[LanePair, LanePair]]:
-        """Return the places that differ in more than names, and of all others which of these each is equal to."""
-        alone = {LanePair.alone(lane): lane for lane in self.alone}
-        equal = equal_pairs(platform, machine, dict.fromkeys((*alone, *self.pairs)))
-        lanes = tuple(lane for pair, lane in alone.items() if pair not in equal)
-        return replace(self, alone=lanes, pairs=tuple(pair for pair in self.pairs if pair not in equal)), equal
+        """Return the places without pairs that differ in names alone, and which pair each of these is equal to.
+
+        Lanes of the target `alone`, which are pairs too, all stay: a pair may need one that is equal to another.
+        """
+        pairs = dict.fromkeys((*map(LanePair.alone, self.alone), *self.pairs))
+        equal = equal_pairs(platform, machine, pairs)
+        return replace(self, pairs=tuple(pair for pair in self.pairs if pair not in equal)), equal
 
 
 def places_of(question: Question) -> Places:

@@ -198,7 +198,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     plan = PlatformPlan(
         question=question,
         machine=derived,
-        ranking=ranking,
+        ranking=tuple(one for one in ranking if one.pair not in equal),
         needed=None,
         places=places,
         equal=equal,

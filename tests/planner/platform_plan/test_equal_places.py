@@ -31,6 +31,13 @@ def test_of_placements_that_differ_in_names_alone_the_first_is_ranked_and_the_an
     assert plan.equal_to(FIRST) == [SECOND]
     assert "target on gpu1, draft on npu1: equal to target on gpu0, draft on npu0" in plan.left_out
     assert LanePair("gpu0", "npu1") in places  # over a cable
+    assert LanePair("gpu1", "cpu0") in places
+    assert LanePair.alone("gpu1") not in places
+
+
+def test_what_is_left_of_a_lane_that_is_equal_to_another_is_asked_about_too(plan):
+    ways = {str(way) for way in MovedQuestion(plan).standing().times_s}
+    assert "target on gpu1, draft on cpu0, at once" in ways
 
 
 def test_a_number_of_one_of_two_equal_devices_turns_them_into_different_ones(plan):
