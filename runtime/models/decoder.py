@@ -79,9 +79,9 @@ class Layer(nn.Module):
         qk, v = qkv.split_with_sizes([config.num_heads + num_kv, num_kv], dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = qk.split_with_sizes([config.num_heads, num_kv], dim=-2)
-            qk = torch.cat(
-                [rms_norm(q, self.q_norm, config.norm_eps), rms_norm(k, self.k_norm, config.norm_eps)], dim=-2
-            )
+            q = rms_norm(q, self.q_norm.to(q.dtype), config.norm_eps)
+            k = rms_norm(k, self.k_norm.to(k.dtype), config.norm_eps)
+            qk = torch.cat([q, k], dim=-2)
         if self.is_rotary:
             qk = rotate(qk, *rotary)
         q, k = qk.split_with_sizes([config.num_heads, num_kv], dim=-2)

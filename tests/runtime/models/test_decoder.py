@@ -8,6 +8,7 @@ from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.target.target_model import TargetModel
 from tests.runtime import plain
+from tests.tiny_models import tiny_target
 
 SIZES = {
     "vocab_size": 97,
@@ -101,3 +102,17 @@ def test_the_embedded_model_writes_what_transformers_writes(embedded_model_folde
         assert tokens == logits.argmax(-1).tolist()[len(ids) - 1 : -1], prompt
         answers.append(tokenizer.decode(tokens))
     assert answers[0].startswith("The capital of France is Paris"), "it was converted as it should be"
+
+
+def test_norms_of_queries_and_keys_take_the_dtype_of_training():
+    """Torch warns of a norm whose weight has another dtype, and computes it in steps."""
+    layer = tiny_target(qk_norm=True).layers[0]
+    x_TD = torch.ones(2, layer.config.hidden_size)
+    turned = torch.ones(2, 1, layer.config.head_dim)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            layer.project(x_TD, (turned, turned))
+    finally:
+        torch.set_warn_always(always)
