@@ -98,7 +98,9 @@ def parse_json(text: str | bytes) -> Any:
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         if _ESCAPE.search(text if isinstance(text, bytes) else text.encode()):
-            json.dumps(value, ensure_ascii=False).encode()  # half a pair of surrogates is no character
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a text holds half a pair of surrogates, which is no character") from error
     except RecursionError as error:
         raise ValueError("nested too deep") from error
     return value

@@ -87,10 +87,13 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
             continue
         if ":" in name and (why := status_of(Device.of_lane(name).name).missing) is not None:
             raise ConfigError(f"lane {name!r} is not there: {why}. Lanes here: {', '.join(names)}")
+        missing = f"this machine has no lane {name!r}, only {', '.join(names)}"
+        if ":" in name:  # a back end is named: it is a lane of some machine
+            raise ConfigError(missing)
         would_run = next((lane for kind, lane in _RUNS.items() if kind in name.lower()), "cuda:0 or openvino:GPU")
         raise ConfigError(
-            f"this machine has no lane {name!r}, only {', '.join(names)}. A device of that name would be run by "
-            f"{would_run}: name the lane in the schedule, or in the platform (lanes: {{{name}: LANE}})"
+            f"{missing}. A device of that name would be run by {would_run}: name the lane in the schedule, or in the "
+            f"platform (lanes: {{{name}: LANE}})"
         )
 
 

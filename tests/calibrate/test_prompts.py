@@ -82,8 +82,8 @@ def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_pat
         ({"turns": []}, "set.jsonl:2: 'turns' should be a list of texts"),
         ({"turns": "Hello"}, "set.jsonl:2: 'turns' should be a list of texts .*, found 'Hello'"),
         ({"prompt_id": "a", "prompt": "again"}, "set.jsonl:2: the id 'a' is that of line 1 already"),
-        ({"prompt": "half \ud800 a pair"}, "set.jsonl:2: .*surrogates"),
-        ({"prompt_id": "\udfff", "prompt": "x"}, "set.jsonl:2: .*surrogates"),
+        ({"prompt": "half \ud800 a pair"}, "set.jsonl:2: .*half a pair of surrogates"),
+        ({"prompt_id": "\udfff", "prompt": "x"}, "set.jsonl:2: .*half a pair of surrogates"),
         (
             {"prompt_id": [1], "prompt": "x"},
             r"set.jsonl:2: 'prompt_id' should be a text or a whole number, found \[1\]",

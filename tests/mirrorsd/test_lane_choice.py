@@ -130,6 +130,7 @@ def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
         ("npu", r"no lane 'npu', only cpu0, .* run by openvino:NPU: .*lanes: {npu: LANE}"),
         ("card", "run by cuda:0 or openvino:GPU"),
         ("cuda:7", "'cuda:7' is not there: this machine has no such device"),
+        ("openvino:CPU@99", r"no lane 'openvino:CPU@99', only cpu0, [^.]*$"),
     ],
 )
 def test_a_schedule_on_lanes_of_another_machine_is_refused_with_what_would_run_it(lane, told):
