@@ -59,7 +59,7 @@ class World:
     def clock(self):
         return self.now_s
 
-    def calibrate(self, _engine, task, _progress):
+    def calibrate(self, _engine, task, _progress, **_):
         self.asked_s = task.time_s
         self.now_s += task.time_s * self.calibration_over
         return SimpleNamespace(save=lambda _path: PROFILE)
