@@ -24,16 +24,21 @@ _EVERY_S: Final = 20.0
 class Unfinished:
     """A file of samples beside a profile to be, there from the first samples until the profile is; None keeps nothing.
 
-    `saved` has a sentence about it meanwhile; `tell` is given one when a calibration begins with what was kept.
+    `saved` has a sentence about it meanwhile, with the `command` that goes on; `tell` is given one when a calibration
+    begins with what was kept.
     """
 
     def __init__(
-        self, profile: Path | None, tell: Callable[[str], object] = lambda _: None, saved: list[str] | None = None
+        self,
+        profile: Path | None,
+        tell: Callable[[str], object] = lambda _: None,
+        saved: list[str] | None = None,
+        command: str = "the same command",
     ) -> None:
         """Prepare; nothing is read or written."""
         self.saved: list[str] = [] if saved is None else saved
         self._path, self._tell = None if profile is None else profile.with_suffix(".unfinished.json.gz"), tell
-        self._sentence = f"What was measured is in {self._path}; the same command goes on from there."
+        self._sentence = f"What was measured is in {self._path}; {command} goes on from there."
         self._question = ""
         self._saved_s = time.monotonic()
 

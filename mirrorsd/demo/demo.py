@@ -164,7 +164,8 @@ class Demo:
             quick=True,
             time_s=expected_stages(settings.time_s)[CALIBRATE],
         )
-        unfinished = Unfinished(self._path("profile.yaml"), lambda text: progress(text, 0.0), self.saved)
+        again = f"the same command with --seed {settings.seed}"  # other prompts have other lengths
+        unfinished = Unfinished(self._path("profile.yaml"), lambda text: progress(text, 0.0), self.saved, again)
         profile = calibrate(engine, task, progress, unfinished=unfinished).save(self._path("profile.yaml"))
         unfinished.remove()
         self._notes += profile.notes

@@ -59,7 +59,8 @@ class World:
     def clock(self):
         return self.now_s
 
-    def calibrate(self, _engine, task, _progress, **_):
+    def calibrate(self, _engine, task, _progress, *, unfinished):
+        self.unfinished = unfinished
         self.asked_s = task.time_s
         self.now_s += task.time_s * self.calibration_over
         return SimpleNamespace(save=lambda _path: PROFILE)
@@ -220,6 +221,14 @@ def test_what_is_left_never_exceeds_what_was_given_and_progress_never_runs_backw
     assert shares == sorted(shares)
     assert all(report.left_s <= 240 for report in world.reports)
     assert set(expected_stages(240)) - {report.stage for report in world.reports} <= {module.MORE}
+
+
+def test_who_goes_on_after_an_interrupted_calibration_is_told_the_seed_of_its_prompts(demo_in, monkeypatch):
+    monkeypatch.setattr("calibrate.profiling.unfinished.save_samples", lambda *_: None)
+    world = World()
+    demo_in(world, 2)
+    world.unfinished.save(SimpleNamespace(visits=["one"]))
+    assert world.unfinished.saved[-1].endswith("; the same command with --seed 0 goes on from there.")
 
 
 def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
