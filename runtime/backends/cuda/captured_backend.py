@@ -1,7 +1,7 @@
 """A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from subprocess import CalledProcessError
 from typing import Any
@@ -116,7 +116,9 @@ class CudaBackend(TorchBackend):
             numbers = np.zeros((2, count, 1), np.int64)
             numbers[1] = size - 1
             numbers[:, first:stop, 0] = np.where(is_own, places_R, numbers[:, first:stop, 0])
-            found = self._call(memory, CallShape(segment, count, 1, size))(x_B1D, numbers)[first:]
+            call = self._call(memory, CallShape(segment, count, 1, size))
+            with kept_slot(memory, first + np.flatnonzero(places_R >= size), size - 1):
+                found = call(x_B1D, numbers)[first:]
             is_own_R11 = torch.from_numpy(is_own)[:, None, None]
             out_R1D = found if out_R1D is None else torch.where(is_own_R11.to(self.device), found, out_R1D)
         assert out_R1D is not None, "a call without rows"
@@ -146,6 +148,18 @@ class CudaBackend(TorchBackend):
             with fitting(f"a call of {shape.num_rows} rows over {shape.num_slots} KV positions", self.device):
                 memory.calls[shape] = CapturedCall(self._decoder, shape, memory.slots, self._capture)
         return memory.calls[shape]
+
+
+@contextmanager
+def kept_slot(memory: CapturedMemory, texts: Numbers, slot: int) -> Iterator[None]:
+    """Let some texts of a memory have in a slot afterwards what they have now: they are too long to be without it."""
+    if not len(texts):
+        yield
+        return
+    index = torch.from_numpy(texts).to(memory.slots.device)
+    kept = memory.slots[:, :, index, :, slot]
+    yield
+    memory.slots[:, :, index, :, slot] = kept
 
 
 def fuse_layers(decoder: Decoder) -> None:

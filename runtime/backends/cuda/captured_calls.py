@@ -169,7 +169,8 @@ class CapturedMemory(TorchMemory):
 class CapturedBranches(Branches):
     """Branches in memory for as many sequences as a call over all of them has.
 
-    A branch that pads a call writes to the last slot that the call looks at, which belongs to no sequence then.
+    A branch that pads a call writes to the last slot that the call looks at, which no sequence has reached then; the
+    backend keeps what longer ones have there.
     """
 
     memory: CapturedMemory

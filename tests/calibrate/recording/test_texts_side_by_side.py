@@ -12,6 +12,7 @@ from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder, record_acceptance
 from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
+from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.eager import EagerBackend
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
@@ -81,6 +82,14 @@ def test_a_prompt_of_one_token_is_written_next_to_long_ones(sampling):
     texts = wanted(61, (1, 70, 3), sampling)
     for text, found in zip(texts, side_by_side(backend, texts, (1, 3), 12), strict=True):
         assert_same(alone(backend, text, (1, 3), 12), found)
+
+
+def test_a_text_keeps_its_keys_where_shorter_ones_are_written_on_a_gpu():
+    """Rows that a call over few slots does not compute go to its last slot, which a longer text has filled."""
+    backend = CudaBackend(tiny_target(max_position=700), device="cpu")
+    texts = wanted(61, (5, 250, 500), GREEDY)
+    for text, found in zip(texts, side_by_side(backend, texts, (1, 3), 20), strict=True):
+        assert_same(alone(backend, text, (1, 3), 20), found)
 
 
 def test_a_text_that_has_ended_leaves_its_row_to_the_next(monkeypatch):
