@@ -140,7 +140,7 @@ def _cuda_device(index: int) -> DeviceStatus:
         name=name,
         description=f"{properties.name}, {total / 1e9:.0f} GB ({free / 1e9:.0f} free), captured graphs of torch",
         forms=("bfloat16", "float32"),
-        lanes="targets with exits, draft models; heads by torch on the CPU; no streams",
+        lanes="targets with exits, draft models; heads by torch, kernel by kernel; no streams",
     )
 
 

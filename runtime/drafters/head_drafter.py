@@ -28,6 +28,7 @@ class HeadDrafter(WindowDrafter):
     def __init__(self, model: Any, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the `KeptRowHeads`; nodes of the tree in their order; layers of the target."""
         self.model, self.paths = model, tuple(paths)
+        self.device: torch.device = model.target_norm.device
         self.feature_layers = (num_layers,)
         self._tree: tuple[TreePath, ...] = ()
         self._counts: tuple[int, ...] = ()
@@ -36,7 +37,7 @@ class HeadDrafter(WindowDrafter):
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
         """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
         self.model.output.add_prompt_tokens(ids[:start])
-        num_heads = self.model.config.num_heads
+        num_heads, features_TE = self.model.config.num_heads, features_TE.to(self.device)
         return ranks_by_level(ids, start, num_heads, lambda first: self.candidates_along(ids, first, features_TE))
 
     @abstractmethod
@@ -51,7 +52,7 @@ class HeadDrafter(WindowDrafter):
             raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
         self.model.output.add_prompt_tokens(prompt)
-        self._read_prompt(prompt, features_TE, capacity)
+        self._read_prompt(prompt, features_TE.to(self.device), capacity)
 
     @abstractmethod
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:

@@ -123,7 +123,7 @@ class HydraDrafter(HeadDrafter):
         """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(model, paths, num_layers=num_layers)
         self.dtype = model.embedding_VD.dtype
-        self.cache = KVCache(model.layer_config, 0, dtype=self.dtype)
+        self.cache = KVCache(model.layer_config, 0, dtype=self.dtype, device=str(self.device))
         self._inner: list[list[TreePath]] = []
         self._last_token = 0
         self._prefix_1D: Tensor | None = None
@@ -138,7 +138,7 @@ class HydraDrafter(HeadDrafter):
         """Draft a tree after the committed text, level by level (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
             self._last_token = committed[-1]
-            self._read(features_TE)
+            self._read(features_TE.to(self.device))
         if self._prefix_1D is None:
             # after a prompt of one token there is no state yet, and so no tree
             yield max(len(committed), 1)
@@ -155,13 +155,13 @@ class HydraDrafter(HeadDrafter):
         size = len(self.model.target_norm)
         self.cache.start(context + rows)
         self.cache.fill_random(context)
-        features_TD = torch.randn(rows, size, dtype=self.dtype)
-        ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1))
+        features_TD = torch.randn(rows, size, dtype=self.dtype, device=self.device)
+        ids_R1 = torch.randint(len(self.model.embedding_VD), (rows, 1), device=self.device)
 
-        def step() -> Tensor:
+        def step() -> object:
             prefix_1D = self._read(features_TD)
             self.cache.set_length(context)
-            return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS)
+            return self._candidates(prefix_1D.expand(rows, -1), ids_R1, MOST_RANKS).tolist()
 
         return step
 
@@ -170,11 +170,12 @@ class HydraDrafter(HeadDrafter):
         count, num_heads = len(ids) - 2, self.model.config.num_heads
         prefix_TD = self.model.read_prefix(
             (features_TE[:count] * self.model.target_norm)[None],
-            positions=torch.arange(count),
-            mask=causal_mask(count, self.dtype),
+            positions=torch.arange(count, device=self.device),
+            mask=causal_mask(count, self.dtype).to(self.device),
         )[0]
         # row i: the token before place i, then those that the deeper heads see
-        seen_NK = torch.tensor([*ids[first - 1 :], *[0] * num_heads]).unfold(0, num_heads, 1)[: len(ids) - first]
+        followed = torch.tensor([*ids[first - 1 :], *[0] * num_heads], device=self.device)
+        seen_NK = followed.unfold(0, num_heads, 1)[: len(ids) - first]
         for level in range(num_heads):
             yield self._candidates(prefix_TD[first - 2 :], seen_NK[:, : level + 1], MOST_RANKS)
 
@@ -189,7 +190,7 @@ class HydraDrafter(HeadDrafter):
         start, count = self.cache.cursor, len(features_TD)
         prefix_BTD = self.model.read_prefix(
             (features_TD * self.model.target_norm)[None],
-            positions=torch.arange(start, start + count),
+            positions=torch.arange(start, start + count, device=self.device),
             mask=None,
             cache=self.cache,
         )
@@ -199,7 +200,8 @@ class HydraDrafter(HeadDrafter):
 
     def _extend(self, tokens: dict[TreePath, int], inner: Sequence[TreePath], prefix_1D: Tensor, count: int) -> None:
         seen = [[tokens[path[:length]] for length in range(len(path) + 1)] for path in inner]
-        candidates_RC = self._candidates(prefix_1D.expand(len(inner), -1), torch.tensor(seen), count)
+        seen_RL = torch.tensor(seen, device=self.device)
+        candidates_RC = self._candidates(prefix_1D.expand(len(inner), -1), seen_RL, count)
         for path, candidates in zip(inner, candidates_RC.tolist(), strict=True):
             tokens |= {(*path, rank): token for rank, token in enumerate(candidates)}
 

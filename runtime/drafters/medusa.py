@@ -92,7 +92,7 @@ class MedusaDrafter(HeadDrafter):
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """Draft a tree from the state that chose the last committed token (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
-            self._feature_1D = features_TE[-1:]
+            self._feature_1D = features_TE[-1:].to(self.device)
         window = NO_WINDOW if self._feature_1D is None else window_of(self._tree, self._draft(self._feature_1D))
         yield max(len(committed), 1)
         return window
@@ -101,7 +101,7 @@ class MedusaDrafter(HeadDrafter):
         """Return a step that drafts the biggest tree of the heads; rows and context make no difference."""
         weight = self.model.target_norm
         self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.model.config.num_heads))
-        feature_1D = torch.randn(1, len(weight), dtype=weight.dtype)
+        feature_1D = torch.randn(1, len(weight), dtype=weight.dtype, device=self.device)
         return lambda: self._draft(feature_1D)
 
     def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> list[Tensor]:

@@ -37,7 +37,7 @@ class WindowDrafter(ABC):
         return 0
 
     def run_on(self, new_backend: Callable[[Any], Backend]) -> None:  # noqa: B027
-        """Compute the layers on the back end made of their decoder; heads stay where they are."""
+        """Compute the layers on the back end made of their decoder; heads compute where they were loaded."""
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: B027
         """Prepare for a prompt of so many tokens and a sequence of `capacity`."""

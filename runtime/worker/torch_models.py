@@ -8,7 +8,7 @@ import torch
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend, arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import Device, Dtype
-from runtime.drafters.registry import DrafterContext, load_drafter
+from runtime.drafters.registry import DrafterContext, known_kind, load_drafter
 from runtime.drafters.streams import StreamingTarget, load_streams
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder, load_decoder
@@ -50,17 +50,25 @@ class TorchModels:
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder."""
         dtype = arithmetic(form)
+        # a draft model goes to the device by its back end, heads are computed where their target's weights are
+        place = self._place if known_kind(folder).method is not None else torch.device("cpu")
 
         def load_target() -> Decoder:
             # without the target in its lane a drafter needs only the parts that it shares
-            if self.decoder is not None and self.decoder.embedding.weight.is_cpu:
+            if self.decoder is not None and self.decoder.embedding.weight.device == place:
                 return self.decoder
-            return load_decoder(target, dtype=dtype, with_layers=False)
+            return load_decoder(target, dtype=dtype, with_layers=False).to(place)
 
         context = DrafterContext(target_folder=target, dtype=dtype, load_target=load_target, group=self._group)
         drafter = self._group.all_do(lambda: load_drafter(folder, context))
         drafter.run_on(self._opener(form))
         return drafter
+
+    @property
+    def _place(self) -> torch.device:
+        if self._group.world_size > 1:
+            return torch.device(self._group.device)
+        return torch.device(self._device.name if self._device.library == "cuda" else "cpu")
 
     def _opener(self, form: Dtype) -> Callable[[Decoder], Backend]:
         """Return a function from decoder to back end; each rank computes eagerly on cores or a GPU of its own."""

@@ -40,8 +40,8 @@ class EagleDrafter(WindowDrafter):
         """Args: the head; its method; the target layers whose states it reads; whether it reads them unnormalised."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
         self.methods = (method,)
-        self.dtype = head.layer.qkv.weight.dtype
-        self.cache = KVCache(head.config, 0, dtype=self.dtype)
+        self.dtype, self.device = head.layer.qkv.weight.dtype, head.layer.qkv.weight.device
+        self.cache = KVCache(head.config, 0, dtype=self.dtype, device=str(self.device))
         self._depth = self._size = self._top_k = 0
         self._first_position = 1
         # the tokens of the last rollout's first step, with their features, and the slots before them
@@ -78,7 +78,8 @@ class EagleDrafter(WindowDrafter):
     def _grow(self, growing: GrowingTree) -> int:
         """Feed the nodes of the last level and give them children; return how many were fed."""
         ids, feature_RD = growing.next_rows()
-        positions = torch.full((len(ids),), self._position(growing.base + growing.num_levels - 1))
+        place = self._position(growing.base + growing.num_levels - 1)
+        positions = torch.full((len(ids),), place, device=self.device)
         mask = _mask_after(growing.base, growing.seen_RF)
         growing.feature_RD = self.feed(ids, feature_RD, positions=positions, mask=mask)
         growing.expand(*self.rank(growing.feature_RD, self._top_k))
@@ -91,9 +92,9 @@ class EagleDrafter(WindowDrafter):
         self.cache.fill_random(context)
         config = self.head.config
         ids = torch.randint(config.vocab_size, (rows,)).tolist()
-        feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype)
-        positions = torch.full((rows,), context)
-        itself_RR = torch.full((rows, rows), -math.inf, dtype=self.dtype).fill_diagonal_(0)
+        feature_TD = torch.randn(rows, config.hidden_size, dtype=self.dtype, device=self.device)
+        positions = torch.full((rows,), context, device=self.device)
+        itself_RR = feature_TD.new_full((rows, rows), -math.inf).fill_diagonal_(0)
         mask = _mask_after(context, itself_RR)
 
         def run() -> None:
@@ -162,9 +163,9 @@ class EagleDrafter(WindowDrafter):
     @torch.inference_mode()
     def _feed_level(self, trees: Sequence[GrowingTree]) -> None:
         ids, features = zip(*[tree.next_rows() for tree in trees], strict=True)
-        ids_PR, keys = torch.tensor(ids), _LevelKeys(self.cache, trees)
-        positions_P1 = torch.tensor([[self._position(tree.base + tree.num_levels - 1)] for tree in trees])
-        positions_PR = positions_P1.expand(ids_PR.shape)
+        ids_PR, keys = torch.tensor(ids, device=self.device), _LevelKeys(self.cache, trees)
+        places = [[self._position(tree.base + tree.num_levels - 1)] for tree in trees]
+        positions_PR = torch.tensor(places, device=self.device).expand(ids_PR.shape)
         feature_PRD = self.head(ids_PR, torch.stack(features), positions=positions_PR, mask=None, cache=keys)
         for number, tree in enumerate(trees):
             tree.feature_RD, tree.keys_2KFH = feature_PRD[number], keys.own_2PKFH[:, number]
@@ -172,7 +173,7 @@ class EagleDrafter(WindowDrafter):
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
         """Run rows at the cache's cursor, which moves on, and return their features [T, D]; no mask: text order."""
-        ids_BT = torch.tensor([ids])
+        ids_BT = torch.tensor([ids], device=self.device)
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
         return feature_BTD[0]  # type: ignore[no-any-return]
@@ -207,11 +208,11 @@ class EagleDrafter(WindowDrafter):
 
     def _positions(self, count: int) -> Tensor:
         start = self._position(self.cache.cursor)
-        return torch.arange(start, start + count)
+        return torch.arange(start, start + count, device=self.device)
 
     @torch.inference_mode()
     def _input_feature(self, features_TE: Tensor) -> Tensor:
-        return self.head.input_feature(features_TE.to(self.dtype))
+        return self.head.input_feature(features_TE.to(self.device, self.dtype))
 
 
 class _LevelKeys(RowwiseKeys):
@@ -220,7 +221,8 @@ class _LevelKeys(RowwiseKeys):
     def __init__(self, text: KVCache, trees: Sequence[GrowingTree]) -> None:
         self._text_21KSH, self._trees = text.memory.slots[0], trees
         num_rows, num_fed = trees[0].seen_RF.shape
-        super().__init__([range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees])
+        slots_PR = [range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees]
+        super().__init__(slots_PR, self._text_21KSH.device)
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
         new_2PKRH = torch.stack([k_BKTH, v_BKTH])

@@ -136,8 +136,10 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     weights = published_parameters(wanted, shapes, tensors, numpy_type(dtype), path=path)
     embedding_VD = weights.pop(_EMBEDDING)
     head.load_state_dict(weights, strict=False, assign=True)
-    head.use_rows(embedding_VD, head.lm_head.weight, kept_ids, num_positions=len(target.rotary.cos_PH))
-    head.to(target.embedding.weight.device).eval().requires_grad_(requires_grad=False)
+    device = target.embedding.weight.device
+    head_KD, kept_ids = head.lm_head.weight.to(device), kept_ids.to(device)
+    head.use_rows(embedding_VD.to(device), head_KD, kept_ids, num_positions=len(target.rotary.cos_PH))
+    head.to(device).eval().requires_grad_(requires_grad=False)
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
 
 

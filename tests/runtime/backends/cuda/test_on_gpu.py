@@ -5,17 +5,25 @@ import gc
 import pytest
 import torch
 
+from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.backends.backend import Plan, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GraphCapture
 from runtime.backends.eager import EagerBackend, wait
+from runtime.backends.lane_device import Device
+from runtime.drafters.eagle.drafter import EagleDrafter
+from runtime.drafters.registry import known_kind
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.wire.measurement import Measurement
+from runtime.worker.server import models_on
+from tests.runtime.drafters.folders.kinds import KINDS
+from tests.runtime.plain import features
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
+from tests.tiny_heads import TEXT, run
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 pytestmark = pytest.mark.gpu
@@ -134,4 +142,61 @@ def test_lanes_on_a_gpu_run_and_are_timed(draft, tmp_path):
         for schedule in schedules:
             assert engine.generate(schedule, [5, 17, 3], max_new_tokens=60, eos_token_ids=()).tokens == expected
         measured = engine.load_target(GPU).measure(Measurement(part="verify", rows=4, context=100, repeats=3))
+        assert min(measured) > 0
+
+
+@pytest.fixture(params=["medusa", "hydra", "eagle1", "eagle3"])
+def head(request, tmp_path):
+    """A target's folder, and that of a head of it."""
+    target, kind = tiny_target(max_position=400), KINDS[request.param]
+    kind.save(kind.make(target), tmp_path / "head", target)
+    return save_target(target, tmp_path / "target"), tmp_path / "head"
+
+
+def drafted(device, folder, head):
+    """The trees that a head drafts along a text in a lane of a device, and where a record finds the text in them."""
+    models = models_on(Device.of_lane(device), 1)
+    models.load_target(folder, None, "float32")
+    drafter = models.load_drafter(folder, head, "float32")
+    known = features(load_decoder(folder, dtype=torch.float32), TEXT, drafter.feature_layers)
+    drafter.prefill(TEXT[:4], schedule=tree_of(drafter.methods[0], GPU), capacity=32, features_TE=known[:3])
+    windows = [run(drafter.rollout())[0]]
+    windows += [run(drafter.rollout(TEXT[at : at + 2], known[at - 1 : at + 1]))[0] for at in (4, 6, 8)]
+    if isinstance(drafter, EagleDrafter):
+        return windows, drafter.ranks_along(TEXT, start=3, features_TE=known, shapes=[(3, 3)])[0].tolist()
+    return windows, drafter.level_ranks(TEXT, start=3, features_TE=known).tolist()
+
+
+def tree_of(method, lane, drafter="head"):
+    dynamic = {"tree_top_k": 3} if METHODS[method].has_dynamic_trees else {}
+    return Schedule(
+        method=method,
+        target_lane=GPU,
+        draft_lane=lane,
+        drafter=drafter,
+        num_speculative_tokens=3,
+        tree_size=9,
+        **dynamic,
+    )
+
+
+def test_heads_on_a_gpu_draft_what_they_draft_on_the_cpu(head):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert drafted(GPU, *head) == drafted("cpu0", *head)
+
+
+@pytest.mark.parametrize("lane", [GPU, "cuda:0#2", "cpu0"])
+def test_texts_with_heads_are_those_of_plain_decoding(lane, head):
+    folder, drafter = head
+    method = known_kind(drafter).method
+    with Engine(folder, lanes=[LaneSpec(name=one) for one in {GPU, lane}], dtype="float32") as engine:
+        plain = Schedule(method="autoregressive", target_lane=GPU)
+        expected = engine.generate(plain, [5, 17, 3], max_new_tokens=60, eos_token_ids=()).tokens
+        schedule = tree_of(method, lane, str(drafter))
+        found = engine.generate(schedule, [5, 17, 3], max_new_tokens=60, eos_token_ids=())
+        assert found.tokens == expected
+        assert not found.trace.events
+        measured = engine.load_draft(lane, str(drafter)).measure(
+            Measurement(part="head_step", rows=3, context=100, repeats=3)
+        )
         assert min(measured) > 0
