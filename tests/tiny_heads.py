@@ -47,7 +47,7 @@ def run(steps):
             return end.value, rows
 
 
-def tree_schedule(method, *, size=12, depth=4):
+def tree_schedule(method, *, size=12, depth=4, top_k=0):
     from decoding.schedule import Schedule
 
     return Schedule(
@@ -57,6 +57,7 @@ def tree_schedule(method, *, size=12, depth=4):
         drafter="heads",
         num_speculative_tokens=depth,
         tree_size=size,
+        tree_top_k=top_k,
     )
 
 

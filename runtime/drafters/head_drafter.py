@@ -14,21 +14,22 @@ from decoding.schedule import Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks, cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
+from runtime.drafters.feature_drafter import FeatureDrafter
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, require_tree
-from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
 
 
-class HeadDrafter(WindowDrafter):
+class HeadDrafter(FeatureDrafter):
     """A drafter with a static tree of its heads' best ids at any temperature, fixed before the target draws."""
 
     def __init__(self, model: Any, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the `KeptRowHeads`; nodes of the tree in their order; layers of the target."""
         self.model, self.paths = model, tuple(paths)
-        self.device: torch.device = model.target_norm.device
+        norm: Tensor = model.target_norm
+        self.device, self.dtype, self.hidden_size = norm.device, norm.dtype, len(norm)
         self.feature_layers = (num_layers,)
         self._tree: tuple[TreePath, ...] = ()
         self._counts: tuple[int, ...] = ()

@@ -122,7 +122,6 @@ class HydraDrafter(HeadDrafter):
     def __init__(self, model: HydraModel, paths: Sequence[TreePath], *, num_layers: int) -> None:
         """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(model, paths, num_layers=num_layers)
-        self.dtype = model.embedding_VD.dtype
         self.cache = KVCache(model.layer_config, 0, dtype=self.dtype, device=str(self.device))
         self._inner: list[list[TreePath]] = []
         self._last_token = 0

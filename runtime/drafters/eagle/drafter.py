@@ -20,8 +20,9 @@ from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
+from runtime.drafters.feature_drafter import FeatureDrafter
 from runtime.drafters.trees import GrowingTree
-from runtime.drafters.window_drafter import Steps, WindowDrafter
+from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
 from runtime.models.row_invariance import RowwiseKeys, Sight, rows_are_alike
 from runtime.models.vocabulary import ranked_ids
@@ -31,7 +32,7 @@ _MOST_ROWS: Final = 64
 """Of a call, as many as were compared with calls of fewer."""
 
 
-class EagleDrafter(WindowDrafter):
+class EagleDrafter(FeatureDrafter):
     """An EAGLE head and its sequence; candidates are its best ids at any temperature, fixed before the target draws."""
 
     def __init__(
@@ -41,6 +42,7 @@ class EagleDrafter(WindowDrafter):
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
         self.methods = (method,)
         self.dtype, self.device = head.layer.qkv.weight.dtype, head.layer.qkv.weight.device
+        self.hidden_size = head.config.hidden_size
         self.cache = KVCache(head.config, 0, dtype=self.dtype, device=str(self.device))
         self._depth = self._size = self._top_k = 0
         self._first_position = 1

@@ -168,7 +168,7 @@ def drafted(device, folder, head):
 
 
 def tree_of(method, lane, drafter="head"):
-    dynamic = {"tree_top_k": 3} if METHODS[method].has_dynamic_trees else {}
+    top_k = 3 * METHODS[method].has_dynamic_trees
     return Schedule(
         method=method,
         target_lane=GPU,
@@ -176,7 +176,7 @@ def tree_of(method, lane, drafter="head"):
         drafter=drafter,
         num_speculative_tokens=3,
         tree_size=9,
-        **dynamic,
+        tree_top_k=top_k,
     )
 
 

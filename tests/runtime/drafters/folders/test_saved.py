@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from decoding.errors import ModelError
+from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.models.kv_cache import KVCache
 from runtime.target.early_exits import ExitHeads
 from tests.runtime.drafters.folders.kinds import LAYERS, METADATA, STREAM_PATHS, as_module
@@ -104,6 +105,31 @@ def test_loaded_heads_draft_a_tree_of_kept_ids_and_tokens_of_the_prompt(name, ki
 def test_an_eagle_drafter_names_the_layers_it_reads_and_its_method(kind, folder, target, method, layers):
     drafter = kind.load(folder, target, dtype=torch.bfloat16)
     assert (drafter.methods, drafter.feature_layers, drafter.raw_features) == ((method,), layers, False)
+
+
+@pytest.mark.parametrize("name", ["medusa", "hydra", "eagle1", "eagle3"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_a_head_drafted_for_nothing_changes_no_later_draft(kind, folder, target, dtype, monkeypatch):
+    """A GPU is warmed up once for a schedule, before its sequences; cores are not."""
+    drafter, warmed = kind.load(folder, target.to(dtype), dtype=dtype), []
+    schedule = tree_schedule(drafter.methods[0], depth=3, top_k=2 * isinstance(drafter, EagleDrafter))
+    known = features(target, TEXT, drafter.feature_layers)[:-1]
+
+    def drafted():
+        drafter.prepare(schedule, num_prompt=len(TEXT), capacity=32)
+        drafter.prefill(TEXT, schedule=schedule, capacity=32, features_TE=known)
+        return run(drafter.rollout())[0]
+
+    expected = drafted()
+    drafter.warm_up(schedule)
+    assert drafted() == expected
+    monkeypatch.setattr(type(drafter), "warm_up", lambda _, own: warmed.append(own))
+    drafted()
+    assert warmed == []
+    drafter.device = torch.device("cuda:0")
+    drafter.prepare(schedule, num_prompt=len(TEXT), capacity=32)
+    drafter.prepare(schedule, num_prompt=len(TEXT), capacity=32)
+    assert warmed == [schedule]
 
 
 @pytest.mark.parametrize("name", ["streams"])
