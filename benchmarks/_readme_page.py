@@ -81,9 +81,13 @@ def matrix() -> dict[str, str]:
         "Predictions are shown as they were made. Intervals of the first series were too narrow: "
         f"{before['covered']} of {before['of']} ratios were inside. They have been wider since: {held['covered']} of "
         f"{held['of']} times and {own['covered']} of {own['of']} ratios are inside. Predicted "
-        f"speed-ups are {abs(mean):.0%} too {'high' if mean > 0 else 'low'} on average."
+        f"speed-ups are {_sided(mean)} on average, {_sided(since['speedup_error']['mean'])} since then."
     )
     return {"matrix": f"{table(lines)}\n\n{told}\n"}
+
+
+def _sided(mean: float) -> str:
+    return f"{abs(mean):.1%} too {'high' if mean > 0 else 'low'}"
 
 
 def plan() -> dict[str, str]:
