@@ -2,7 +2,7 @@
 
 A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
 prompts are written side by side, each a branch of its own (`runtime.backends.sequences.Branches`); where a back end's
-rows are not alike, which the first step of every group shows, each is written alone.
+rows are not alike, which is asked whenever a text begins or memory grows, each is written alone.
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
@@ -168,25 +168,35 @@ class TextWriter:
         self._prepare(longest, num_texts=len(texts))
         place, branches = self._target.new_text(), self._target.new_branches(len(texts))
         branches.start(longest + self._max_new_tokens - 1)
-        alone = []
-        for number, text in enumerate(texts):
-            self._enter(text, number, place, branches)
-            alone.append(self._read_next(text, place))
-        first = self._step(texts, branches)
-        self.rows_are_alike = all(one.equals(other) for one, other in zip(first, alone, strict=True))
-        if not self.rows_are_alike:
-            return []
-        for text, seen in zip(texts, first, strict=True):
-            text.go_on(seen)
+        alone = {number: self._enter(text, number, place, branches) for number, text in enumerate(texts)}
         while any(text.unfinished for text in texts):
-            for text, seen in zip(texts, self._step(texts, branches), strict=True):
+            size, together = branches.memory.slots.shape[-2], self._step(texts, branches)
+            self.rows_are_alike = all(together[number].equals(seen) for number, seen in alone.items())
+            if not self.rows_are_alike:
+                return []
+            for text, seen in zip(texts, together, strict=True):
                 if text.unfinished:
                     text.go_on(seen)
+            alone = {}
+            if branches.memory.slots.shape[-2] > size:
+                alone = self._shortest_alone(texts, place, branches)
             for number, text in enumerate(texts):
                 if waiting and not text.unfinished:
                     texts[number] = waiting.pop(0)
-                    self._enter(texts[number], number, place, branches)
+                    alone[number] = self._enter(texts[number], number, place, branches)
         return [text.result(self._target) for text in writings]
+
+    def _shortest_alone(self, texts: Sequence[_Writing], place: Text, branches: Branches) -> dict[int, _Seen]:
+        """Return what the shortest unfinished text sees next on its own: in memory of another size bits may change."""
+        unfinished = [number for number, text in enumerate(texts) if text.unfinished]
+        if not unfinished:
+            return {}
+        number = min(unfinished, key=lambda one: texts[one].position)
+        length = texts[number].position
+        place.start(length + 1)
+        branches.give(number, 0, length, place)
+        place.set_length(length)
+        return {number: self._read_next(texts[number], place)}
 
     def _begin(self, wanted: WantedText) -> _Writing:
         ends = self._target.config.eos_token_ids
@@ -206,9 +216,11 @@ class TextWriter:
             )
         )
 
-    def _enter(self, text: _Writing, number: int, place: Text, branches: Branches) -> None:
+    def _enter(self, text: _Writing, number: int, place: Text, branches: Branches) -> _Seen:
+        """Read a text's prompt, give its keys to a branch, and return what it sees next on its own."""
         self._read_prompt(text, place)
         branches.take(number, place.cursor, place)
+        return self._read_next(text, place)
 
     def _read_prompt(self, writing: _Writing, place: Text) -> None:
         """Begin a text with all tokens of its prompt but the last."""

@@ -64,6 +64,11 @@ class Backend(ABC):
     """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
 
     @property
+    def self_test_fill(self) -> int:
+        """Slots that `runtime.backends.self_test` fills first, so that its rows reach from one size into the next."""
+        return 250
+
+    @property
     def least_rows(self) -> int:
         """Rows that calls are padded to, so that a row has the same bits in all of them; 1 if that needs no padding."""
         return 1

@@ -16,8 +16,6 @@ from runtime.backends.sequences import Text
 
 _READ: Final = 57
 """Rows read first: those after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
-_FILLED: Final = 250
-"""Slots filled first: rows after them reach from the smallest buffer of graphs into the next."""
 
 
 @inference
@@ -25,7 +23,7 @@ def is_row_invariant(backend: Backend) -> bool:
     """Return whether logits of a random text have the same bits, read row by row and in chunks of several sizes."""
     one_by_one, *others = backend.self_test_chunks
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
-    num_slots = min(_FILLED + num_rows, backend.config.max_position)
+    num_slots = min(backend.self_test_fill + num_rows, backend.config.max_position)
     sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
     backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
@@ -50,7 +48,8 @@ def is_row_invariant(backend: Backend) -> bool:
         expected = read(one_by_one)
         return all(bool((read(chunks) == expected).all()) for chunks in others)
 
-    return is_same(0) and (num_slots < _FILLED + num_rows or is_same(_FILLED))
+    filled = backend.self_test_fill
+    return is_same(0) and (num_slots < filled + num_rows or is_same(filled))
 
 
 def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:

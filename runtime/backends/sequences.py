@@ -119,8 +119,12 @@ class Branches(ABC):
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
         """Return where the next rows of some branches go, for `run_layers` with `x` [R, T, D]."""
 
-    def after_window(self, text: Text, num_window: int, rows: Any) -> Any:
-        """Return where a sequence's next rows go, then a row of every branch that sees them: [1, num_window + R, D]."""
+    def after_window(self, text: Text, num_window: int, branches: slice, positions: Sequence[int]) -> Any:
+        """Return where a sequence's next rows go, then a row of some branches that see them: [1, num_window + R, D]."""
+        if self.num_branches:
+            # memory that grew when the window is copied would be another than that of the rows
+            self.memory.reserve(text.cursor + num_window, num_kept=text.cursor)
+        rows = self.rows(branches, [[position] for position in positions])
         return WindowAndBranches(text, num_window, self, rows)
 
 

@@ -58,6 +58,12 @@ class CompiledDecoder(Backend):
         self._head = self._new_head(stored.lm_head.weight)
 
     @property
+    def self_test_fill(self) -> int:
+        """See `Backend`."""
+        device = self._limits.device
+        return device.num_slots(0) - device.spare_slots - len(self.self_test_chunks[0]) // 2
+
+    @property
     def least_rows(self) -> int:
         """Rows that calls are padded to, known once a sequence was prepared."""
         return self._floor
@@ -69,8 +75,10 @@ class CompiledDecoder(Backend):
     def new_branches(self, num_branches: int) -> GrowingBranches:
         """See `Backend`."""
         self._graphs.forget_branches()
-        filled_up = self._floor - 1 if self._is_dynamic else self._bucket(max(1, num_branches))
-        return GrowingBranches(self._new_memory(num_branches + filled_up if num_branches else 0), num_branches)
+        if not num_branches:
+            return GrowingBranches(self._new_memory(0), 0)
+        filled_up = self._probed_floor - 1 if self._is_dynamic else self._bucket(num_branches)
+        return GrowingBranches(self._new_memory(num_branches + filled_up), num_branches)
 
     def _new_memory(self, num_texts: int) -> GrowingMemory:
         return GrowingMemory(self.config, num_texts, self._kept_dtype, self._limits.device)

@@ -1,8 +1,8 @@
 """Texts and branches of them in the memory that graphs read and write.
 
 A buffer holds keys and values of all layers for one number of slots. A row runs in the buffer of its own position,
-whatever rows follow it in its pass: sums over more than 1,024 slots are split differently (OpenVINO 2026.4), so in a
-larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has rows in two.
+whatever rows follow it in its pass: sums over more than 1,024 slots are split differently on some CPUs (OpenVINO
+2026.4), so in a larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has rows in two.
 Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
@@ -141,7 +141,10 @@ class GrowingText(Text):
 
 
 class GrowingBranches(Branches):
-    """Implements `runtime.backends.backend.Branches`."""
+    """Implements `runtime.backends.backend.Branches`; all rows of a call run in the buffer of the longest branch.
+
+    So beyond 1,024 slots a shorter branch may not have the bits that it would have as a text; `TextWriter` asks.
+    """
 
     memory: GrowingMemory
 

@@ -204,11 +204,10 @@ class Drafter(WindowDrafter):
         num_window, stop = len(tokens), start + len(tokens)
         self._truncate(start)
         self.start_branches(0)
-        rows = self.branches.rows(slice(len(ids)), [[position] for position in positions])
         states = self.model.run(
             np.array([[*tokens, *ids]]),
             positions=np.array([*range(start, stop), *positions]),
-            cache=self.branches.after_window(self.cache, num_window, rows),
+            cache=self.branches.after_window(self.cache, num_window, slice(len(ids)), positions),
             features_BTE=features_TE[None],
         )
         self.cache.advance(num_window)

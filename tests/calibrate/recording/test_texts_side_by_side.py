@@ -14,6 +14,7 @@ from decoding.errors import RecordError
 from decoding.record import AcceptanceRecord
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.eager import EagerBackend
+from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.models.decoder import load_decoder
 from runtime.models.embedded import embedded_folder, is_present
 from runtime.verification.rules import GREEDY, Sampling
@@ -67,6 +68,18 @@ def test_texts_of_a_real_model_are_those_written_alone(backend):
         assert_same(text, found)
 
 
+@pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
+def test_a_text_beside_one_that_grows_beyond_1024_positions_is_that_written_alone(form):
+    """Longer buffers are summed otherwise: the second text needs one from its 17th token on."""
+    decoder = first_layers(load_decoder(embedded_folder(), dtype=torch.bfloat16))
+    backend = compiled(decoder, form)
+    texts = wanted(backend.config.vocab_size, (600, 975), SAMPLED)[:2]
+    found = list(TextWriter(backend, max_new_tokens=24, layers=LAYERS).write(texts))
+    for text, own in zip(texts, found, strict=True):
+        assert_same(alone(backend, text, LAYERS, 24), own)
+
+
 def side_by_side(backend, texts, layers, num_tokens):
     """In one group, of which none is written alone."""
     writer = TextWriter(backend, max_new_tokens=num_tokens, layers=layers)
@@ -111,6 +124,24 @@ def test_where_rows_are_not_alike_each_text_is_written_alone():
     writer, texts = TextWriter(EagerBackend(target), max_new_tokens=12, layers=(1,)), wanted(61, (9, 5), GREEDY)
     for text, found in zip(texts, writer.write(texts), strict=True):
         assert_same(alone(EagerBackend(target), text, (1,), 12), found)
+    assert not writer.rows_are_alike
+
+
+@pytest.mark.parametrize("lengths", [(100, 215), (215, 216, 100)], ids=["grows", "begins in grown memory"])
+def test_texts_are_written_alone_where_larger_memory_changes_their_bits(lengths, monkeypatch):
+    """As it does on some CPUs beyond 1,024 positions; here at the first limit, 223."""
+    monkeypatch.setattr(recorded_text, "_MOST_ROWS", 2)
+    run = CompiledDecoder._run
+
+    def other_bits(self, x_BTD, segment, positions, rows):
+        return run(self, x_BTD, segment, positions, rows) * (1 + 1e-3 * (rows.buffer.slots.shape[-2] > 256))
+
+    monkeypatch.setattr(CompiledDecoder, "_run", other_bits)
+    backend, texts = compiled(tiny_target(max_position=400), "float32"), wanted(61, lengths, SAMPLED)[: len(lengths)]
+    backend.config = replace(backend.config, eos_token_ids=())
+    writer = TextWriter(backend, max_new_tokens=20, layers=(1, 3))
+    for text, found in zip(texts, writer.write(texts), strict=True):
+        assert_same(alone(backend, text, (1, 3), 20), found)
     assert not writer.rows_are_alike
 
 

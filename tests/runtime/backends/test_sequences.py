@@ -10,12 +10,13 @@ from runtime.backends.backend import segments_between, tree_rows
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GPU, SPARE
 from runtime.backends.eager import EagerBackend
+from runtime.backends.lane_device import Device
 from tests.runtime.reading import compiled, npu_here, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 FIRST_LIMIT = GPU.num_slots(0) - SPARE
 """KV positions within the smallest number that a captured call looks at."""
-IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 40,), generator=torch.Generator().manual_seed(1))
+IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 100,), generator=torch.Generator().manual_seed(1))
 FORMS = ["captured", "CPU float32", "CPU bfloat16", "CPU int8", "CPU int4", "NPU float32"]
 WIDE = pytest.mark.parametrize("form", ["captured", "CPU float32", "NPU float32"])
 """Where results are compared in float32, to a tolerance."""
@@ -152,11 +153,29 @@ def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form):
 def test_branches_after_a_window_see_it(reader, form):
     (text, _), branches = reader.text(prompt(10)), reader.branches(2)
     branches.follow(text, num_final=10, stop=10)
-    rows = branches.rows(slice(0, 2), [[11], [13]])
-    found = reader.feed([[1, 2, 3, 4, 5]], branches.after_window(text, 3, rows), [10, 11, 12, 11, 13])[0]
+    place = branches.after_window(text, 3, slice(0, 2), [11, 13])
+    found = reader.feed([[1, 2, 3, 4, 5]], place, [10, 11, 12, 11, 13])[0]
     for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
         assert same(form, found[row], reader.alone([*prompt(10), *ids]))
     assert text.cursor == 10
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_branches_see_a_window_that_goes_on_in_larger_memory(reader, form):
+    """No branch goes as far as the window, which ends behind the first limit of a CPU."""
+    length, window = 219, [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len({Device.of_lane("openvino:CPU").num_slots(stop) for stop in (length + 2, length + 8)}) == 2
+    (text, _), branches = reader.text(prompt(length)), reader.branches(2)
+    branches.follow(text, num_final=length, stop=length)
+    place = branches.after_window(text, len(window), slice(0, 2), [length, length + 1])
+    positions = [*range(length, length + len(window)), length, length + 1]
+    found = reader.feed([[*window, 20, 21]], place, positions)[0]
+    for row, ids in ((7, window), (8, [20]), (9, [1, 21])):
+        assert same(form, found[row], reader.alone([*prompt(length), *ids]))
+    rows = branches.rows(slice(0, 2), [[length + 1], [length + 2]])
+    found = reader.feed([[22], [23]], rows, rows.positions_RT)
+    for branch, ids in enumerate(([20, 22], [1, 21, 23])):
+        assert same(form, found[branch, 0], reader.alone([*prompt(length), *ids]))
 
 
 @pytest.mark.parametrize("is_tree", [False, True])

@@ -115,6 +115,21 @@ def test_a_row_of_a_branch_has_the_same_bits_next_to_any_number_of_others(form, 
             assert np.array_equal(some, every[:count])
 
 
+def test_branches_made_before_the_first_sequence_have_rows_to_fill_calls_up():
+    """As a draft makes them, on a CPU where calls have at least four rows."""
+    backend, expected = (compiled(decoder_of("grouped queries"), "float32") for _ in range(2))
+    found = []
+    for own, floor in ((backend, 4), (expected, 1)):
+        own.__dict__["_probed_floor"] = floor
+        branches = own.new_branches(3)
+        prepare(own, num_branches=3)
+        branches.start(60)
+        rows = branches.rows(slice(3), [[0]] * 3)
+        x = own.embedding(np.array([[1], [2], [3]]))
+        found.append(own.run_layers(x, 0, own.config.num_layers, positions=rows.positions_RT, cache=rows))
+    assert np.allclose(*found, atol=1e-4)
+
+
 def test_an_architecture_without_a_graph_is_refused():
     decoder = tiny_target(architecture="OPTForCausalLM")
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph.* lanes of torch run it, such as cpu0"):
