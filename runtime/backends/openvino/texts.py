@@ -2,7 +2,8 @@
 
 A buffer holds keys and values of all layers for one number of slots. A row runs in the buffer of its own position,
 whatever rows follow it in its pass: sums over more than 1,024 slots are split differently on some CPUs (OpenVINO
-2026.4), so in a larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has rows in two.
+2026.4), so in a larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has
+rows in two.
 Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
