@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, model_validator
 
 from decoding.errors import TrainingError
 from decoding.validation import Many, Pair
@@ -13,6 +13,17 @@ from decoding.yaml_file import load_yaml
 MOST: Final = 10**12
 """Upper limit of every count: a larger number is a typing error."""
 Layer = Annotated[int, Field(ge=1, le=MOST)]
+
+
+def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return layers as they are; raise `ValueError` unless each comes after the one before: states come so."""
+    if list(layers) != sorted(set(layers)):
+        raise ValueError(f"layers are not in ascending order: {list(layers)}")
+    return layers
+
+
+Taps = Annotated[Many[Layer], AfterValidator(ascending)]
+"""Layers whose states are read together."""
 TokenId = Annotated[int, Field(ge=0, le=MOST)]
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
@@ -60,9 +71,13 @@ class _Common(RecipeFields):
     def require_layers(self, num_layers: int) -> None:
         """Raise a `TrainingError` if a field names a layer that a target of so many layers does not have."""
         for name in self.layer_fields:
-            wrong = [layer for layer in self._layers(name) if layer > num_layers]
+            # the states after the last layer are those of no exit
+            last, whose = num_layers, "the target has layers"
+            if name in ("exit_features", "exit_layers"):
+                last, whose = num_layers - 1, "exits are after layers"
+            wrong = [layer for layer in self._layers(name) if layer > last]
             if wrong:
-                msg = f"{name} {wrong[0]}: the target has layers 1..{num_layers}; change {name} in the recipe"
+                msg = f"{name} {wrong[0]}: {whose} 1..{last}; change {name} in the recipe"
                 raise TrainingError(msg)
 
     def _layers(self, field: str) -> tuple[int, ...]:
@@ -81,7 +96,7 @@ class DraftRecipe(_Common):
 
     kind: Literal["draft"] = "draft"
     source_layers: Annotated[Many[Layer], Field(min_length=1)]
-    exit_features: Many[Layer] = ()
+    exit_features: Taps = ()
     feature_layer: Annotated[int, Field(ge=0, le=MOST)] = 0
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
     windows: Windows = (4, 5)
@@ -132,7 +147,7 @@ class _StreamsOfDraft(StreamSizes):
     layer_fields = {"exit_features": True}
 
     drafter: str
-    exit_features: Many[Layer] = ()
+    exit_features: Taps = ()
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
 
 
@@ -183,7 +198,7 @@ class Eagle3Recipe(_EagleRecipe):
     layer_fields = {"source_layer": False, "feature_layers": True}
 
     kind: Literal["eagle3"] = "eagle3"
-    feature_layers: Annotated[Many[Layer], Field(min_length=1)]
+    feature_layers: Annotated[Taps, Field(min_length=1)]
     num_steps: Annotated[int, Field(ge=1, le=MOST)] = 4
     step_weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.8
 

@@ -170,7 +170,8 @@ class _State:
 
     def _epoch(self, epoch: int) -> list[list[int]]:
         """Return shuffled batches of conversations of similar length; they depend on seed and epoch alone."""
-        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + epoch)
+        seed = (self.settings.seed * 1_000_003 + epoch) % (1 << 63)  # torch takes no larger one
+        generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.task.num_conversations, generator=generator).tolist()
         size = self.settings.conversations_per_step
         pool = size * 16

@@ -234,7 +234,9 @@ def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
     with np.errstate(over="ignore", invalid="ignore"):  # rows that are not finite resemble nothing
         theirs = theirs.astype(np.float32)
         lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
-        return float(np.mean((ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)))
+        similarities = (ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)
+        # rows of padding are zero in both
+        return float(np.mean(np.where((ours == 0).all(-1) & (theirs == 0).all(-1), 1.0, similarities)))
 
 
 def _read(path: Path, holds: str) -> bytes:

@@ -141,9 +141,10 @@ HEADS = {"vocab_size": 32, "num_held_out": 4, "optimisation": OPTIMISATION}
         (EXITS, {"vocab_size": 62}, r"vocab_size and always_kept reach up to 61: the target has ids 0\.\.60"),
         (EXITS, {"always_kept": (99,)}, "reach up to 99"),
         (EXITS, {"num_held_out": 14}, "num_held_out 14 leaves nothing to train on"),
-        (EXITS, {"exit_layers": (2, 9)}, r"exit_layers 9: the target has layers 1\.\.4"),
+        (EXITS, {"exit_layers": (2, 9)}, r"exit_layers 9: exits are after layers 1\.\.3"),
+        (EXITS, {"exit_layers": (2, 4)}, r"exit_layers 4: exits are after layers 1\.\.3"),
         (DRAFT, {"source_layers": (1, 30)}, r"source_layers 30: the target has layers 1\.\.4"),
-        (DRAFT, {"exit_features": (5,)}, r"exit_features 5: the target has layers 1\.\.4"),
+        (DRAFT, {"exit_features": (1, 4)}, r"exit_features 4: exits are after layers 1\.\.3"),
         (Eagle1Recipe(source_layer=5, **HEADS), {}, r"source_layer 5: the target has layers 1\.\.4"),
         (StreamRecipe(start_layer=4, **HEADS), {}, "start_layer 4: the target has no layer after it"),
         (

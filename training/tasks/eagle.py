@@ -229,7 +229,8 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         nn.init.zeros_(head.layer.down.weight)
         head.share(target, kept_ids)
         head.float().to(states.device)
-        _fit(head, states, recipe.state_layers or (target.config.num_layers,))
+        trained = range(min(_FITTED_CONVERSATIONS, len(states.conversations) - recipe.num_held_out))
+        _fit(head, states, trained, recipe.state_layers or (target.config.num_layers,))
     return head
 
 
@@ -237,9 +238,8 @@ def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
     return {name: weight.float() for name, weight in target.layers[layer - 1].state_dict().items()}
 
 
-def _fit(head: EagleHead, states: TargetStates, layers: tuple[int, ...]) -> None:
-    """Fit `fuse` to predict the feature of each row from its input."""
-    indices = range(min(_FITTED_CONVERSATIONS, len(states.conversations)))
+def _fit(head: EagleHead, states: TargetStates, indices: range, layers: tuple[int, ...]) -> None:
+    """Fit `fuse` to predict the feature of each row of some conversations from its input."""
     wanted_RD = row_states(states, indices).float()
     features = row_features(states, indices, layers).float()
     if isinstance(head, Eagle1):
