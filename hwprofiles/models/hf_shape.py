@@ -24,9 +24,22 @@ UNKNOWN_PARTS: Final = (
     "hidden_size_per_layer_input",
     "num_kv_shared_layers",
     "layers_block_type",
+    "hybrid_override_pattern",
+    "hybrid_layer_pattern",
+    "attn_type_list",
+    "attn_layer_period",
+    "expert_layer_period",
+    "interleave_moe_layer_step",
+    "intermediate_size_mlp",
+    "moe_num_experts",
 )
 """Fields that stand for parts a shape has no field for."""
-_WITH_EXPERTS: Final = ("n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace")
+_WITH_EXPERTS: Final = (
+    "n_shared_experts",
+    "num_shared_experts",
+    "shared_expert_intermediate_size",
+    "first_k_dense_replace",
+)
 _KINDS: Final = frozenset({"full_attention", "sliding_attention", "linear_attention"})
 TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
     "llama-2": ("llama", frozenset({32000})),
@@ -50,7 +63,7 @@ _WITHOUT_GATE: Final = frozenset(
     {"starcoder2", "nemotron", "phi", "gpt_neox", "persimmon", "arcee", "apertus", "jais2"}
 )
 """Kinds whose feed-forward part has two matrices, without a gate, which their configs do not say."""
-_TIED: Final = ("gemma", "starcoder2")
+_TIED: Final = ("gemma", "starcoder2", "cohere")
 """How kinds begin whose `lm_head` is the embedding matrix where a config does not say so."""
 
 Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
@@ -85,6 +98,7 @@ class HfShape(BaseModel):
     top_k_experts: Number = None
     moe_intermediate_size: Number = None
     n_shared_experts: Number = None
+    num_shared_experts: Number = None
     shared_expert_intermediate_size: Number = None
     first_k_dense_replace: Number = None
     decoder_sparse_step: Number = None
@@ -139,7 +153,9 @@ class HfShape(BaseModel):
         every, other = self.full_attention_interval, "linear_attention"
         if self.sliding_window and not every:
             never = num_layers + 1
-            of_kind = {"gemma3": self.sliding_window_pattern or 6, "gpt_oss": 2, "mistral": never, "starcoder2": never}
+            gemma3, cohere2 = (self.sliding_window_pattern or usual for usual in (6, 4))
+            of_kind = {"gemma3": gemma3, "gemma2": 2, "cohere2": cohere2, "gpt_oss": 2}
+            of_kind |= {"mistral": never, "starcoder2": never}
             every, other = (
                 next((n for start, n in of_kind.items() if self.kind.startswith(start)), None),
                 "sliding_attention",
@@ -285,7 +301,8 @@ def _feed_forward(found: HfShape) -> dict[str, Any]:
         return {"intermediate_size": found.ffn_dim or found.intermediate_size}
     width = found.moe_intermediate_size or found.intermediate_size
     dense_layers = found.first_k_dense_replace or 0
-    shared = found.shared_expert_intermediate_size or (found.n_shared_experts or 0) * (width or 0)
+    num_shared = found.n_shared_experts or found.num_shared_experts or 0
+    shared = found.shared_expert_intermediate_size or num_shared * (width or 0)
     if found.enable_moe_block:  # Gemma 4: every layer has a feed-forward part beside its experts
         shared = found.intermediate_size or 0
     return {

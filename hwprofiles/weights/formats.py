@@ -18,7 +18,7 @@ from decoding.yaml_file import StrictModel, load_yaml
 _FILE: Final = Path(__file__).with_name("formats.yaml")
 _DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
 """Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
-_BITS: Final = re.compile(r"(\d(?:\.\d+)?) ?(?:bpw|bit)", re.IGNORECASE)
+_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?) ?(?:bpw|bit)", re.IGNORECASE)
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
 
 

@@ -17,7 +17,10 @@ from planner.imported.engine_profile import BenchTime, CurveOf, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
-_SETTINGS: Final = ("n_threads", "n_gpu_layers", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn")
+_SETTINGS: Final = (
+    "n_threads", "n_gpu_layers", "n_cpu_moe", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "split_mode",
+    "main_gpu", "tensor_split", "no_kv_offload", "no_op_offload", "devices", "tensor_buft_overrides",
+)  # fmt: skip
 """What curves of one file may differ in; of tables every column that is not of one test."""
 _OF_ONE_TEST: Final = ("model", "size", "params", "test", "t/s")
 _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
@@ -102,11 +105,11 @@ def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
         yield Sample(of, rows, BenchTime.of(fmean(times_s), stdev(times_s) if len(times_s) > 1 else 0.0))
 
 
-def read_serving(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
+def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
     """Yield the median time between tokens, of as many sequences as were at work, or how speculation went."""
     for row in page.rows:
         engine = "vllm" if "model_id" in row.fields else "sglang"
-        found = list(_speculated(row, engine))
+        found = list(_speculated(row, engine, told.window))
         yield from found
         if not found and row.fields.get("max_concurrency") is None:
             raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
@@ -118,7 +121,7 @@ def read_serving(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
             yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
 
 
-def read_one_batch(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
+def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
     """Yield the median step of a batch, or the mean of all, less what the prompts took."""
     for row in page.rows:
         rows, context = row.count("batch_size", least=1), row.count("input_len")
@@ -127,7 +130,7 @@ def read_one_batch(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
             yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
         elif (row.fields.get("acc_length") or 0) > 1:
             mean = row.number("acc_length", least=1)
-            yield EngineAcceptance.of_mean("sglang", row.path, mean, drafted=None)
+            yield EngineAcceptance.of_mean("sglang", row.path, mean, drafted=told.window)
         else:
             decoding_s = row.time_s("latency") - row.number("last_ttft")
             if decoding_s <= 0:
@@ -135,13 +138,13 @@ def read_one_batch(page: Page, _: Told) -> Iterator[Sample | EngineAcceptance]:
             yield Sample(of, rows, BenchTime.of(decoding_s / max(1, row.count("output_len", least=1) - 1)))
 
 
-def _speculated(row: PageRow, engine: str) -> Iterator[EngineAcceptance]:
+def _speculated(row: PageRow, engine: str, window: int | None) -> Iterator[EngineAcceptance]:
     if "spec_decode_per_position_acceptance_rates" in row.fields:
         shares = _list(row, row.fields["spec_decode_per_position_acceptance_rates"])
         rounds = row.count("spec_decode_num_drafts") if "spec_decode_num_drafts" in row.fields else None
         yield EngineAcceptance.of_shares(engine, row, shares, num_rounds=rounds)
     elif row.fields.get("accept_length"):
-        yield EngineAcceptance.of_mean(engine, row.path, row.number("accept_length", least=1), drafted=None)
+        yield EngineAcceptance.of_mean(engine, row.path, row.number("accept_length", least=1), drafted=window)
 
 
 def _list(row: PageRow, values: Any) -> list[Any]:

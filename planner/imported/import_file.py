@@ -67,9 +67,13 @@ READERS: Final = {
     "vLLM's bench latency": Reader(
         _has(["avg_latency", "latencies"], ["benchmark", "metric"]), read_vllm_latency, ("batch_size", "new_tokens")
     ),
-    "bench serve of vLLM, bench_serving of SGLang": Reader(_has(["median_itl_ms", "completed"]), read_serving),
+    "bench serve of vLLM, bench_serving of SGLang": Reader(
+        _has(["median_itl_ms", "completed"]), read_serving, ("window",)
+    ),
     "SGLang's bench_one_batch": Reader(
-        _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]), read_one_batch
+        _has(["batch_size", "median_decode_latency"], ["batch_size", "output_len", "last_ttft"]),
+        read_one_batch,
+        ("window",),
     ),
     "LLMServingSim": Reader(_has(["layer", "tokens", "time_us"], OLDER), read_llmservingsim),
     "Vidur": Reader(_has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]), read_vidur),

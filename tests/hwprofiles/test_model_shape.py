@@ -129,6 +129,10 @@ def test_a_kind_without_gates_has_two_matrices():
         ({"num_kv_shared_layers": 20}, "num_kv_shared_layers is 20"),
         ({"compress_ratios": [0, 4]}, r"compress_ratios is \[0, 4\]"),
         ({"num_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 40}, "dense_layers is 40 of 32"),
+        ({"hybrid_override_pattern": "M-*-"}, "hybrid_override_pattern is 'M-"),
+        ({"moe_num_experts": 64, "moe_k": 6}, "moe_num_experts is 64"),
+        ({"num_local_experts": 128, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2}, "interleave_moe_layer"),
+        ({"num_shared_experts": 1}, "num_shared_experts is 1"),
         ({"word_embed_proj_dim": 512}, "word_embed_proj_dim is 512"),
         ({"num_hidden_layers": None}, "num_layers: .*found None"),
         ({"num_attention_heads": [8]}, "num_attention_heads: .*valid integer"),
@@ -142,6 +146,15 @@ def test_a_kind_without_gates_has_two_matrices():
 def test_what_a_shape_cannot_describe_is_refused(change, message):
     with pytest.raises(ModelError, match=message):
         shape_from_hf(HF | change)
+
+
+def test_what_kinds_leave_unsaid_is_known():
+    shape = shape_from_hf(HF | {"model_type": "cohere2", "sliding_window": 4096, "tie_word_embeddings": None})
+    assert shape.tie_embeddings
+    assert shape.sliding.num_layers == 24
+    assert shape_from_hf(HF | {"model_type": "gemma2", "sliding_window": 4096}).sliding.num_layers == 16
+    experts = {"num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512, "num_shared_experts": 1}
+    assert shape_from_hf(HF | experts).shared_intermediate_size == 512
 
 
 HYBRID = HF | {

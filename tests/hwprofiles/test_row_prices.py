@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from hwprofiles.curves.names import device_key, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, kernel_start_s, row_prices
 from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
@@ -159,3 +160,16 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
     tried = json.loads((RESULTS / "row-curves.json").read_text())["starts_tried"]
     for name, errors in tried.items():
         assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02
+
+
+@pytest.mark.parametrize(
+    ("label", "family"),
+    [
+        ("NVIDIA RTX 5000 Ada Generation", "ada"),
+        ("Quadro RTX 4000", "turing"),
+        ("RTX 4090", "ada"),
+        ("RTX 5060 Ti", "blackwell"),
+    ],
+)
+def test_a_device_counts_to_its_own_family(label, family):
+    assert family_of(device_key(label)) == family

@@ -113,6 +113,7 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("mlx-community/Qwen3-8B-4bit", "mlx-4bit"),
         ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "nf4"),
         ("Qwen/Qwen3-8B", None),
+        ("me/llama-8b-merged_16bit", None),
     ],
 )
 def test_the_name_of_a_repository_or_a_file_tells_its_weights(name, weights):

@@ -51,6 +51,31 @@ def test_what_is_counted_as_a_mean_is_one_rate_that_comes_to_it(name, window, me
     assert found.mean_acceptance_length == pytest.approx(mean, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"max_concurrency": 2, "completed": 4, "total_input_tokens": 400, "median_itl_ms": 9.0, "accept_length": 2.5},
+        {"batch_size": 2, "input_len": 256, "output_len": 11, "latency": 0.3, "last_ttft": 0.1, "acc_length": 2.5},
+    ],
+    ids=["serving", "one batch"],
+)
+def test_acceptance_of_a_benchmark_of_sglang_needs_the_window_and_takes_it(row, tmp_path):
+    (tmp_path / "s.jsonl").write_text(json.dumps(row))
+    with pytest.raises(MirrorsdError, match="say them: --window 4"):
+        import_files([tmp_path / "s.jsonl"], Told())
+    (found,) = import_files([tmp_path / "s.jsonl"], Told(window=4)).acceptance
+    assert len(found.rates) == 4
+    assert found.mean_acceptance_length == pytest.approx(2.5)
+
+
+def test_runs_of_llama_bench_that_keep_experts_elsewhere_are_other_curves(tmp_path):
+    alike = {"model_type": "qwen3moe", "gpu_info": "RTX 4090", "n_prompt": 0, "n_gen": 1, "stddev_ns": 0}
+    rows = [alike | {"n_cpu_moe": there, "avg_ns": 1e6 * ms} for there, ms in ((0, 10), (40, 40))]
+    (tmp_path / "l.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = import_files([tmp_path / "l.jsonl"], Told()).curves
+    assert sorted(times_of(curve)[1] for curve in found) == pytest.approx([0.010, 0.040])
+
+
 def times_of(curve):
     return {rows: time.time_s for rows, time in curve.times.items()}
 
