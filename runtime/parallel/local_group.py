@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -31,7 +32,8 @@ _NOTHING: Final = b"\0" * 8
 """The digest of no reply; others are as long."""
 _YES: Final = b"y"
 _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
-_EXIT_TIMEOUT_S: Final = 5.0
+_EXIT_TIMEOUT_S: Final = 2.0
+"""Until the other ranks must have ended: less than rank 0 itself is given by its parent (`runtime.lanes.lane`)."""
 
 R = TypeVar("R")
 Processes = Mapping[int, subprocess.Popen[bytes]]
@@ -172,6 +174,7 @@ def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
 @contextmanager
 def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
     command = [sys.executable, "-P", "-m", "runtime.worker.process", "--ranks", str(num_ranks), *options]
+    command += ["--leader", str(os.getpid())]
     processes = {
         rank: subprocess.Popen([*command, "--rank", str(rank)], stdin=subprocess.DEVNULL)
         for rank in range(1, num_ranks)
@@ -179,9 +182,10 @@ def _followers(num_ranks: int, options: Sequence[str]) -> Iterator[Processes]:
     try:
         yield processes
     finally:
+        end_s = time.monotonic() + _EXIT_TIMEOUT_S
         for process in processes.values():
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_EXIT_TIMEOUT_S)
+                process.wait(max(0.0, end_s - time.monotonic()))
             process.kill()
             process.wait()
 

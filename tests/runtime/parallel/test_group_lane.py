@@ -11,7 +11,9 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from runtime.lanes.lane import LaneSpec
 from runtime.models.tokenizer import Tokenizer
 from runtime.verification.replayed_text import ReplayedText
 from runtime.wire.measurement import Measurement
+from runtime.worker.server import LaneServer
 from tests.runtime import plain
 from tests.runtime.engine.schedules import (
     AUTOREGRESSIVE,
@@ -36,6 +39,7 @@ from tests.runtime.engine.schedules import (
 from tests.tiny_models import EOS, VOCAB_SIZE
 
 DEADLINE_S = 60.0
+ROOT = Path(__file__).parents[3]
 BIG, TWO = "big-2ranks", "two-2ranks"
 DRAFT, EXITS = "smollm2-135m-draft4", "smollm2-135m-exits"
 pytestmark = pytest.mark.usefixtures("forked_lanes")
@@ -163,6 +167,30 @@ def test_a_rank_that_is_killed_ends_the_lane_and_the_next_call_starts_it_again(t
         processes = [leader, *followers_of(leader)]
     assert len(processes) == 2
     assert ended(processes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
+@pytest.mark.parametrize("how", ["kill", "close"])
+def test_a_rank_that_hangs_ends_with_its_lane(tiny_folders, how):
+    with new_engine(tiny_folders, lanes=(BIG,)) as engine:
+        lane = engine.load_target(BIG)
+        [follower] = followers_of(lane.process_id)
+        os.kill(follower, signal.SIGSTOP)
+        if how == "kill":
+            lane.kill("it was late")
+        else:
+            lane.close()
+            with pytest.raises(LaneDiedError, match="it was closed$"):  # rank 0 need not be killed
+                lane.request(LaneServer.ping).result()
+    assert ended([follower])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
+def test_a_rank_that_starts_after_rank_0_has_ended_ends():
+    options = ["--rank", "1", "--ranks", "2", "--leader", "0", "--device", "cpu", "--threads", "1", "--store", "1"]
+    command = [sys.executable, "-m", "runtime.worker.process", *options]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (1, "rank 0 has ended before the other ranks had begun\n")
 
 
 def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path):
