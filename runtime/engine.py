@@ -15,7 +15,7 @@ from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive, no_collection
 from runtime.memory.model_bytes import DraftSize
-from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed, on_ranks
+from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
@@ -234,11 +234,7 @@ class Engine:
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
         """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt."""
         draft = self._draft_size(schedule)
-        needs = memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
-        return {
-            name: on_ranks(need, self.lane(name).spec.num_ranks, self.config, self._dtype)
-            for name, need in needs.items()
-        }
+        return memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
 
     def _draft_size(self, schedule: Schedule) -> DraftSize | None:
         if schedule.draft_lane is None:

@@ -35,6 +35,13 @@ NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
 """The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
 
 _LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d+ranks?)?")
+_RANKS: Final = re.compile(r"-(\d+)ranks?$")
+
+
+def ranks_of(lane: str) -> int:
+    """Return the number of processes that a lane's target is split over, by the lane's name."""
+    found = _RANKS.search(lane)
+    return int(found[1]) if found else 1
 
 
 @dataclass(frozen=True, slots=True)

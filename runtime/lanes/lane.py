@@ -1,7 +1,6 @@
 """The parent's side of a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Type
 from decoding import errors
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MirrorsdError
 from runtime.backends.devices import require_device
-from runtime.backends.lane_device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype, ranks_of
 from runtime.instruction_set import chosen_by
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
@@ -25,7 +24,6 @@ from runtime.worker.server import LaneServer
 from runtime.worker.timing import MeasureRole
 
 _MOST_THREADS: Final = 1024
-_RANKS: Final = re.compile(r"-(\d+)ranks?$")
 _ROOT: Final = Path(__file__).parents[2]
 _SEND_TIMEOUT_S: Final = 2.0
 """A lane that reads nothing for this long hangs: messages are small next to a socket's buffer."""
@@ -60,8 +58,7 @@ class LaneSpec:
     @property
     def num_ranks(self) -> int:
         """Processes that its target is split over."""
-        found = _RANKS.search(self.name)
-        return int(found[1]) if found else 1
+        return ranks_of(self.name)
 
     @property
     def kernels(self) -> tuple[object, ...]:

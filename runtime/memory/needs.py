@@ -14,7 +14,7 @@ from typing import Final
 from decoding.errors import MemoryFitError
 from decoding.schedule import Schedule
 from runtime.arrays import FLOAT32
-from runtime.backends.lane_device import Device, Dtype
+from runtime.backends.lane_device import Device, Dtype, ranks_of
 from runtime.backends.openvino.buckets import copies_bytes, limits_of
 from runtime.drafters.registry import known_kind
 from runtime.memory.model_bytes import (
@@ -60,6 +60,13 @@ def memory_needed(
 
     `draft` is the size of what drafts in the draft's lane; None if nothing does.
     """
+    needs = _of_one_rank(target, schedule, dtype, num_tokens, draft)
+    return {lane: on_ranks(need, ranks_of(lane), target, dtype) for lane, need in needs.items()}
+
+
+def _of_one_rank(
+    target: ModelConfig, schedule: Schedule, dtype: Dtype, num_tokens: int, draft: DraftSize | None
+) -> dict[str, LaneNeed]:
     rows, lane = schedule.num_rows, _Holding(schedule.target_lane, dtype)
     needs = {
         schedule.target_lane: LaneNeed(

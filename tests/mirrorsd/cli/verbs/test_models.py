@@ -1,9 +1,13 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.registry import shipped_names
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
+from runtime.memory.needs import PROCESS_BYTES
 from tests.journeys.printed import leaves
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.tiny_models import TINY_SHAPE
@@ -92,6 +96,17 @@ def test_memory_of_prompt_lookup_is_that_of_the_target(tiny_folders, schedule_fi
     found = total(method="prompt_lookup", drafter="prompt-lookup", **lane)
     assert total(method="autoregressive") < found == total(method="prompt_lookup", drafter=None, **lane)
     assert found < total(method="speculative", drafter=str(tiny_folders.drafter), **lane)
+
+
+def test_memory_of_several_ranks_is_that_which_a_run_reserves(tiny_folders, tmp_path):
+    schedule = Schedule(method="autoregressive", target_lane="cpu0-2ranks")
+    save_schedule(schedule, tmp_path / "two.yaml")
+    words = ("--schedule", tmp_path / "two.yaml", "--target", tiny_folders.target, "--num-tokens", "20")
+    [found] = json_of("models", "memory", *words)["lanes"].values()
+    engine = Engine(tiny_folders.target, lanes=[LaneSpec(name="cpu0-2ranks")])
+    [reserved] = engine.memory_needed(schedule, 20).values()
+    assert found == {"total": reserved.total, **asdict(reserved)}
+    assert found["process"] == 2 * PROCESS_BYTES
 
 
 def test_memory_is_not_told_of_what_no_lane_computes(tiny_folders, head_folders, tmp_path):
