@@ -25,8 +25,8 @@ from runtime.worker.timing import MeasureRole
 
 _MOST_THREADS: Final = 1024
 _ROOT: Final = Path(__file__).parents[2]
-_SEND_TIMEOUT_S: Final = 2.0
-"""A lane that reads nothing for this long hangs: messages are small next to a socket's buffer."""
+_LEAST_SEND_S: Final = 2.0
+"""A lane that reads nothing for this long hangs, unless it may take longer to answer: it reads between operations."""
 _EXIT_TIMEOUT_S: Final = 5.0
 
 P = ParamSpec("P")
@@ -95,6 +95,8 @@ class Lane:
         self._arrived: dict[int, Message] = {}
         self._next_id = 0
         self._loss = "it was never started"
+        self.answers_within_s: Callable[[], float] = lambda: 0.0
+        """The seconds that it may take for an operation now, if more than 2: it takes no message meanwhile."""
 
     @property
     def is_alive(self) -> bool:
@@ -208,12 +210,13 @@ class Lane:
     def _send(self, message: Message) -> None:
         if self._channel is None:
             return
+        limit_s = max(_LEAST_SEND_S, self.answers_within_s())
         try:
-            self._channel.send(message.fields, message.blocks, timeout_s=_SEND_TIMEOUT_S)
+            self._channel.send(message.fields, message.blocks, timeout_s=limit_s)
         except EOFError:
             self._lose("its process ended")
         except TimeoutError:
-            self.kill(f"it has taken no message for {_SEND_TIMEOUT_S} s")
+            self.kill(f"it has taken no message for {limit_s:g} s")
 
 
 class Reply(NamedTuple, Generic[R]):

@@ -66,6 +66,7 @@ class TargetCalls:
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
+        lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
         """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
@@ -138,6 +139,7 @@ class DraftCalls:
     ) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         self._sequence, self._is_lost = sequence, False
+        lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart) -> None:
         """Compile what the sequence needs, where the device compiles: that takes as long as loading."""

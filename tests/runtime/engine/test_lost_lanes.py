@@ -11,10 +11,11 @@ from threading import Timer
 import pytest
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, ModelError
-from runtime.lanes import lane_set
+from runtime.lanes import lane, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
+from runtime.wire.channel import Block
 from runtime.wire.operations import Answer
 from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
@@ -154,6 +155,23 @@ def test_a_draft_whose_prompt_took_long_may_take_long_to_draft(tiny_folders, mon
         found = engine.generate(speculative(), PROMPT, max_new_tokens=8, eos_token_ids=())
     assert found.trace.events == []
     assert found.trace.rounds[0].num_drafted > 0
+
+
+def test_a_draft_that_reads_nothing_is_given_the_time_of_its_deadline(run, engine, tiny_folders, monkeypatch):
+    """As one in a long step, to which messages are sent that no socket's buffer holds."""
+    monkeypatch.setattr(lane, "_LEAST_SEND_S", 0.05)
+    process_id = engine.load_draft("small", str(tiny_folders.drafter)).process_id
+    goes_on = Timer(0.5, os.kill, (process_id, signal.SIGCONT))
+
+    def stop_and_send():
+        stop(process_id)
+        goes_on.start()
+        engine.lane("small").post(LaneServer.ping, (Block("int32", (1 << 21,), bytes(1 << 23)),))
+
+    found = run(SCHEDULES["hybrid mirror"], eos_token_ids=(), listener=after(1, stop_and_send))
+    goes_on.join()
+    assert found.trace.events == []
+    assert found.trace.rounds[-1].num_drafted > 0
 
 
 # While it loads
