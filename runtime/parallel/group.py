@@ -153,7 +153,8 @@ class Group:
     def report(self, text: str) -> None:
         """Leave word of a failure, which ranks that wait for this one find; an empty text takes it back."""
         assert self._store is not None, "a failure in a group of one"
-        self._store.set(f"failure/{self.rank}", text)
+        with suppress(RuntimeError):  # the store is gone with rank 0, and who would read it too
+            self._store.set(f"failure/{self.rank}", text)
 
     def leave(self) -> None:
         """Close the connections: ranks that wait for this one fail at once."""

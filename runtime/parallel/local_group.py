@@ -50,6 +50,7 @@ class GroupChannel:
         assert (parent is not None) == (group.rank == 0), "rank 0 and no other has a parent"
         self._group, self._parent = group, parent
         self._operation, self._digest, self._is_lost = "", _NOTHING, False
+        self._failure: Exception | None = None
 
     def receive(self) -> Message:
         """Return the next message of rank 0's parent, on every rank.
@@ -66,37 +67,54 @@ class GroupChannel:
         if self._parent is None:
             return self._hear() == _YES
         found = self._or_end(self._parent.has_message)
-        self._group.tell(self._digest + (_YES if found else b"n"))
+        self._tell(self._parent, _YES if found else b"n")
         return found
 
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
         """Answer the parent by rank 0's reply, of seconds by the mean."""
         if "reply" in fields and self._operation in _TIMED:
-            fields = {**fields, "reply": self._group.mean(fields["reply"])}
-        self._digest = _digest(fields)
+            try:
+                fields = {**fields, "reply": self._group.mean(fields["reply"])}
+            except LaneDiedError as error:
+                fields = {"id": fields["id"], **_as_fields(error)}
+        self._digest, self._failure = _digest(fields), None
         if self._parent is not None:
             self._is_lost = fields.get("error") == LaneDiedError.__name__
             self._parent.send(fields, blocks)
         else:
             self._group.report(fields.get("text", ""))
 
+    def fail(self, error: Exception) -> None:
+        """Take what the next answer will say for this rank's result, as long as nobody waits for it.
+
+        So a rank that fails alone, in a draft's step or in what is not answered, ends before it is out of step.
+        """
+        self._failure, self._digest = error, _digest(_as_fields(error))
+        if self._parent is None:
+            self._group.report(str(error))
+
     def _passed_on(self, parent: Channel) -> Message:
         if self._is_lost:
             raise EOFError
         message = self._or_end(parent.receive)
-        try:
-            self._group.tell(self._digest + to_bytes(message.fields, message.blocks))
-        except LaneDiedError as error:
-            refuse(parent, message, error)
-            raise EOFError from error
+        self._tell(parent, to_bytes(message.fields, message.blocks), message)
         return message
+
+    def _tell(self, parent: Channel, data: bytes, message: Message | None = None) -> None:
+        """Tell the other ranks; where they are lost, say why to the parent, which may have asked by `message`."""
+        try:
+            self._group.tell(self._digest + data)
+        except LaneDiedError as error:
+            refuse(parent, self._failure or error, message)
+            raise EOFError from error
 
     def _or_end(self, ask: Callable[[], R]) -> R:
         """Ask the parent; where it is gone, the other ranks hear it."""
         try:
             return ask()
         except EOFError:
-            self._group.tell()
+            with suppress(LaneDiedError):
+                self._group.tell()
             raise
 
     def _hear(self) -> bytes:
@@ -105,14 +123,21 @@ class GroupChannel:
             raise EOFError
         digest, data = told[: len(_NOTHING)], told[len(_NOTHING) :]
         if digest != self._digest:
+            if self._failure is not None:
+                raise LaneError(f"it failed, and rank 0 did not in the same way: {self._failure}")
             raise LaneError(f"it came to another result of {self._operation} than rank 0")
         return data
 
 
-def refuse(parent: Channel, message: Message, error: Exception) -> None:
-    """Answer a message by an error."""
-    if message.fields["id"] is not None:
-        parent.send({"id": message.fields["id"], "error": type(error).__name__, "text": str(error)})
+def refuse(parent: Channel, error: Exception, message: Message | None = None) -> None:
+    """Answer by an error a message, or the next one if nobody waits for its answer; raise `EOFError` if none comes."""
+    while message is None or message.fields["id"] is None:
+        message = parent.receive()
+    parent.send({"id": message.fields["id"], **_as_fields(error)})
+
+
+def _as_fields(error: Exception) -> dict[str, str]:
+    return {"error": type(error).__name__, "text": str(error)}
 
 
 def _digest(fields: Mapping[str, Any]) -> bytes:
@@ -144,9 +169,11 @@ def serve_rank(
     except LaneError as error:
         if parent is None:
             raise
-        refuse(parent, parent.receive(), error)
+        with suppress(EOFError):
+            refuse(parent, error)
         return
-    LaneServer(GroupChannel(group, parent), device, group=group).serve_process()
+    channel = GroupChannel(group, parent)
+    LaneServer(channel, device, group=group, on_failure=channel.fail).serve_process()
     group.leave()
 
 

@@ -7,7 +7,7 @@ as decoding a text, so a few small ones are kept (`KeptDrafters`).
 
 import gc
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -83,13 +83,18 @@ class LaneServer:
         *,
         num_threads: int = 1,
         group: "Group | None" = None,
+        on_failure: Callable[[Exception], object] = lambda _: None,
     ) -> None:
-        """Take the channel to answer on, the device, its threads, and the ranks that share the target."""
+        """Take the channel to answer on, the device, its threads, and the ranks that share the target.
+
+        `on_failure` is called with each error that an answer will carry, once it is known.
+        """
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
+        self._on_failure = on_failure
         self._handlers: dict[str, Handler] = handlers_of(self) | handlers_of(self._measure)
 
     def serve_process(self) -> None:
@@ -139,7 +144,9 @@ class LaneServer:
 
     def _fail(self, error: Exception) -> None:
         """Keep the first failure: those after it are mostly its consequences."""
-        self._failure = self._failure or error
+        if self._failure is None:
+            self._failure = error
+            self._on_failure(error)
 
     @operation
     def ping(self, load: tuple[Block, ...] = ()) -> None:

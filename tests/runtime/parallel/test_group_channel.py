@@ -5,6 +5,7 @@ import signal
 import socket
 import time
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from decoding.errors import LaneDiedError, LaneError
 from runtime.parallel.local_group import GroupChannel
 from runtime.wire.channel import Channel
+from runtime.wire.operations import call
+from runtime.worker.server import LaneServer
 from tests.runtime.parallel.ranks import TIMEOUT_S, result_of, start_rank
 
 
@@ -38,6 +41,9 @@ class TwoRanks:
 class LostGroup(TwoRanks):
     def tell(self, data=b""):
         raise LaneDiedError("rank 1 has ended")
+
+    def mean(self, values):
+        return self.tell()
 
 
 @pytest.fixture
@@ -120,12 +126,46 @@ def test_all_ranks_end_with_the_parent(parent, ranks, ask_for):
             getattr(rank, ask_for)()
 
 
-def test_the_parent_is_told_that_the_group_is_lost(parent):
+@pytest.mark.parametrize("ask_for", ["receive", "has_message"])
+def test_the_parent_is_told_that_the_group_is_lost_once_it_waits_for_an_answer(parent, ask_for):
     channel = GroupChannel(LostGroup(0, deque()), parent[1])
+    ask(parent, request=None)
+    ask(parent, request=4)
+    with pytest.raises(EOFError):
+        getattr(channel, ask_for)()
+    assert parent[0].receive().fields == {"id": 4, "error": "LaneDiedError", "text": "rank 1 has ended"}
+
+
+def test_the_parent_is_told_that_the_group_is_lost_while_it_times(parent, ranks):
+    ask(parent, "MeasureRole.measure", request=4)
+    ranks[0].receive()
+    ranks[0]._group = LostGroup(0, deque())
+    ranks[0].send({"id": 4, "reply": [1.0]})
+    assert parent[0].receive().fields == {"id": 4, "error": "LaneDiedError", "text": "rank 1 has ended"}
+    with pytest.raises(EOFError):
+        ranks[0].receive()
+
+
+def test_the_parent_is_told_what_failed_first(parent):
+    channel = GroupChannel(LostGroup(0, deque()), parent[1])
+    channel.fail(LaneError("no memory"))
     ask(parent, request=4)
     with pytest.raises(EOFError):
         channel.receive()
-    assert parent[0].receive().fields == {"id": 4, "error": "LaneDiedError", "text": "rank 1 has ended"}
+    assert parent[0].receive().fields == {"id": 4, "error": "LaneError", "text": "no memory"}
+
+
+@pytest.mark.parametrize("ask_for", ["receive", "has_message"])
+def test_a_group_that_is_lost_when_its_parent_is_ends_like_others(parent, ask_for):
+    parent[0].close()
+    with pytest.raises(EOFError):
+        getattr(GroupChannel(LostGroup(0, deque()), parent[1]), ask_for)()
+
+
+def test_ranks_that_fail_alike_go_on(parent, ranks):
+    for rank in ranks:
+        rank.fail(LaneError("no memory"))
+    assert [rank.has_message() for rank in ranks] == [False, False]
 
 
 def test_a_lane_that_lost_its_group_at_work_ends_so_that_it_can_be_started_again(parent, ranks):
@@ -183,6 +223,40 @@ def rank_0_ends_while_others_are_idle(group):
     group.tell()
 
 
+class Steps:
+    """A draft that always has a step to do; one fails on rank 1."""
+
+    def __init__(self, rank):
+        self.rank, self.has_work = rank, True
+
+    def step(self):
+        if self.rank == 1:
+            raise LaneError("its memory is full")
+
+    def forget(self):
+        self.has_work = False
+
+
+def serves(group):
+    """What the parent is told of its first operation that fails."""
+    ours, theirs = map(Channel, socket.socketpair())
+    channel = GroupChannel(group, theirs if group.rank == 0 else None)
+    server = LaneServer(channel, group=group, on_failure=channel.fail)
+    server._draft = Steps(group.rank)
+
+    def ask():
+        found = {}
+        while "error" not in found:
+            ours.send(*call(1, LaneServer.ping))
+            found = ours.receive().fields
+        return found["text"]
+
+    with ThreadPoolExecutor() as pool:
+        said = pool.submit(ask) if group.rank == 0 else None
+        server.serve()
+        return said.result()
+
+
 def exchanges(group):
     """Means, a failure, a long message, and one that comes later than any exchange of data may."""
 
@@ -222,6 +296,12 @@ def test_a_rank_that_ends_is_missed_at_once_one_that_hangs_at_the_deadline_and_i
     [(kind, text)] = run(one_is_lost, {0: 2, 1: 2}, [0], how, deadline_s=deadline_s)
     assert kind == "LaneDiedError"
     assert text.startswith(f"a group of 2 ranks is lost: {reason}")
+
+
+def test_what_failed_on_one_rank_alone_is_told_though_nobody_waited_for_it(run):
+    parent, other = run(serves, {0: 2, 1: 2}, [0, 1], deadline_s=DEADLINE_S)
+    assert parent == "a group of 2 ranks is lost: rank 1 failed: its memory is full"
+    assert other == ["LaneError", "it failed, and rank 0 did not in the same way: its memory is full"]
 
 
 def test_ranks_that_wait_for_the_next_message_end_with_rank_0(run):
