@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not exported by name
-from torch.distributed.distributed_c10d import Store
+from torch.distributed.distributed_c10d import Store, _set_pg_timeout
 
 from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
@@ -69,16 +69,16 @@ class Group:
 
         Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` says which rank's process
         has ended, if that is known. Raises `LaneTimeoutError` for a rank that is late, `LaneDiedError` for one that has
-        ended.
+        ended, `LaneError` for a GPU that this rank cannot use.
         """
         self.rank, self.world_size, self.device = rank, world_size, device
         self._deadline_s, self._store, self._lost = deadline_s, store, lost
         if store is None:
             return
-        self._meet(store, join_deadline_s)
         gpu = torch.device(device) if device.startswith("cuda:") else None
         if gpu is not None:
-            torch.cuda.set_device(gpu)
+            self._compute_on(gpu)
+        self._meet(store, join_deadline_s)
         with self._together():
             dist.init_process_group(
                 "gloo" if gpu is None else "nccl",
@@ -88,7 +88,8 @@ class Group:
                 timeout=timedelta(seconds=deadline_s),
                 device_id=gpu,
             )
-            self._control = dist.new_group(backend="gloo", timeout=_UNLIMITED)
+            self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=deadline_s))
+            _set_pg_timeout(_UNLIMITED, self._control)  # forming it has a deadline, waiting for the parent has none
 
     @classmethod
     def alone(cls) -> "Group":
@@ -174,12 +175,21 @@ class Group:
             dist.broadcast(tensor, 0, group=self._control)
         return tensor.numpy().tobytes()
 
+    def _compute_on(self, gpu: torch.device) -> None:
+        """Choose this rank's GPU before it joins, so that a rank that cannot is not waited for."""
+        try:
+            torch.cuda.set_device(gpu)
+        except RuntimeError as error:
+            text = f"it cannot compute on {gpu}: {str(error).splitlines()[0]}"
+            self.report(text)
+            raise LaneError(f"rank {self.rank} of {self.world_size} failed: {text}") from error
+
     def _meet(self, store: Store, deadline_s: float) -> None:
         missing, end_s = set(range(self.world_size)), time.monotonic() + deadline_s
         try:
             store.set(f"joined/{self.rank}", "")
             while missing := {rank for rank in missing if not store.check([f"joined/{rank}"])}:
-                if text := self._lost():
+                if text := self._word() or self._lost():
                     raise LaneDiedError(f"a group of {self.world_size} ranks could not form: {text}")
                 if time.monotonic() > end_s:
                     names = ", ".join(map(str, sorted(missing)))
@@ -199,17 +209,22 @@ class Group:
             raise LaneDiedError(f"a group of {self.world_size} ranks is lost: {self._loss(str(error))}") from error
 
     def _loss(self, text: str) -> str:
-        assert self._store is not None, "a failure in a group of one"
         with suppress(RuntimeError):  # the store is gone with rank 0
-            for rank in range(self.world_size):
-                key = f"failure/{rank}"
-                if rank != self.rank and self._store.check([key]) and (said := self._store.get(key).decode()):
-                    return f"rank {rank} failed: {said}"
+            if word := self._word():
+                return word
         if lost := self._lost():
             return lost
-        if "timed out" in text.lower():
+        if "timed out" in text.lower() or "timeout" in text.lower():
             return f"a rank has not answered for {self._deadline_s:g} s"
         return f"a rank ended ({text.splitlines()[0]})"
+
+    def _word(self) -> str:
+        assert self._store is not None, "a failure in a group of one"
+        for rank in range(self.world_size):
+            key = f"failure/{rank}"
+            if rank != self.rank and self._store.check([key]) and (said := self._store.get(key).decode()):
+                return f"rank {rank} failed: {said}"
+        return ""
 
 
 def _as_tensor(data: bytes) -> Tensor:

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch.distributed import FileStore
 
 from decoding.errors import LaneError
@@ -18,11 +19,11 @@ from tests.runtime.forked import ForkedProcess
 TIMEOUT_S = 300
 
 
-def start_rank(function, folder, rank, world_size, *arguments, **deadlines):
-    """One rank's process."""
+def start_rank(function, folder, rank, world_size, *arguments, ends_at=None, **deadlines):
+    """One rank's process; rank 1 ends where it would call the function of torch's that it `ends_at`."""
     membership = {"rank": rank, "world_size": world_size, **deadlines}
     name = f"{function.__module__}:{function.__name__}"
-    return ForkedProcess(_run, name, str(folder), membership, list(map(_plain, arguments)))
+    return ForkedProcess(_run, name, str(folder), membership, list(map(_plain, arguments)), ends_at if rank else None)
 
 
 def on_ranks(function, folder, world_size, *arguments):
@@ -46,10 +47,12 @@ def _plain(argument):
     return str(argument) if isinstance(argument, Path) else argument
 
 
-def _run(name, folder, membership, arguments):
+def _run(name, folder, membership, arguments, ends_at):
     module, _, function = name.partition(":")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    if ends_at is not None:
+        setattr(dist, ends_at, lambda *_, **__: os._exit(3))
     try:
         group = Group(**membership, store=FileStore(str(Path(folder) / "store")))
         result = getattr(import_module(module), function)(group, *arguments)

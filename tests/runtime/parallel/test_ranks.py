@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import FileStore
 
-from decoding.errors import ModelError
+from decoding.errors import LaneDiedError, LaneError, ModelError
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.parallel_track import load_parallel_track
@@ -17,6 +17,7 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory.needs import PROCESS_BYTES, draft_size, on_ranks
 from runtime.models.config import ModelConfig
+from runtime.parallel import group as group_module
 from runtime.parallel import local_group
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import Share, load_sharded_decoder, run_of
@@ -34,6 +35,7 @@ def calls(monkeypatch):
         dist, "init_process_group", lambda backend, **options: made.append((backend, options["device_id"]))
     )
     monkeypatch.setattr(dist, "new_group", lambda **options: made.append(("control", options["backend"])))
+    monkeypatch.setattr(group_module, "_set_pg_timeout", lambda *_: None)
     monkeypatch.setattr(dist, "all_reduce", lambda x: made.append(("all_reduce", x.device)))
     monkeypatch.setattr(
         dist, "all_gather", lambda parts, x: made.append(("all_gather", *(y.device for y in (*parts, x))))
@@ -57,6 +59,21 @@ def test_gpus_exchange_by_nccl_and_cores_by_gloo_where_tensors_are(device, joine
     assert group.sum(x).device == elsewhere
     assert [part.device for part in group.gather(x)] == [elsewhere] * 2
     assert calls[len(joined) :] == [("all_reduce", elsewhere), ("all_gather", *[elsewhere] * 3)]
+
+
+def test_a_gpu_that_a_rank_cannot_use_is_told_by_every_rank(monkeypatch, tmp_path):
+    def refuse(_):
+        raise RuntimeError("CUDA error: invalid device ordinal\nGPU kernel errors might be reported later")
+
+    monkeypatch.setattr(torch.cuda, "set_device", refuse)
+    store, failed = (
+        FileStore(str(tmp_path / "store")),
+        "it cannot compute on cuda:1: CUDA error: invalid device ordinal",
+    )
+    with pytest.raises(LaneError, match=f"^rank 1 of 2 failed: {failed}$"):
+        Group(1, 2, store, device="cuda:1")
+    with pytest.raises(LaneDiedError, match=f"group of 2 ranks could not form: rank 1 failed: {failed}$"):
+        Group(0, 2, store, device="cpu")
 
 
 @pytest.mark.parametrize(("device", "own"), [("cuda:2", "cuda:3"), ("cpu", "cpu")])
