@@ -31,7 +31,7 @@ _SPANS: Final = "spans"
 _NOTHING: Final = b"\0" * 8
 """The digest of no reply; others are as long."""
 _YES: Final = b"y"
-_INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
+_INTERFACE_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _EXIT_TIMEOUT_S: Final = 2.0
 """Until the other ranks must have ended: less than rank 0 itself is given by its parent (`runtime.lanes.lane`)."""
 
@@ -182,9 +182,10 @@ def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], 
 
     GPUs of the other ranks follow `device`; `cores` are those of all ranks, `num_threads` each rank's.
     """
-    # gloo would listen where other hosts can reach it; the interface is `lo` on Linux, `lo0` on macOS
+    # they would listen where other hosts can reach them; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
-    os.environ.setdefault(_INTERFACE_VARIABLE, loopback)
+    for variable in _INTERFACE_VARIABLES:
+        os.environ.setdefault(variable, loopback)
     listener = socket.create_server((HOST, 0))
     port: int = listener.getsockname()[1]
     store = open_store(port, listener=listener.detach())  # one that it opened itself would be reached from other hosts

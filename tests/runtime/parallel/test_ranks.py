@@ -1,5 +1,6 @@
 """Each rank computes on a device of its own, and what ranks exchange stays there: by NCCL between GPUs."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_rank_has_the_device_that_follows_as_many_after_the_first(device, own,
     monkeypatch.setattr(local_group, "serve_rank", lambda *_, device: found.append(device.own_name))
     local_group.follow(1, 8, device=device, port=1)
     assert found == [own]
+
+
+def test_ranks_listen_on_the_loopback_interface_alone_whatever_they_exchange_by(monkeypatch):
+    names, found = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), []
+    for name in names:
+        monkeypatch.setenv(name, "")  # as it was afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(local_group, "serve_rank", lambda *_, **__: found.extend(os.environ[name] for name in names))
+    local_group.lead(None, 1, device="cpu", cores=(), num_threads=1)
+    [interface] = set(found)
+    assert interface.startswith("lo")
 
 
 def test_a_share_is_loaded_where_its_rank_computes(tmp_path):
