@@ -7,15 +7,17 @@ or hangs gets a `LaneDiedError`; NCCL ends the whole process at the deadline ins
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from threading import Thread
 from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not exported by name
-from torch.distributed.distributed_c10d import Store, _set_pg_timeout
+from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
@@ -88,8 +90,7 @@ class Group:
                 timeout=timedelta(seconds=deadline_s),
                 device_id=gpu,
             )
-            self._control = dist.new_group(backend="gloo", timeout=timedelta(seconds=deadline_s))
-            _set_pg_timeout(_UNLIMITED, self._control)  # forming it has a deadline, waiting for the parent has none
+            self._control = self._new_control()
 
     @classmethod
     def alone(cls) -> "Group":
@@ -161,6 +162,22 @@ class Group:
         """Close the connections: ranks that wait for this one fail at once."""
         if dist.is_initialized():
             dist.destroy_process_group()
+
+    def _new_control(self) -> ProcessGroup:
+        """Connect without a deadline: torch would wait for a rank that is lost meanwhile as long, so a thread does."""
+        formed: Future[ProcessGroup] = Future()
+
+        def form() -> None:
+            try:
+                formed.set_result(dist.new_group(backend="gloo", timeout=_UNLIMITED))
+            except RuntimeError as error:
+                formed.set_exception(error)
+
+        Thread(target=form, daemon=True).start()
+        try:
+            return formed.result(self._deadline_s)
+        except TimeoutError as error:
+            raise RuntimeError("timed out") from error
 
     def _exchange(self, text: str) -> list[str]:
         data = text.encode()[:_FAILURE_BYTES]

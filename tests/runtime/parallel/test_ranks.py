@@ -18,7 +18,6 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory.needs import PROCESS_BYTES, draft_size, on_ranks
 from runtime.models.config import ModelConfig
-from runtime.parallel import group as group_module
 from runtime.parallel import local_group
 from runtime.parallel.group import Group
 from runtime.parallel.sharded_decoder import Share, load_sharded_decoder, run_of
@@ -36,7 +35,6 @@ def calls(monkeypatch):
         dist, "init_process_group", lambda backend, **options: made.append((backend, options["device_id"]))
     )
     monkeypatch.setattr(dist, "new_group", lambda **options: made.append(("control", options["backend"])))
-    monkeypatch.setattr(group_module, "_set_pg_timeout", lambda *_: None)
     monkeypatch.setattr(dist, "all_reduce", lambda x: made.append(("all_reduce", x.device)))
     monkeypatch.setattr(
         dist, "all_gather", lambda parts, x: made.append(("all_gather", *(y.device for y in (*parts, x))))
