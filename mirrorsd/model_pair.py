@@ -14,7 +14,7 @@ from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 from runtime.drafters.registry import KINDS, kind_of, named_drafter, shipped_for
 from runtime.models.hf_config import unheeded
-from runtime.models.model_folder import PREFIX, NamedFolder, resolve_model, save_shape
+from runtime.models.model_folder import PREFIX, NamedFolder, is_model_name, resolve_model, save_shape
 
 _FAMILIES: Final = {
     "Qwen3": "Qwen3ForCausalLM",
@@ -84,8 +84,8 @@ _Role = Literal["exit adapters", "a draft model", "a head"]
 class ModelPair:
     """A target and what drafts for it, as the user calls them; `dtype` is the form of the weights.
 
-    Without trained adapters (`exits`) exits are read by the plain logit lens; `heads` are those of the target, its
-    streams, and prompt lookup.
+    Folders are called by absolute paths. Without trained adapters (`exits`) exits are read by the plain logit lens;
+    `heads` are those of the target, its streams, and prompt lookup.
     """
 
     target: str
@@ -162,7 +162,7 @@ def find_pair(
         return next(iter(shipped(role)), None) if name is None else _named(role, name)
 
     return ModelPair(
-        target=str(target),
+        target=name if is_model_name(name) else str(folder.absolute()),  # files are read from anywhere
         target_folder=folder,
         drafter=None if str(drafter) == NO_DRAFTER else chosen("a draft model", drafter),
         exits=chosen("exit adapters", exits),

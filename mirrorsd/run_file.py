@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoding.errors import ConfigError, shown
-from decoding.files import parse_json
+from decoding.files import expanded, parse_json
 from decoding.validation import told
 
 SETTINGS = "settings"
@@ -132,6 +132,8 @@ class RunFile:
                 raise ConfigError(msg) from error
             own = self._settings
             settings = {TARGET_FILES: own.get(TARGET_FILES)} | row.pop(SETTINGS)
+            if _is_folder(settings.get("target"), own.get("target")):
+                settings["target"] = own["target"]
             if others := list(_others(settings, own)):
                 msg = f"{self.path}:{number}: was made with other settings ({', '.join(others)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")
@@ -150,6 +152,11 @@ def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]
             yield "other weights, tokenizer or config.json of a target of the same name"
         else:
             yield f"{name} {shown(one)}, not {shown(other)}"
+
+
+def _is_folder(theirs: object, ours: object) -> bool:
+    """Return whether a target that an older row names as it was typed is the folder that ours names."""
+    return isinstance(theirs, str) and isinstance(ours, str) and expanded(theirs).absolute() == Path(ours)
 
 
 def _is_interrupted(line: bytes) -> bool:

@@ -18,9 +18,22 @@ def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, head_fold
     monkeypatch.chdir(tiny_folders.target.parent)
     pair = find_pair("target", drafter="drafter", exits="exits", dtype="float32", heads=["streams", "medusa"])
     assert [head.name for head in pair.heads] == [str(head_folders["streams"]), str(head_folders["medusa"])]
-    assert (pair.target, pair.dtype) == ("target", "float32")
+    assert (pair.target, pair.dtype) == (str(tiny_folders.target.absolute()), "float32")
     assert (pair.drafter.name, pair.exits.name) == (str(tiny_folders.drafter), str(tiny_folders.exits))
     assert pair.drafter.folder.samefile(tiny_folders.drafter)
+
+
+@pytest.mark.parametrize("typed", ["./owner/model", "owner/model", "owner/../owner/model/", "a-link"])
+def test_a_targets_folder_is_called_by_a_path_that_means_the_same_from_everywhere(
+    tiny_folders, tmp_path, monkeypatch, typed
+):
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "model").symlink_to(tiny_folders.target)
+    (tmp_path / "a-link").symlink_to(tiny_folders.target)
+    monkeypatch.chdir(tmp_path)
+    name = find_pair(typed).target
+    monkeypatch.chdir("/")
+    assert find_pair(name).target_folder.samefile(tiny_folders.target)
 
 
 def test_the_folder_of_a_training_run_leads_to_its_drafter(tiny_folders, tmp_path, monkeypatch):

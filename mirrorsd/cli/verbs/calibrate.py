@@ -91,7 +91,7 @@ def calibrate(
             if is_there:
                 say_next("search", "--profile", out, "--record", record, "--out", out.with_name("best.yaml"))
             else:
-                say_next("record", *names.words, *on, *reach, "--out", record)
+                say_next("record", *names._replace(target=pair.target).words, *on, *reach, "--out", record)
 
 
 def _shown(profile: "Profile", out: Path) -> "Iterator[str | Table]":

@@ -79,7 +79,7 @@ def demo(
         max_window=max_window,
         device=device,
         lanes=lanes,
-        run_options=names._replace(drafter=None, heads=None).words,
+        run_options=names._replace(target=pair.target, drafter=None, heads=None).words,
     )
     with telling_what_was_saved(saved), stages() as report_stage:
         watch = OthersWatch(OtherUse())

@@ -85,7 +85,8 @@ def record(
         else:
             given = () if device is None else ("--device", device)
             far = reach_words(prompts, max_new_tokens, max_window)
-            say_next("calibrate", *names.words, *given, *far, "--quick", "--out", profile)
+            named = names._replace(target=whole.target).words
+            say_next("calibrate", *named, *given, *far, "--quick", "--out", profile)
 
 
 def _in_words(result: dict[str, Any]) -> str:

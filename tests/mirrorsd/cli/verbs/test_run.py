@@ -127,6 +127,23 @@ def test_a_file_of_a_target_that_was_trained_again_under_its_name_is_refused_and
     assert call(*words, "--prompt", PROMPTS[0]).exit_code == 0, "a row of an earlier version does not tell"
 
 
+def test_a_row_of_a_target_as_it_was_typed_is_taken_from_the_same_folder_alone(
+    in_threads, tiny_folders, schedule_file, tmp_path, monkeypatch
+):
+    out, schedule = tmp_path / "rows.jsonl", schedule_file(method="autoregressive")
+    words = ("run", "--target", tiny_folders.target, *SETTINGS, "--schedule", schedule, "--out", out, "--prompt")
+    call(*words, PROMPTS[0], exit_code=0)
+    (row,) = rows_of(out)
+    row["settings"]["target"] = tiny_folders.target.name
+    out.write_text(json.dumps(row) + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert f"other settings (target '{tiny_folders.target.name}', not '{tiny_folders.target}')" in error_of(
+        *words, PROMPTS[0]
+    )
+    monkeypatch.chdir(tiny_folders.target.parent)
+    assert call(*words, PROMPTS[0]).exit_code == 0
+
+
 def test_a_prompt_that_does_not_fit_is_named_before_any_is_answered(run, schedule_file, prompt_file, tmp_path):
     out = tmp_path / "rows.jsonl"
     prompts = prompt_file(PROMPTS[0], " ".join(["w5"] * 500))
