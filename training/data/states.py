@@ -16,6 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
+import numpy as np
 import torch
 from pydantic import NonNegativeInt, TypeAdapter
 from torch import Tensor
@@ -143,10 +144,12 @@ class TargetStates:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._claim()
-            self._files = {layer: self._open(layer) for layer in self.layers}
+            self._maps = {layer: self._open(layer) for layer in self.layers}
         except OSError as error:
             msg = f"{folder}: cannot be written ({error}); {len(self.layers)} layers need {self._num_bytes} bytes each"
             raise TrainingError(msg) from error
+        # NumPy has no bfloat16
+        self._files = {layer: torch.from_numpy(bits).view(torch.bfloat16) for layer, bits in self._maps.items()}
 
     @property
     def device(self) -> torch.device:
@@ -176,6 +179,8 @@ class TargetStates:
             by_length = sorted(range(done, stop), key=lambda index: len(self.conversations[index].ids))
             for batch in _batches(by_length, self.conversations):
                 self._compute(batch)
+            for states in self._maps.values():
+                states.flush()  # a count on disk promises states that are
             done = stop
             counts |= {layer: max(done, counts.get(layer, 0)) for layer in self.layers}
             replace_file(path, json.dumps(counts).encode())
@@ -201,13 +206,10 @@ class TargetStates:
     def _num_bytes(self) -> int:
         return self.starts[-1] * self.target.config.hidden_size * torch.bfloat16.itemsize
 
-    def _open(self, layer: int) -> Tensor:
-        path = self.folder / f"layer-{layer}.bin"
+    def _open(self, layer: int) -> np.memmap[Any, np.dtype[np.int16]]:
+        path, width = self.folder / f"layer-{layer}.bin", self.target.config.hidden_size
         _reserve(path, self._num_bytes)
-        flat = torch.from_file(
-            str(path), shared=True, size=self._num_bytes // torch.bfloat16.itemsize, dtype=torch.bfloat16
-        )
-        return flat.view(-1, self.target.config.hidden_size)
+        return np.memmap(path, np.int16, "r+", shape=(self.starts[-1], width))
 
     def _claim(self) -> None:
         config = self.target.config

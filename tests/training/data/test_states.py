@@ -1,5 +1,7 @@
 import copy
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +47,14 @@ def test_an_interrupted_fill_goes_on_where_it_was(tmp_path, target, conversation
     assert_filled(states, [2, 4])
     states.fill(lambda done, total: seen.append(None))
     assert len(seen) == 2, "a filled folder is not filled again"
+
+
+def test_states_are_on_disk_before_they_are_counted(tmp_path, target, conversations, monkeypatch):
+    done, flush = [], np.memmap.flush
+    monkeypatch.setattr(np.memmap, "flush", lambda self: (done.append(Path(self.filename).name), flush(self)))
+    monkeypatch.setattr(states_module, "replace_file", lambda path, *_: done.append(path.name))
+    TargetStates(tmp_path, target, conversations, [2]).fill()
+    assert done == ["fingerprint", "layer-2.bin", "layer-4.bin", "done.json"]
 
 
 def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations):
