@@ -42,6 +42,9 @@ from planner.search.space import SearchSpace
 _TRACES: Final = "traces.json.gz"
 _RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
+_BEST: Final = "best.yaml"
+WRITTEN: Final = (_TRACES, _RUNS, REPORT, _BEST)
+"""Files of a result, beside its JSON object and Chrome traces."""
 ROOM_BYTES: Final = 32 << 20
 """Kept free for a result until it is written: its page has 5 MB, and the runs of 1,600 texts another 5 MB."""
 
@@ -186,7 +189,7 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
         return None
     path = outcome.given.get(recommended)
     if path is None:
-        path = folder / "best.yaml"
+        path = folder / _BEST
         save_schedule(recommended, path)
     return run_command(path, recommended, outcome.run_options)
 

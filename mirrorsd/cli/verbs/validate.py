@@ -1,7 +1,7 @@
 """`mirrorsd validate`: is the simulator right about these schedules?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
@@ -20,6 +20,8 @@ from mirrorsd.cli.progress_bar import task, watching_others
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
+_RESULT: Final = "validate.json"
+
 
 def validate(
     schedule: Annotated[list[Path], options.option("Schedule YAML; may be repeated.")],
@@ -35,13 +37,19 @@ def validate(
     from decoding.files import reserved
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
-    from mirrorsd.compare.outcome_folder import ROOM_BYTES, write_outcome
+    from mirrorsd.compare.outcome_folder import ROOM_BYTES, WRITTEN, write_outcome
     from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
     from mirrorsd.demo.demo import RESULT
 
     if (out / RESULT).is_file():
         raise ConfigError(f"--out {out}: holds the result of a demo, whose runs would be replaced; name another folder")
+    written = [out / name for name in (*WRITTEN, _RESULT)]
+    for path in filter(Path.is_file, (*schedule, profile, record, *filter(None, [prompts]))):
+        if any(one.is_file() and one.samefile(path) for one in written):
+            raise ConfigError(
+                f"--out {out}: {path} is read by this command, and might be replaced; name another folder"
+            )
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
@@ -59,7 +67,7 @@ def validate(
             run_options=models_of(evidence.record, exits).words,
             progress=others.on(report),
         )
-    result = write_outcome(outcome, out, "validate.json")
+    result = write_outcome(outcome, out, _RESULT)
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         show_verdict(result, explain=explain)

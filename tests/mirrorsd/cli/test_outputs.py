@@ -57,6 +57,28 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("out/validate/best.yaml", ("--schedule", "out/validate/best.yaml", "--profile", "p", "--record", "r")),
+        ("best.yaml", ("--schedule", "s", "--schedule", "a-link", "--profile", "p", "--record", "r", "--out", ".")),
+        (
+            "report.html",
+            ("--schedule", "s", "--profile", "p", "--record", "r", "--prompts", "report.html", "--out", "."),
+        ),
+    ],
+)
+def test_a_validation_writes_over_nothing_that_it_reads(name, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text("took an hour")
+    Path("a-link").symlink_to("best.yaml")
+    refused = call("validate", *words, exit_code=2).said
+    read = "a-link" if "a-link" in words else name
+    assert f"{read} is read by this command, and might be replaced; name another folder" in refused
+    assert Path(name).read_text() == "took an hour"
+
+
+@pytest.mark.parametrize(
     ("given", "completed"),
     [
         (["simulate", "--json"], ["simulate", "--json", "-"]),
