@@ -20,8 +20,13 @@ from decoding.validation import told
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
-TARGET_FILES = "target_files"
-"""A digest of the target's files, of which the name says nothing; older rows lack it, and are taken."""
+FILES = {
+    "target_files": "other weights, tokenizer or config.json of a target of the same name",
+    "drafter_files": "other files of a drafter of the same name",
+    "exits_files": "other files of exits of the same name",
+    "replay_files": "another record or other rates in a file of the same name",
+}
+"""Digests of files, of which names say nothing, and how a difference is told; older rows lack some, and are taken."""
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
@@ -53,7 +58,10 @@ class Row(BaseModel):
 
 
 class RunFile:
-    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order."""
+    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order.
+
+    `is_older` is whether some of them lack a digest: they were taken by the names of models and files alone.
+    """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open `path` for appending; what an interruption left of a row at its end is cut off.
@@ -63,6 +71,7 @@ class RunFile:
         """
         self.path = path
         self._settings = json.loads(json.dumps(settings))
+        self.is_older = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b", buffering=0)  # what a full disk refuses is not tried again when it is closed
@@ -131,7 +140,9 @@ class RunFile:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
             own = self._settings
-            settings = {TARGET_FILES: own.get(TARGET_FILES)} | row.pop(SETTINGS)
+            taken = {name: own[name] for name in FILES if name in own}
+            self.is_older |= not taken.keys() <= row[SETTINGS].keys()
+            settings = taken | row.pop(SETTINGS)
             if _is_folder(settings.get("target"), own.get("target")):
                 settings["target"] = own["target"]
             if others := list(_others(settings, own)):
@@ -148,8 +159,8 @@ def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             yield from _others(one, other)
-        elif name == TARGET_FILES:
-            yield "other weights, tokenizer or config.json of a target of the same name"
+        elif name in FILES:
+            yield FILES[name]
         else:
             yield f"{name} {shown(one)}, not {shown(other)}"
 

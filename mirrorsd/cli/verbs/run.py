@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -61,9 +62,7 @@ def run(
     from mirrorsd.compare.numbers import schedule_entry
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
-    from mirrorsd.run_file import TARGET_FILES
     from mirrorsd.text_engine import Decoding
-    from runtime.storage.sampled_digest import sampled_sha256
 
     source = _Source(prompt, prompts, replay)
     source.check(temperature)
@@ -83,7 +82,7 @@ def run(
         "dtype": pair.dtype,
         **asdict(decoding),
         **source.settings,
-        **({} if out is None else {TARGET_FILES: sampled_sha256(pair.target_folder)}),
+        **({} if out is None else _digests(pair.only_for(wanted), source)),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
     warnings += _unused(wanted, drafter, exits)
@@ -113,6 +112,21 @@ def run(
     models = {name: settings[name] for name in ("target", "exits", "dtype")}
     write_json({"schedule": entry, **models, **summary, "warnings": warnings, "prompts": rows}, json)
     say(_in_words(summary))
+
+
+def _digests(pair: ModelPair, source: _Source) -> dict[str, str]:
+    """Return a digest of each thing a row depends on and of which its settings have but a name (`run_file.FILES`)."""
+    from decoding.files import sha256_of
+    from mirrorsd.model_pair import folder_of
+    from runtime.storage.sampled_digest import sampled_sha256
+
+    drafters = *pair.heads, pair.drafter
+    folders = {"target": pair.target_folder, "drafter": folder_of(drafters[0]), "exits": folder_of(pair.exits)}
+    digests = {f"{name}_files": sampled_sha256(folder) for name, folder in folders.items() if folder is not None}
+    if source.replay is not None:
+        with suppress(OSError):  # rates are no file
+            digests["replay_files"] = sha256_of(Path(source.replay))
+    return digests
 
 
 def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Iterator[str]:
@@ -201,6 +215,8 @@ def _all_rows(
         if file.rows:
             left = sum(prompt.prompt_id not in file.rows for prompt in prompts)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
+        if file.is_older:
+            say(f"[yellow]{escaped(out)}: older rows are taken by names alone: they lack digests of files.[/]")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         for prompt in prompts:
             if prompt.prompt_id not in file.rows:

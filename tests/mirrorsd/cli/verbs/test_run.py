@@ -11,6 +11,7 @@ from mirrorsd.cli.verbs.run import _never_accepted, _summary
 from runtime.lanes import lane_set
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
+from tests.planner.synthetic import acceptance_record
 from tests.runtime import plain
 from tests.runtime.thread_lanes import ThreadLane
 from tests.runtime.tiny_folders import save_target
@@ -109,22 +110,48 @@ def test_a_file_that_answers_another_prompt_of_the_same_id_is_refused_and_left_a
     assert run(*words, "--prompt", PROMPTS[0]).exit_code == 0
 
 
-def test_a_file_of_a_target_that_was_trained_again_under_its_name_is_refused_and_left_alone(
-    in_threads, tiny_folders, schedule_file, tmp_path
+@pytest.mark.usefixtures("in_threads")
+@pytest.mark.parametrize(
+    ("role", "method", "told"),
+    [
+        ("target", "autoregressive", "other weights, tokenizer or config.json of a target of the same name"),
+        ("drafter", "speculative", "other files of a drafter of the same name"),
+        ("exits", "mirror", "other files of exits of the same name"),
+        ("medusa", "medusa", "other files of a drafter of the same name"),
+    ],
+)
+def test_a_file_of_models_that_were_trained_again_under_their_names_is_refused_and_left_alone(
+    tiny_folders, head_folders, schedule_file, tmp_path, role, method, told
 ):
-    target, out = tmp_path / "target", tmp_path / "rows.jsonl"
-    shutil.copytree(tiny_folders.target, target)
-    words = ("run", "--target", target, *SETTINGS, "--schedule", schedule_file(method="autoregressive"), "--out", out)
-    assert call(*words, "--prompt", PROMPTS[0]).exit_code == 0
+    models = {role: getattr(tiny_folders, role, None) or head_folders[role] for role in ("target", role)}
+    models = {name: shutil.copytree(folder, tmp_path / name) for name, folder in models.items()}
+    named = {"medusa": "drafter"}
+    options = [word for name, folder in models.items() for word in (f"--{named.get(name, name)}", folder)]
+    if role == "exits":
+        options += ["--drafter", tiny_folders.drafter]
+    out, schedule = tmp_path / "rows.jsonl", schedule_file(**(METHODS | TREES)[method])
+    words = ("run", *options, *SETTINGS, "--schedule", schedule, "--out", out, "--prompt", PROMPTS[0])
+    call(*words, exit_code=0)
     before = out.read_bytes()
-    save_target(tiny_target(seed=1), target)
-    refused = error_of(*words, "--prompt", PROMPTS[0])
-    assert "other settings (other weights, tokenizer or config.json of a target of the same name)" in refused
+    if role == "target":
+        save_target(tiny_target(seed=1), models[role])
+    else:
+        config = models[role] / "config.json"
+        config.write_text(config.read_text() + "\n")
+    assert f"other settings ({told}); name another --out" in error_of(*words)
     assert out.read_bytes() == before
     row = json.loads(before)
-    del row["settings"]["target_files"]
+    del row["settings"][f"{named.get(role, role)}_files"]
     out.write_text(json.dumps(row) + "\n")
-    assert call(*words, "--prompt", PROMPTS[0]).exit_code == 0, "a row of an earlier version does not tell"
+    assert "older rows are taken by names alone: they lack digests of files" in call(*words, exit_code=0).said
+
+
+def test_a_file_of_a_record_that_was_made_again_under_its_name_is_refused(shapes, schedule_file, record_path, tmp_path):
+    words = ("--schedule", schedule_file(method="autoregressive"), "--max-new-tokens", 12, "--out", tmp_path / "rows")
+    assert shapes(*words, "--replay", record_path).exit_code == 0
+    acceptance_record(num_prompts=3, num_tokens=41).save(record_path)
+    told = "other settings (another record or other rates in a file of the same name)"
+    assert told in shapes(*words, "--replay", record_path).said
 
 
 def test_a_row_of_a_target_as_it_was_typed_is_taken_from_the_same_folder_alone(
