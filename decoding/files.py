@@ -1,6 +1,7 @@
 """Writes files whole or not at all, and reads files from elsewhere within limits."""
 
 import errno
+import fcntl
 import gzip
 import hashlib
 import json
@@ -184,6 +185,30 @@ def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
                 msg = f"{folder}: no room for results, which are given {num_bytes >> 20} MB ({error.strerror})"
                 raise ConfigError(msg) from error
         yield
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other runs out of a folder, which is made, during the body; raise `ConfigError` where one is in it.
+
+    Disks that lock no folders, as some over a network, are taken at their word.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigError(f"{folder}: another run is writing into it; name another --out") from error
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:

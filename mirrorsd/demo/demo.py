@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -13,7 +14,7 @@ from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt, draw_prompts
 from calibrate.recording.reach import Reach
-from decoding.files import reserved
+from decoding.files import locked, reserved
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
@@ -137,18 +138,20 @@ class Demo:
 
     def run(self) -> dict[str, Any]:
         """Go through all stages; returns the JSON object that is written last."""
-        with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
-            profile = self._calibrate(engine)
-            accepted = self._record(profile)
-            progress = self._stages.begin(SEARCH)
-            progress("playing every schedule", 0.0)
-            plan = make_plan(SearchSpace(), profile, accepted)
-            save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
-            self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
-            candidates = self._choose(plan)
-            more = self._record_more(plan, candidates)
-            measured = self._run_for_real(engine, plan, candidates)
-        return self._report(plan, candidates, measured, more)
+        with ExitStack() as whole:
+            with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
+                whole.enter_context(locked(self._settings.out))
+                profile = self._calibrate(engine)
+                accepted = self._record(profile)
+                progress = self._stages.begin(SEARCH)
+                progress("playing every schedule", 0.0)
+                plan = make_plan(SearchSpace(), profile, accepted)
+                save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
+                self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
+                candidates = self._choose(plan)
+                more = self._record_more(plan, candidates)
+                measured = self._run_for_real(engine, plan, candidates)
+            return self._report(plan, candidates, measured, more)
 
     def _calibrate(self, engine: Engine) -> Profile:
         settings, progress = self._settings, self._stages.begin(CALIBRATE)

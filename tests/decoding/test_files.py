@@ -12,6 +12,7 @@ import pytest
 from decoding.errors import ConfigError
 from decoding.files import (
     MAX_BYTES,
+    locked,
     named_path,
     read_bytes,
     read_compressed,
@@ -195,3 +196,22 @@ def test_room_in_a_folder_that_takes_no_file_is_refused_by_its_name(tmp_path, mo
         reserved(tmp_path / "out", 1),
     ):
         pytest.fail("nothing is begun")
+
+
+def test_a_folder_is_one_runs_until_it_ends(tmp_path):
+    out = tmp_path / "new" / "out"
+    with locked(out):
+        with pytest.raises(ConfigError, match="out: another run is writing into it; name another --out"), locked(out):
+            pass
+        (out / "result").touch()
+    with locked(out):
+        assert [path.name for path in out.iterdir()] == ["result"]
+
+
+def test_a_disk_that_locks_no_folders_is_written_to(tmp_path, monkeypatch):
+    def unknown(*_):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr("fcntl.flock", unknown)
+    with locked(tmp_path), locked(tmp_path):
+        pass

@@ -1,5 +1,6 @@
 """`mirrorsd validate`: is the simulator right about these schedules?"""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -34,7 +35,7 @@ def validate(
     json: options.JsonOption = None,
 ) -> None:
     """Run schedules over the recorded prompts, and compare times and rounds with the simulation."""
-    from decoding.files import reserved
+    from decoding.files import locked, reserved
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import ROOM_BYTES, WRITTEN, write_outcome
@@ -53,21 +54,23 @@ def validate(
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
-    with (
-        telling_what_was_saved([]),
-        reserved(out, ROOM_BYTES),
-        task("Validating") as report,
-        watching_others() as others,
-    ):
-        outcome = run(
-            schedules,
-            evidence,
-            wanted,
-            exits=exits,
-            run_options=models_of(evidence.record, exits).words,
-            progress=others.on(report),
-        )
-    result = write_outcome(outcome, out, _RESULT)
+    with ExitStack() as whole:
+        with (
+            telling_what_was_saved([]),
+            reserved(out, ROOM_BYTES),
+            task("Validating") as report,
+            watching_others() as others,
+        ):
+            whole.enter_context(locked(out))
+            outcome = run(
+                schedules,
+                evidence,
+                wanted,
+                exits=exits,
+                run_options=models_of(evidence.record, exits).words,
+                progress=others.on(report),
+            )
+        result = write_outcome(outcome, out, _RESULT)
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         show_verdict(result, explain=explain)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.profiling.anchors import lanes_of
+from decoding.files import locked
 from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
@@ -241,6 +242,16 @@ def test_a_disk_without_room_for_results_is_found_before_anything_is_measured(
     ):
         assert f"{out}: no room for results" in error_of(*words)
         assert not out.exists()
+
+
+def test_two_at_once_do_not_write_into_one_folder(demo, models, prompts, tmp_path):
+    folder, _, _ = demo
+    files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
+    schedule = min((folder / "schedules").iterdir())
+    for words in (("validate", "--schedule", schedule, *files), ("demo", *models, "--prompts", prompts)):
+        with locked(tmp_path):
+            assert f"{tmp_path}: another run is writing into it" in error_of(*words, "--out", tmp_path)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_calibrates_for_them(demo, tmp_path):
