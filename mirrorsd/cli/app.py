@@ -53,7 +53,10 @@ class Verbs(TyperGroup):
     """Turn an error that a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Allow `--json` without a value."""
+        """Allow `--json` without a value; refuse words that are not UTF-8, as no result could name them."""
+        for word in args:
+            if word.encode(errors="ignore").decode() != word:
+                raise typer.BadParameter(f"{word!a} is not UTF-8; name it otherwise", ctx=ctx)
         return super().parse_args(ctx, with_default_destination(args))
 
     def invoke(self, ctx: Any) -> Any:

@@ -74,6 +74,13 @@ def test_a_narrow_encoding_loses_no_answer():
     assert "×" in json.loads(told)["verdict"]
 
 
+@pytest.mark.parametrize("verb", [["demo", "--out"], ["train", "generate", "--out"]])
+def test_a_word_that_is_not_utf_8_is_refused_before_anything_runs(verb):
+    result = CliRunner().invoke(app, [*verb, "caf\udce9"])
+    assert result.exit_code == 2
+    assert r"'caf\udce9' is not UTF-8" in result.stderr
+
+
 def test_a_defect_of_ours_is_not_hidden():
     result = CliRunner().invoke(command_that(ZeroDivisionError("ours")), ["fail"])
     assert isinstance(result.exception, ZeroDivisionError)
