@@ -189,10 +189,12 @@ def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder, which is made, during the body; raise `ConfigError` where one is in it.
+    """Keep other runs out of a folder during the body; raise `ConfigError` where one is in it.
 
-    Disks that lock no folders, as some over a network, are taken at their word.
+    It is made, and is gone afterwards if nothing was written. Disks that lock no folders, as some over a network, are
+    taken at their word.
     """
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -209,6 +211,9 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+        if is_new:
+            with suppress(OSError):  # it holds something
+                folder.rmdir()
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:

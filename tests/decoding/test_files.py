@@ -208,6 +208,15 @@ def test_a_folder_is_one_runs_until_it_ends(tmp_path):
         assert [path.name for path in out.iterdir()] == ["result"]
 
 
+def test_a_folder_that_was_made_to_be_locked_is_gone_if_nothing_was_written(tmp_path):
+    with locked(tmp_path / "new"):
+        assert (tmp_path / "new").is_dir()
+    (tmp_path / "own").mkdir()
+    with locked(tmp_path / "own"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
 def test_a_disk_that_locks_no_folders_is_written_to(tmp_path, monkeypatch):
     def unknown(*_):
         raise OSError(errno.EBADF, "Bad file descriptor")
