@@ -210,10 +210,10 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(descriptor)
         if is_new:
             with suppress(OSError):  # it holds something
-                folder.rmdir()
+                folder.rmdir()  # before the next run may lock it
+        os.close(descriptor)
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:

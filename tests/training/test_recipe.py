@@ -132,3 +132,10 @@ def test_recipes_shown_on_the_page_are_valid():
     assert blocks
     for block in blocks:
         RecipeFile.model_validate(yaml.safe_load(block))
+
+
+@pytest.mark.parametrize("layers", ["[2, 1]", "[2, 2]"])
+def test_layers_that_are_read_together_are_in_the_order_in_which_they_come(layers, tmp_path):
+    (tmp_path / "r.yaml").write_text(DRAFT.replace("exit_features: [2]", f"exit_features: {layers}"))
+    with pytest.raises(ConfigError, match="layers are not in ascending order"):
+        load_recipe(tmp_path / "r.yaml")

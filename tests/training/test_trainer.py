@@ -91,6 +91,12 @@ def test_every_epoch_sees_every_conversation_once_in_a_new_order(uninterrupted):
     assert epochs[0] != epochs[1]
 
 
+def test_a_seed_may_be_a_time(tmp_path):
+    task = NoisyLine()
+    train(task, Optimisation(num_tokens=1, seed=20261128075600), tmp_path)
+    assert task.batches
+
+
 @pytest.mark.parametrize("steps", [(1,), (2, 5, 20)])
 def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, tmp_path, uninterrupted):
     for step in steps:

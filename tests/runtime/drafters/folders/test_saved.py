@@ -107,6 +107,15 @@ def test_an_eagle_drafter_names_the_layers_it_reads_and_its_method(kind, folder,
     assert (drafter.methods, drafter.feature_layers, drafter.raw_features) == ((method,), layers, False)
 
 
+@pytest.mark.parametrize("name", ["medusa"])
+def test_a_target_with_rows_of_zeros_in_its_embedding_takes_its_own_heads(kind, target, tmp_path):
+    """Those of padding, among them the first and the last, which are asked for."""
+    with torch.no_grad():
+        target.embedding.weight[[0, -1]] = 0
+    kind.save(kind.make(target), tmp_path / "own", target)
+    kind.load(tmp_path / "own", target, dtype=torch.float32)
+
+
 @pytest.mark.parametrize("name", ["medusa", "hydra", "eagle1", "eagle3"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_what_a_head_drafted_for_nothing_changes_no_later_draft(kind, folder, target, dtype, monkeypatch):
