@@ -12,9 +12,11 @@ from torch import Tensor
 from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.validation import errors_as
+from runtime.drafters.language_model.folder import DrafterFolderConfig
+from runtime.drafters.registry import find_drafter
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
-from runtime.storage.weight_folder import WEIGHTS_FILE
+from runtime.storage.weight_folder import WEIGHTS_FILE, load_folder
 from training.data.states import (
     Conversation,
     TargetStates,
@@ -25,7 +27,7 @@ from training.data.states import (
     weights_digest,
 )
 from training.judging.card import Card, DataCard, add_benchmark, read_card, write_card
-from training.recipe import TrainingRecipe
+from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, TrainingRecipe
 from training.tasks.chain_draft import DraftTask
 from training.tasks.eagle import EagleTask
 from training.tasks.heads import ExitTask, HydraTask, MedusaTask
@@ -35,7 +37,8 @@ from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
 _WEIGHTS = "target_weights"
-"""Digest of what a folder's name says nothing of."""
+_DRAFT_WEIGHTS = "drafter_weights"
+"""Digests of what a folder's name says nothing of."""
 DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
 K = TypeVar("K")
@@ -73,8 +76,9 @@ def run_recipe(
     target.config.require_rotary("trained drafts, heads and exits")
     task_class = _TASKS[recipe.kind]
     task_class.require_fit(recipe, target)
-    conversations = read_conversations(data_paths, vocab_size=target.config.vocab_size)
-    kept_ids = _kept_ids(recipe, conversations, target.config)
+    config = target.config
+    conversations = read_conversations(data_paths, vocab_size=config.vocab_size, max_tokens=config.max_position)
+    kept_ids = _kept_ids(recipe, conversations, config)
     data = DataCard(
         files=tuple(path.name for path in data_paths),
         fingerprint=fingerprint(conversations),
@@ -82,7 +86,7 @@ def run_recipe(
         num_held_out=recipe.num_held_out,
     )
     origin = {"recipe": recipe.model_dump(mode="json"), "target": target_folder.name, "data": data.fingerprint}
-    _claim(out_folder, origin | {_WEIGHTS: weights_digest(target)})
+    _claim(out_folder, origin | {_WEIGHTS: weights_digest(target)} | _base_draft(recipe))
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task, folder, total = (
@@ -142,6 +146,14 @@ def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config:
         msg = f"vocab_size and always_kept reach up to {largest}: the target has ids 0..{config.vocab_size - 1}"
         raise TrainingError(msg)
     return torch.tensor(most_frequent_ids(training, recipe.vocab_size, always=recipe.always_kept))
+
+
+def _base_draft(recipe: TrainingRecipe) -> dict[str, str]:
+    """Return the digest of the draft that streams are trained in, if any."""
+    if not isinstance(recipe, StreamingDraftRecipe | DraftStreamRecipe):
+        return {}
+    config, _ = load_folder(find_drafter(recipe.drafter), DrafterFolderConfig)
+    return {_DRAFT_WEIGHTS: config.weights_sha256}
 
 
 def _claim(folder: Path, origin: Mapping[str, Any]) -> None:

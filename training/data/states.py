@@ -46,9 +46,18 @@ class Conversation(NamedTuple):
         return self.prompt + self.answer
 
 
-def read_conversations(paths: Sequence[Path], *, vocab_size: int) -> list[Conversation]:
-    """Return every conversation of the token files; raise `TrainingError`, which names file and line, if damaged."""
-    conversations = [row for path in paths for row in _read_file(path, vocab_size)]
+def read_conversations(
+    paths: Sequence[Path], *, vocab_size: int, max_tokens: int = MAX_LINE_CHARACTERS
+) -> list[Conversation]:
+    """Return every conversation of the token files, each of `max_tokens` at most: the target's positions.
+
+    Raises `TrainingError`, which names file and line, for one that is damaged or too long, and for a file that is named
+    twice: conversations that are held out would be trained on.
+    """
+    again = [path for path, count in Counter(path.resolve() for path in paths).items() if count > 1]
+    if again:
+        raise TrainingError(f"{again[0]}: the file is named more than once; name each once")
+    conversations = [row for path in paths for row in _read_file(path, vocab_size, max_tokens)]
     if not conversations:
         raise TrainingError(f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found")
     return conversations
@@ -81,13 +90,17 @@ def fingerprint(conversations: Sequence[Conversation]) -> str:
     return digest.hexdigest()
 
 
-def _read_file(path: Path, vocab_size: int) -> Iterator[Conversation]:
+def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Conversation]:
     opener: Any = gzip.open if path.suffix == ".gz" else open
     number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(_lines(file), 1):
-                yield _parse(line, vocab_size, f"{path}:{number}")
+                row = _parse(line, vocab_size, f"{path}:{number}")
+                if (length := len(row.ids)) > max_tokens:
+                    msg = f"{path}:{number}: {length:,} tokens are more than the target's {max_tokens:,} positions"
+                    raise TrainingError(msg)
+                yield row
     except (OSError, EOFError, ValueError, zlib.error) as error:
         where = f" beyond line {number}" if number else ""
         raise TrainingError(f"{path}: cannot be read{where} ({error})") from error

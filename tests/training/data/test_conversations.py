@@ -74,6 +74,19 @@ def test_a_missing_or_empty_file_is_named(tmp_path):
         read_conversations([empty], vocab_size=9)
 
 
+def test_a_file_named_twice_is_refused_for_its_held_out_part_would_be_trained_on(tmp_path):
+    path = write(tmp_path / "data.jsonl", [json.dumps(GOOD)])
+    with pytest.raises(TrainingError, match=r"data\.jsonl: the file is named more than once"):
+        read_conversations([path, tmp_path / "." / "x" / ".." / "data.jsonl"], vocab_size=9)
+
+
+def test_a_conversation_longer_than_the_targets_positions_is_named(tmp_path):
+    path = write(tmp_path / "data.jsonl", [json.dumps({"prompt": [1], "answer": [2]}), json.dumps(GOOD)])
+    assert len(read_conversations([path], vocab_size=9, max_tokens=5)) == 2
+    with pytest.raises(TrainingError, match=r"data\.jsonl:2: 5 tokens are more than the target's 4 positions"):
+        read_conversations([path], vocab_size=9, max_tokens=4)
+
+
 def test_the_last_conversations_are_held_out():
     rows = [Conversation((index,), (0,)) for index in range(5)]
     assert training_part(rows, 2) == rows[:3]

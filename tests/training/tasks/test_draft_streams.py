@@ -1,12 +1,14 @@
 """Streams of a draft: of a frozen one, which they foresee, and of one that learns with them, each from its own loss."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import DrafterFolderConfig, load_draft
-from runtime.storage.weight_folder import load_folder
+from runtime.storage.weight_folder import load_folder, save_folder
 from tests.runtime import plain
 from tests.runtime.drafters.streams.test_model import streams_of_row
 from tests.training.conftest import assert_learns
@@ -162,6 +164,16 @@ def test_training_goes_on_with_a_draft_that_had_streams_before(recipe, target_fo
     first = run_recipe(recipe(), target_folder, [data_path], tmp_path / "first")
     again = run_recipe(recipe(drafter=str(first), num_streams=1), target_folder, [data_path], tmp_path / "again")
     assert read_card(again).num_parameters < read_card(first).num_parameters
+
+
+def test_a_run_does_not_go_on_in_a_draft_that_changed(drafter, recipe, target_folder, data_path, tmp_path):
+    base = shutil.copytree(drafter, tmp_path / "base")
+    own = recipe(drafter=str(base))
+    run_recipe(own, target_folder, [data_path], tmp_path / "run")
+    config, arrays = load_folder(base, DrafterFolderConfig)
+    save_folder(base, config, arrays | {"decoder.final_norm": arrays["decoder.final_norm"] + 1})
+    with pytest.raises(TrainingError, match="drafter_weights .*; name another folder"):
+        run_recipe(own, target_folder, [data_path], tmp_path / "run")
 
 
 # Of a frozen draft
