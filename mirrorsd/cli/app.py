@@ -93,6 +93,8 @@ app = typer.Typer(
 for path in VERBS.split():
     module, name = import_module(f"mirrorsd.cli.verbs.{path}"), path.rpartition(".")[2]
     if isinstance(verb := getattr(module, name), typer.Typer):
+        for command in verb.registered_commands:
+            command.cls = Verb
         app.add_typer(verb, name=name)
     else:
         app.command(name.strip("_"), cls=Verb, epilog=f"Example: [bold]{module.EXAMPLE}[/]")(verb)

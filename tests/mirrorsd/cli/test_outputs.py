@@ -45,6 +45,7 @@ def test_all_verbs_that_write_are_among_them():
         ("report", "FILE", "--out", "FILE"),
         ("report", "a-link", "--out", "FILE"),
         ("validate", "--schedule", "s", "--schedule", "FILE", "--profile", "p", "--record", "r", "--json", "FILE"),
+        ("train", "generate", "--passages", "FILE", "--out", "FILE"),
     ],
 )
 def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypatch):
