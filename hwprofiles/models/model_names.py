@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
 _FILE_TYPE: Final = re.compile(r"\.(?=i?q\d|b?f16|i1-)")
 """Before the type in a file's name, as in `Llama-3-8B.Q4_K_M.gguf`."""
-_MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft)-")
+_MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft|c4ai)-")
 _BEHIND: Final = re.compile(
-    r"-(instruct|base|chat|it|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
+    r"-(instruct|base|chat|it|pt|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
     r"nvfp4|mxfp4|[348]bit|w4a16|w8a8|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
-    r"i?q\d|i1|bnb|unsloth|[km01]|x?x?[sml])$"
+    r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml])$"
 )
 """What may stand at the end of a name without making it another shape."""
 _SEES: Final = re.compile(r"(?<=[\d.])-(vl|math)(?=-|$)")

@@ -98,6 +98,8 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     """
     owner, _, own = str(name).lower().rpartition("/")
     is_gguf = "gguf" in own
+    if "unquantized" in own:  # trained for a format of few bits, stored in 16
+        return published_in
     try:
         told = weights_told(own)
     except ConfigError:

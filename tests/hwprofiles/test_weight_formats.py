@@ -111,6 +111,7 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("bartowski/Qwen3-8B-GGUF/Qwen3-8B-IQ4_XS.gguf", "iq4_xs"),
         ("mradermacher/Qwen3-8B.i1-IQ3_M.gguf", "iq3_m"),
         ("mlx-community/Qwen3-8B-4bit", "mlx-4bit"),
+        ("google/gemma-3-27b-it-qat-q4_0-unquantized", "bf16"),
         ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "nf4"),
         ("Qwen/Qwen3-8B", None),
         ("me/llama-8b-merged_16bit", None),
