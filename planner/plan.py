@@ -119,7 +119,7 @@ def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[st
             if rival_s is not None and winner_s is not None and rival_s < (1 - _SMALLEST_SHARE) * winner_s
         ]
         if lengths:
-            yield f"{rival.schedule.traits.title}, {lengths[0]:,} to {lengths[-1]:,} tokens"
+            yield f'"{_name(rival)}", {lengths[0]:,} to {lengths[-1]:,} tokens'
 
 
 def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:

@@ -187,7 +187,7 @@ def test_a_draft_that_has_to_read_the_prompt_too_pays_only_later():
     # Equal at 50 tokens; 2 % of a request apart up to 46 of them.
     winner, plain = requests(autoregressive=(0.5, 0.03), speculative=(1.0, 0.02))
     assert max(n for n in range(16, 2001) if 0.5 + 0.03 * n < 0.98 * (1.0 + 0.02 * n)) == 46
-    assert list(short_answers(winner, [plain])) == ["plain decoding, 16 to 46 tokens"]
+    assert list(short_answers(winner, [plain])) == ['"plain, pooled", 16 to 46 tokens']
     for similar_or_unknown in (0.55, None):
         winner, plain = requests(autoregressive=(0.5, 0.03), speculative=(similar_or_unknown, 0.02))
         assert list(short_answers(winner, [plain])) == []
