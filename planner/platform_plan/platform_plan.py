@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import hypot
 from typing import Final
 
 from costs.cost_model import LaneCost
@@ -47,6 +48,15 @@ class AcceptanceNeeded:
     high: float | None
     always: bool = False
     never: bool = False
+
+    def is_cleared(self, end: float | None, error: float) -> bool:
+        """Return whether today's acceptance is past the break-even though both are uncertain, independently.
+
+        `end` is that of the break-even's interval which today's acceptance, known to `error`, has passed; None where
+        there is none at any of `RATES`.
+        """
+        at = self.at or (RATES[0] if self.always else RATES[-1])
+        return end is None or abs(self.now - at) > hypot(end - at, error)
 
     @property
     def breaks_even(self) -> str:
@@ -132,11 +142,11 @@ class PlatformPlan:
     def turns_on_acceptance(self) -> bool:
         """Whether the answer would be yes or no if acceptance were known better."""
         rate, needed = self.question.acceptance, self.needed
-        if needed is None or self.comparison is None or rate.low == rate.high:
+        if needed is None or self.comparison is None:
             return False
         if self.comparison.outcome == "faster":
-            return needed.high is not None and needed.high > rate.low
-        return self.comparison.outcome == "slower" and needed.low is not None and needed.low < rate.high
+            return not needed.is_cleared(needed.high, rate.value - rate.low)
+        return self.comparison.outcome == "slower" and not needed.is_cleared(needed.low, rate.high - rate.value)
 
     def equal_to(self, pair: LanePair) -> list[LanePair]:
         """Return the placements that differ from a ranked one in names alone."""
@@ -245,7 +255,9 @@ def acceptance_needed(
     @cache
     def best(rate: float) -> Ratio:
         there = evaluator.with_texts(question.record_at(rate))
-        return ratio_of(there.predict(min(schedules, key=there.tpot_s)), there.predict(plain))
+        drafting, undrafted = min(schedules, key=there.tpot_s), there.predict(plain)
+        doubts = Doubts(question, machine, undrafted.tpot_s)
+        return ratio_of(doubts.added(drafting, there.predict(drafting)), undrafted)
 
     ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(

@@ -13,14 +13,21 @@ def asked(monkeypatch):
 
     def ask(ratio, *, error=0.0, schedules=("one",)):
         def evaluator(rate):
-            return SimpleNamespace(
-                tpot_s=lambda one: 1 / ratio(one, rate), predict=lambda one: (one, rate), with_texts=evaluator
-            )
+            def predict(one):
+                return SimpleNamespace(schedule=one, rate=rate, tpot_s=1.0, error=0.0)
+
+            return SimpleNamespace(tpot_s=lambda one: 1 / ratio(one, rate), predict=predict, with_texts=evaluator)
 
         def ratio_of(ours, plain):
-            return Ratio(value=ratio(*ours), num_pairs=1, prompts_error=0.0, machine_error=error)
+            value = ratio(ours.schedule, ours.rate)
+            return Ratio(value=value, num_pairs=1, prompts_error=0.0, machine_error=ours.error)
+
+        def doubted(schedule, prediction):
+            prediction.error = error
+            return prediction
 
         monkeypatch.setattr(module, "Evaluator", lambda profile, record, costs: evaluator(None))
+        monkeypatch.setattr(module, "Doubts", lambda *_: SimpleNamespace(added=doubted))
         monkeypatch.setattr(module, "ratio_of", ratio_of)
         question = SimpleNamespace(acceptance=SimpleNamespace(value=0.6), record=None, record_at=lambda rate: rate)
         return acceptance_needed(schedules, "plain", SimpleNamespace(profile=None, costs=None), question)
@@ -28,7 +35,7 @@ def asked(monkeypatch):
     return ask
 
 
-def test_a_straight_line_is_crossed_where_it_is_one_and_errors_of_the_machine_widen_that(asked):
+def test_a_straight_line_is_crossed_where_it_is_one_and_errors_widen_that(asked):
     found, wider = (asked(lambda one, rate: 0.5 + rate, error=error) for error in (0.0, 0.1))
     assert (found.low, found.at, found.high, found.now) == pytest.approx((0.5, 0.5, 0.5, 0.6))
     assert wider.at == pytest.approx(0.5)

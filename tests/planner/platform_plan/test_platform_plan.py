@@ -9,7 +9,7 @@ from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
-from planner.platform_plan.platform_plan import best_of_each, plan_platform
+from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
 from planner.platform_plan.schedules import schedules_on
 from planner.retrodict.published_gains import ENGINE_ERROR
 from planner.row_curve import few_rows_error
@@ -139,10 +139,32 @@ def test_weights_that_a_device_does_not_run_by_its_sheet_are_named(platform, wei
 
 
 def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_told(lunar_lake):
-    doubtful = replace(lunar_lake.question.acceptance, low=lunar_lake.needed.high * 0.9)
+    doubtful = replace(lunar_lake.question.acceptance, low=0.2)
     plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
     assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
     assert advice(plan).next_step[0].startswith("measure the acceptance")
+
+
+def test_the_break_even_ends_where_the_ratio_that_is_told_does(lunar_lake):
+    at_end = plan_platform(question(rate=lunar_lake.needed.high))
+    assert at_end.comparison.low == pytest.approx(1, abs=0.02)
+    assert plan_platform(question(rate=lunar_lake.needed.high + 0.05)).pays == "yes"
+    assert plan_platform(question(rate=lunar_lake.needed.high - 0.05)).pays == "cannot_tell"
+
+
+@pytest.mark.parametrize(
+    ("at", "end", "error", "is_cleared"),
+    [
+        (0.3, 0.4, 0.1, True),  # 0.3 away, and the errors together make 0.14
+        (0.3, 0.5, 0.25, False),  # 0.3 away, together 0.32
+        (0.3, None, 0.5, True),
+        (None, 0.1, 0.1, True),
+        (None, 0.55, 0.3, False),
+    ],
+)
+def test_todays_acceptance_and_the_break_even_are_compared_with_both_errors(at, end, error, is_cleared):
+    needed = AcceptanceNeeded(now=0.6, at=at, low=None, high=end, always=at is None)
+    assert needed.is_cleared(end, error) == is_cleared
 
 
 def test_an_npu_as_fast_as_the_gpu_on_a_memory_that_serves_both_becomes_the_place_of_the_draft():
