@@ -86,8 +86,8 @@ def plan_pair(
             these with more devices.
         acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
             it public measurements of another pair are assumed.
-        lengths: tokens of a prompt, and new ones of an answer: 512 and 128, or the nearest that were calibrated; a
-            record has its own.
+        lengths: tokens of a prompt, and new ones of an answer: those of assumed texts, or else 512 and 128, or the
+            nearest that were calibrated; a record has its own.
         weights: of the target, else those of a calibration, or those that its name tells, or as the model is published
             (`bf16` mostly), but in no more bits than `int4` where devices share one memory; and of the draft, else
             those that its name tells, or, as with a calibration, those of the target; `Storage` says how caches are
@@ -132,6 +132,8 @@ def question_of(
         machine = with_overrides(machine, changes)
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
     if isinstance(known.source, AcceptanceRecord):
+        if any(lengths):
+            raise ConfigError("a record has texts of its own: leave out lengths (--context, --new-tokens)")
         others = _other_models(known.source, (target, larger), (draft, smaller))
         if others and not known.replayed:
             asked = f"asked for are {larger.shape.name} with {smaller.shape.name}"
@@ -142,6 +144,8 @@ def question_of(
         )
         return replace(question, calibrated=lanes)
     usual = _USUAL if lanes is None or not lanes.has_target else _USUAL.within(lanes.profile)
+    if known.source is not None and known.source.has_own_texts:
+        usual = known.source.texts
     question = assumed_question(
         machine,
         larger,

@@ -277,6 +277,6 @@ def first_rounds(
     schedule: Schedule, profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None
 ) -> Markup:
     """Return the first rounds of a schedule, played event by event."""
-    most = 2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1)
+    most = min(2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1), record.max_new_tokens)
     traces = simulate(schedule, profile, record, max_new_tokens=most, costs=costs)
     return rounds_picture(traces[0], schedule)

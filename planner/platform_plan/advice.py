@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
 
+from hwprofiles.curves.names import engine_of
+from hwprofiles.engines import made_for_engine
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
@@ -84,14 +86,15 @@ def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
 def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
     question = plan.question
-    target = question.target
+    target, draft = question.target, question.draft
+    has_model = one.schedule.traits.has_draft_model and draft.head is None
     return runs_on(
         question.platform,
         one.pair,
         one.schedule,
-        question.draft.head,
+        draft.head,
         num_heads=target.shape.num_heads,
-        weights=target.weights,
+        weights=(target.weights, draft.weights) if has_model else (target.weights,),
         cache_bits=target.cache_bits,
     )
 
@@ -223,6 +226,14 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
             told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
+    made_for = made_for_engine(question.target.weights)
+    devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
+    asked = {one.engine for one in devices if one.engine is not None and engine_of(one.engine) != made_for}
+    if made_for is not None and asked:
+        yield (
+            f"Times are those of {listing(sorted(asked))}, as asked for, but {question.target.weights} is made for "
+            f"{made_for}: the command is of that."
+        )
     head, target = question.draft.head, shapes[0]
     if (drafted := _most_drafted(plan)) < MOST_DRAFTED:
         yield (

@@ -79,7 +79,9 @@ class BatchPlan:
         end = (
             f"speculation is {still}the fastest at {max(self.choices)}, the largest of these batches"
             if off is None
-            else f"from {off} sequences at once on, plain decoding is the fastest"
+            else "plain decoding is the fastest at all of these batches"
+            if off == min(self.choices)
+            else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
         )
         moved = "".join(f" {one}." for one in self._in_turn)
         basis = "Batches are simulated only, and have no interval."

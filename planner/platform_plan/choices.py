@@ -1,6 +1,7 @@
 """Ranks several drafts or machines, the fastest first."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ class DraftChoice(NamedTuple):
 
 def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
     """Return the drafts of plans that differ in nothing else, the fastest first."""
-    ranked = sorted(plans, key=lambda one: one[1].plain.tpot_s if one[1].drafting is None else one[1].drafting.tpot_s)
+    ranked = sorted(plans, key=lambda one: inf if one[1].drafting is None else one[1].drafting.tpot_s)
     if len(ranked) == 1:
         return [DraftChoice(*ranked[0], None)]
     fastest_s, curves = ranked[0][1].recommended.tpot_s, [_times_s(plan) for _, plan in ranked]

@@ -77,7 +77,7 @@ def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
         return None
     there = best.model_copy(update={"target_lane": card, "draft_lane": best.draft_lane and card})
     alone, head = LanePair.alone(card), question.draft.head
-    engines = runs_on(platform, alone, there, head, weights=target.weights, cache_bits=target.cache_bits)
+    engines = runs_on(platform, alone, there, head, weights=(target.weights,), cache_bits=target.cache_bits)
     options = next((one.options for one in engines if one.engine == _ENGINE), None)
     if options is None:
         return None

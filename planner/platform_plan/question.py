@@ -198,6 +198,8 @@ def recorded_question(
     """
     _require_possible(target, draft, 0, record.contexts.stop + 1)
     record = replace(record, exit_layers=tuple(one for one in record.exit_layers if one < target.shape.num_layers))
+    if draft.head == LOOKUP and not record.chains_of("prompt_lookup"):
+        raise PlanError("the record says nothing of prompt lookup: record it (`mirrorsd record --heads prompt-lookup`)")
     if draft.head == LOOKUP:  # the draft model's own tokens are another drafter's
         prompts = tuple(replace(prompt, rollouts=prompt.rollouts[:0]) for prompt in record.prompts)
         record = replace(record, drafter=None, prompts=prompts)

@@ -5,7 +5,7 @@ OpenVINO GenAI. None of them can split the target for an early exit, or draft wh
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
@@ -68,15 +68,15 @@ def runs_on(
     head: str | None = None,
     *,
     num_heads: int | None = None,
-    weights: str = "bf16",
+    weights: Sequence[str] = ("bf16",),
     cache_bits: int = 16,
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads`, `weights` and
-    `cache_bits` are the target's.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` and `cache_bits` are the
+    target's, `weights` its own and those of a draft model.
     """
-    made_for = made_for_engine(weights)
+    made_for = {engine for one in weights if (engine := made_for_engine(one)) is not None}
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
@@ -88,20 +88,18 @@ def runs_on(
         asked = _Asked(
             kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even, has_gpu
         )
-        commands = {
-            engine: command(asked) for engine, command in _ENGINES.items() if made_for in (None, engine_of(engine))
-        }
+        commands = {engine: command(asked) for engine, command in _ENGINES.items() if made_for <= {engine_of(engine)}}
         caches = {engine: "" if cache_bits == 16 else _CACHES.get(engine, {}).get(cache_bits) for engine in commands}
         found = [
             RunsOn(engine, command + cache)
             for engine, command in commands.items()
             if command is not None and (cache := caches[engine]) is not None
         ]
-        predicted = engine_on(targets[0], weights) or ""
+        predicted = engine_on(targets[0], weights[0]) or ""
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if (
-        made_for is None
+        not made_for
         and cache_bits == 16
         and head in (None, LOOKUP)
         and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])

@@ -14,12 +14,13 @@ from planner.search.search import SearchResult
 from planner.what_if.sensitivity import Sweep
 from planner.wording import KINDS, Kind, factor, kind_of, milliseconds, percent
 
-Drafting = Literal["draft alone", "draft with exit features", "tree"]
+Drafting = Literal["draft alone", "draft with exit features", "tree", "prompt lookup"]
 
 COLOUR: Final[dict[Drafting, str]] = {
     "draft alone": "--rollout",
     "draft with exit features": "--branch",
     "tree": "--fourth",
+    "prompt lookup": "--third",
 }
 
 KIND_COLOUR: Final[dict[Kind, str]] = {
@@ -110,6 +111,8 @@ def _drafting(result: ScheduleResult) -> Drafting:
     schedule = result.candidate.schedule
     if schedule.is_tree:
         return "tree"
+    if schedule.traits.finds_text:
+        return "prompt lookup"
     return "draft with exit features" if schedule.exit_features else "draft alone"
 
 

@@ -25,7 +25,7 @@ class AssumedAcceptance(Replay):
 
     def __init__(self, by_task: Mapping[str, TaskRates], texts: Texts | None = None) -> None:
         """Raise `ConfigError` if there is no task, or tasks differ in which assumptions are given."""
-        self.by_task, self.texts = dict(by_task), texts or Texts()
+        self.by_task, self.texts, self.has_own_texts = dict(by_task), texts or Texts(), texts is not None
         super().__init__(draw_record(self.by_task, self.texts))
 
     def within(self, profile: Profile) -> "AssumedAcceptance":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
+from decoding.record import AcceptanceRecord
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import counts, listed, num_tokens, recorded_or_assumed, say_added
 from mirrorsd.cli.console import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.question import Question
+    from sim.acceptance.assumed import AssumedAcceptance
 
 _MOST_BARS: Final = 3
 _NEAR_IN_SWEEPS: Final = 2.0
@@ -143,7 +145,7 @@ def plan(
 
     swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else counts("--batch", batch, MAX_BATCH)
-    known = None if acceptance is None else recorded_or_assumed(acceptance)
+    known = _known(acceptance, acceptance_out)
     ask = partial(
         question_of,
         target,
@@ -151,7 +153,7 @@ def plan(
         lengths=(context, new_tokens),
         weights=Storage(weights, draft_weights, cache_bits),
     )
-    changes = dict(map(_change, set_ or ()))
+    changes = _changes(set_ or ())
     given = _machines(platform, profile, add or (), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
@@ -268,11 +270,23 @@ def _told(batches: BatchPlan) -> tuple[str, str]:
     return batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out)
 
 
-def _change(setting: str) -> tuple[str, str]:
-    part, equals, value = setting.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
-    return part.strip(), value.strip()
+def _known(acceptance: str | None, acceptance_out: Path | None) -> AssumedAcceptance | AcceptanceRecord | None:
+    known = None if acceptance is None else recorded_or_assumed(acceptance)
+    if acceptance_out is not None and isinstance(known, AcceptanceRecord):
+        raise ConfigError(f"--acceptance-out {acceptance_out}: the acceptance was recorded, not assumed")
+    return known
+
+
+def _changes(settings: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for setting in settings:
+        part, equals, value = map(str.strip, setting.partition("="))
+        if not equals:
+            raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
+        if part in found:
+            raise ConfigError(f"--set {part}: is given more than once")
+        found[part] = value
+    return found
 
 
 def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from itertools import pairwise, product
+from math import inf
 from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError, MirrorsdError, shown
 from hwprofiles.overrides import devices_named
 from hwprofiles.quantity import number_in
 from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
+from sim.derived.derived_profile import CONSTANTS
+from sim.derived.device_speed import MOVABLE
 
 _STEPS: Final = 6
 _MOST_CELLS: Final = 100
@@ -53,7 +56,7 @@ def parse_sweep(text: str) -> SweptNumber:
         if not equals or "." not in field:
             raise ValueError
         if ":" not in spec:
-            return SweptNumber(field=field, values=tuple(sorted(_value(field, one) for one in spec.split(","))))
+            return SweptNumber(field=field, values=tuple(sorted({_value(field, one) for one in spec.split(",")})))
         low, high, *steps = spec.split(":")
         ends, count = (_value(field, low), _value(field, high)), int(steps[0]) if steps else _STEPS
         if len(steps) > 1:
@@ -77,6 +80,8 @@ def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[
     """
     if not 1 <= len(numbers) <= 2 or len({one.field for one in numbers}) < len(numbers):
         raise ConfigError("--sweep takes one number or two different ones")
+    for one in numbers:
+        _require_possible(one)
     points = list(product(*(one.values for one in numbers)))
     if len(points) > _MOST_CELLS:
         raise ConfigError(f"--sweep: {len(points):,} points are too many; {_MOST_CELLS} are the most")
@@ -84,6 +89,17 @@ def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[
     if all(cell.standing is None for cell in cells):
         raise ConfigError(f"--sweep: {cells[0].refused}")
     return cells
+
+
+def _require_possible(number: SweptNumber) -> None:
+    """Raise a `ConfigError` for a value that a number which stands on no sheet cannot have; `--set` checks the rest."""
+    name = number.field.rpartition(".")[2]
+    if name not in MOVABLE and number.field not in CONSTANTS:
+        return
+    low, high = (1e-6, 1.0) if name.endswith(("efficiency", "share")) else (float(name == "bf16_flops"), inf)
+    if wrong := [value for value in number.values if not low <= value <= high]:
+        ends = f"from {low:g} to {high:g}" if high < inf else f"{low:g} at least"
+        raise ConfigError(f"--sweep {number.field}: {wrong[0]:g} is not possible; values are {ends}")
 
 
 def turns(cells: Sequence[SweepCell]) -> list[tuple[SweepCell, SweepCell]]:

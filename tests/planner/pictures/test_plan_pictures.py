@@ -148,3 +148,9 @@ def test_the_first_rounds_end_where_the_last_of_them_does(plan):
     picture = first_rounds(plan.recommended.schedule, plan.profile, plan.question.record, plan.costs)
     assert picture.count("+") >= 2
     assert plan.recommended.schedule.target_lane in picture
+
+
+def test_short_texts_have_a_picture_of_the_rounds_that_there_are():
+    short = plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake", lengths=(128, 2))
+    picture = first_rounds(short.recommended.schedule, short.profile, short.question.record, short.costs)
+    assert short.recommended.schedule.target_lane in picture

@@ -72,9 +72,13 @@ def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
 
 
 def test_the_answer_in_words_says_where_to_switch_off(batches):
-    assert "none at 64; from 64 sequences at once on, plain decoding is the fastest." in batches.in_words
+    assert (
+        "none at 64; of these batches, plain decoding is the fastest from 64 sequences at once on." in batches.in_words
+    )
     still = BatchPlan(choices={1: batches.choices[1]}, left_out=())
     assert "speculation is still the fastest at 1, the largest of these batches." in still.in_words
+    never = BatchPlan(choices={8: batches.choices[64]}, left_out=())
+    assert "none at 8; plain decoding is the fastest at all of these batches." in never.in_words
     again = BatchPlan(choices={1: batches.choices[64], 2: batches.choices[1]}, left_out=())
     assert "none at 1 and 3 at 2; speculation is the fastest at 2, the largest of these batches." in again.in_words
 

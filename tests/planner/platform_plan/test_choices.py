@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import ModelError, PlanError
 from decoding.record import AcceptanceRecord
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import MEDUSA_HEADS, head_named, head_shape
-from mirrorsd.pair_on_platform import plan_pair, question_of
+from mirrorsd.pair_on_platform import Accepted, plan_pair, question_of
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
 from planner.platform_plan.page import render_page
@@ -27,6 +29,14 @@ def choices():
 def test_the_fastest_comes_first_and_needs_nothing(choices):
     assert [one.name for one in choices] == ["qwen3-0.6b", "qwen3-1.7b"]
     assert choices[0].acceptance_to_lead is None
+
+
+def test_a_draft_that_does_not_fit_is_no_answer_beside_one_that_does():
+    asked = {"acceptance": Bernoulli(0.2), "weights": ("bf16", None), "lengths": (64, 32)}
+    plans = [(name, plan_pair("qwen3-4b", name, "m1-gpu", **asked)) for name in ("qwen3-4b", "qwen3-0.6b")]
+    assert plans[0][1].drafting is None
+    assert plans[1][1].drafting.tpot_s > plans[1][1].plain.tpot_s
+    assert [one.name for one in choose_draft(plans)] == ["qwen3-0.6b", "qwen3-4b"]
 
 
 def test_with_the_acceptance_that_it_needs_a_draft_is_as_fast_as_the_fastest(choices):
@@ -75,6 +85,9 @@ def test_what_a_record_found_in_its_texts_is_replayed():
     plan = plan_pair("smollm2-135m-instruct", "prompt-lookup", "cpu-2core", acceptance=record, weights=("bf16", None))
     assert plan.question.acceptance.status == "measured"
     assert {one.schedule.method for one in plan.speculation} == {"prompt_lookup"}
+    without = replace(record, chains=(), prompts=tuple(replace(one, chain_drafts=()) for one in record.prompts))
+    with pytest.raises(PlanError, match=r"says nothing of prompt lookup: record it"):
+        plan_pair("smollm2-135m", "prompt-lookup", "cpu-2core", acceptance=Accepted(without, replayed=True))
     with pytest.raises(ModelError, match=r"'medussa'.*or one of mtp, eagle3, medusa, dflash, prompt-lookup"):
         planned("medussa")
 

@@ -42,6 +42,27 @@ def test_a_range_that_spans_nothing_is_refused_with_what_is_wrong(text, told):
         parse_sweep(text)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "ends"),
+    [
+        ("gpu.memory_efficiency", 3.0, "from 1e-06 to 1"),
+        ("gpu.memory_efficiency", 0.0, "from 1e-06 to 1"),
+        ("npu.dispatch_s", -1.0, "0 at least"),
+        ("gpu.bf16_flops", 0.0, "1 at least"),
+        ("memory_pool.efficiency", 1.1, "from 1e-06 to 1"),
+    ],
+)
+def test_a_number_is_swept_only_over_what_is_possible(asked, field, value, ends):
+    with pytest.raises(ConfigError, match=f"--sweep {field}: {value:g} is not possible; values are {ends}"):
+        sweep_numbers(asked, [SweptNumber(field=field, values=(value,))])
+
+
+def test_a_value_that_is_given_twice_is_asked_once():
+    assert parse_sweep("npu.x=3,1,3").values == (1, 3)
+    with pytest.raises(ConfigError, match="such as npu.memory_bytes_per_s=20:120"):
+        parse_sweep("npu.x=1,1e400")
+
+
 def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
     own = asked.question.platform.memory_pools["memory"].bytes_per_s.value
     (cell,) = sweep_numbers(asked, [SweptNumber(field="memory.bytes_per_s", values=(own,))])

@@ -17,7 +17,7 @@ def engines(platform, target, draft, head=None, num_heads=None, weights="bf16", 
     machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
-    stored = {"num_heads": num_heads, "weights": weights, "cache_bits": cache_bits}
+    stored = {"num_heads": num_heads, "weights": weights.split(), "cache_bits": cache_bits}
     found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, **stored)
     return {one.engine: one.options for one in found}
 

@@ -1,10 +1,12 @@
 """Figures show the traces: hidden and exposed work apart, hits and misses marked, labels legible."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
+from decoding.schedule import Schedule
 from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
 from planner.report.table import bars_end_s, exit_layers, marks_end_s, result_rows
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
@@ -65,6 +67,14 @@ def test_hits_and_misses_stand_at_the_ends_of_their_rounds(data, mirror):
 
 def places(svg, radius):
     return [(float(x), float(y)) for x, y in re.findall(rf'<circle cx="([\d.]+)" cy="([\d.]+)" r="{radius}"', svg)]
+
+
+def test_what_is_found_in_the_text_is_not_called_the_drafts(data):
+    draft = next(one for one in longest_windows(data.results) if not one.candidate.schedule.is_tree)
+    chain = Schedule(method="prompt_lookup", target_lane="both", draft_lane="both", num_speculative_tokens=4)
+    lookup = replace(draft, candidate=replace(draft.candidate, schedule=chain))
+    assert lookup in longest_windows([draft, lookup])
+    assert "prompt lookup: " in acceptance([lookup])
 
 
 def test_acceptance_shows_both_worlds(data):
