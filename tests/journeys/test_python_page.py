@@ -13,6 +13,7 @@ from functools import partial
 import mirrorsd
 from mirrorsd.lane_choice import device_lanes
 from calibrate.recording.reach import Reach
+from decoding.errors import ProfileError
 from mirrorsd.text_engine import Decoding
 from tests.journeys import quick
 
@@ -21,7 +22,19 @@ find_pair = mirrorsd.find_pair
 mirrorsd.find_pair = lambda _, **options: find_pair({MINE!r}, drafter={MINE!r}, heads=("prompt-lookup",), **options)
 mirrorsd.bundled_prompts = lambda known=mirrorsd.bundled_prompts: known()[:2]
 one_lane = device_lanes("openvino:CPU", "bfloat16")[:1]
-mirrorsd.calibrate = partial(mirrorsd.calibrate, time_s=3.0, max_window=8, lanes=one_lane)
+measure = partial(mirrorsd.calibrate, time_s=3.0, max_window=8, lanes=one_lane)
+
+
+def calibrate(*given, **options):
+    for _ in range(3):
+        try:
+            return measure(*given, **options)
+        except ProfileError as error:  # a pass over each part is not enough on a machine that does other work
+            noise = error
+    raise noise
+
+
+mirrorsd.calibrate = calibrate
 mirrorsd.record = partial(mirrorsd.record, reach=Reach(max_new_tokens=8, max_window=4))
 mirrorsd.generate = partial(mirrorsd.generate, target={MINE!r}, decoding=Decoding(max_new_tokens=24))
 """
