@@ -30,7 +30,7 @@ def headline() -> dict[str, str]:
     said = f"All answer {answers[0]}" if len(set(answers)) == 1 else f"They answer {listing(answers)}"
     without = list(filter(None, (one["recomputed"]["without_repeating"] for one in found["demos"].values())))
     unsure = sum(one["outcome"] == "cannot tell" for one in without)
-    told = f"{unsure} of {len(without)} demos cannot tell" if unsure else "every demo can still tell"
+    told = f"{unsure} of {len(without)} demos cannot tell" if unsure else f"every demo still answers {answers[0]}"
     fewer = [one["value"] for one in without]
     again = whole["recomputed"]["error"]
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
@@ -52,8 +52,8 @@ def headline() -> dict[str, str]:
         ),
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            f"the speed of plain decoding, by prompt lookup. Without the prompts whose answers repeat themselves it is "
-            f"{min(fewer):.2f}× to {max(fewer):.2f}×, and {told}."
+            f"the speed of plain decoding, by prompt lookup. Answers that repeat themselves are easy to draft: without "
+            f"them it is {min(fewer):.2f}× to {max(fewer):.2f}×, and {told}."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
@@ -78,10 +78,11 @@ def matrix() -> dict[str, str]:
     held, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
     told = (
-        "Predictions are shown as they were made. Intervals of the first series were too narrow: "
-        f"{before['covered']} of {before['of']} ratios were inside. They have been wider since: {held['covered']} of "
-        f"{held['of']} times and {own['covered']} of {own['of']} ratios are inside. Predicted "
-        f"speed-ups are {_sided(mean)} on average, {_sided(since['speedup_error']['mean'])} since then."
+        "Predictions are shown as they were made. In the first runs only "
+        f"{before['covered']} of {before['of']} intervals of ratios held the measured ratio (90 % should), so "
+        f"intervals were widened. Since then {held['covered']} of {held['of']} intervals of times hold, and "
+        f"{own['covered']} of {own['of']} of ratios. Predicted speed-ups are {_sided(mean)} on average, "
+        f"{_sided(since['speedup_error']['mean'])} since then."
     )
     return {"matrix": f"{table(lines)}\n\n{told}\n"}
 
@@ -103,7 +104,8 @@ def plan() -> dict[str, str]:
     break_even = f"Break-even acceptance: {found.needed.at:.0%}."
     guessed = sum(one.status == "guessed" for one in found.assumptions)
     basis = (
-        f"Interval: 90%. Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
+        f"Weights: {found.question.target.weights}. Interval: 90%. "
+        f"Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
         f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
     )
     return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}

@@ -3,8 +3,8 @@
     python benchmarks/gpu.py --out gpu.json
     python benchmarks/gpu.py --dry-run --out gpu.json
 
-Needs Python 3.11, torch with CUDA and an NVIDIA GPU, and of this repository `benchmarks/gpu.py`, `benchmarks/_gpu/`,
-`runtime/`, `decoding/` and `hwprofiles/models/`; no other package. Weights are random, of the shapes in
+Needs Python 3.11, torch with CUDA, numpy, ml_dtypes and an NVIDIA GPU, and of this repository `benchmarks/gpu.py`,
+`benchmarks/_gpu/`, `runtime/`, `decoding/` and `hwprofiles/models/`. Weights are random, of the shapes in
 `hwprofiles/models`. Without a GPU it says so and exits 2. `--dry-run` does the same on the CPU with tiny shapes: times
 of it mean nothing.
 

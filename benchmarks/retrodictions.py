@@ -1,6 +1,6 @@
 """Predictions of public measurements of speculation, as they were made: by which commit, and what was known before.
 
-    python benchmarks/retrodictions.py              seconds
+    python benchmarks/retrodictions.py              some minutes
 
 Writes benchmarks/results/retrodictions.json, in columns:
 

@@ -1,6 +1,6 @@
 """What rows cost on real devices: public curves of time over rows, condensed into the table that ships.
 
-    python benchmarks/row_curves.py FOLDER          seconds; FOLDER has points of curves and tables of kernels as CSV
+    python benchmarks/row_curves.py FOLDER      some minutes; FOLDER has points of curves and tables of kernels as CSV
 
 Points (row_curves.csv, and row-curves-more.csv beside this script) are lines of device, engine, backend, model,
 weights, context, rows, time_ms, how, source, date and note. Only what its source tells whole is taken: devices, models

@@ -182,7 +182,7 @@ def name_of(design: Design) -> str:
 def summary(content: dict[str, Any]) -> Iterator[str]:
     """Yield the rows of a table in Markdown: power by design and lead, and the range of the coverage."""
     leads = [str(lead) for lead in LEADS if lead > 1]
-    yield f"| prompts | {' | '.join(f'lead {lead}' for lead in leads)} | coverage |"
+    yield f"| prompts | {' | '.join(f'lead {lead}' for lead in leads)} | intervals hold |"
     yield "|---|" + "---|" * (len(leads) + 1)
     for name, found in content["designs"].items():
         held = [one["coverage"] for one in found.values()]

@@ -3,11 +3,11 @@
 A description takes more memory than its mistake: a file of a kilobyte, unpacked, could make gigabytes of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, RootModel, ValidationError
 
 from decoding.errors import MirrorsdError, cut, listed, mistake
 
@@ -52,6 +52,24 @@ def described(error: ValidationError, *, source: str | None = None) -> str:
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
     return listed([before + mistake(item) for item in found[:MOST_SHOWN]], num_others=len(found[MOST_SHOWN:]))
+
+
+def fields_at(model: Any, location: Iterable[int | str]) -> tuple[str, ...]:
+    """Return the names of the fields that a model has at a place in it; none where several models may stand there."""
+    models = set(_models_in(model))
+    for part in location:
+        fields = {model.model_fields[part] for model in models if part in model.model_fields}
+        tagged = {one for one in models if getattr(one.model_fields.get("kind"), "default", None) == part}
+        models = {one for field in fields for one in _models_in(field.annotation)} or tagged or models
+    return tuple(models.pop().model_fields) if len(models) == 1 else ()
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        root = annotation.model_fields.get("root") if issubclass(annotation, RootModel) else None
+        yield from [annotation] if root is None else _models_in(root.annotation)
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
 
 
 def told(error: Exception) -> str:

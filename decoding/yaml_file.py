@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from decoding.errors import ConfigError, cut, listed, mistake, shown
+from decoding.errors import ConfigError, cut, listed, mistake, shown, unknown
 from decoding.files import read_text, replace_file
-from decoding.validation import MOST_SHOWN, errors_as, mistakes_in
+from decoding.validation import MOST_SHOWN, errors_as, fields_at, mistakes_in
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
         found = mistakes_in(error)
-        lines = [_describe(item, root, source) for item in found[:MOST_SHOWN]]
+        lines = [_describe(item, root, source) + _fields(item, model) for item in found[:MOST_SHOWN]]
         raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
 
 
@@ -178,6 +178,15 @@ def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
 def _describe(item: Any, root: yaml.Node, source: str) -> str:
     mark = _find(root, item["loc"]).start_mark
     return f"{source}:{mark.line + 1}:{mark.column + 1}: {mistake(item)}{_hint(item.get('input'), item['type'])}"
+
+
+def _fields(item: Any, model: Any) -> str:
+    """Say of a field that is not known which ones are."""
+    if item["type"] != "extra_forbidden":
+        return ""
+    *before, name = item["loc"]
+    names = fields_at(model, before)
+    return f" ({unknown('field', name, names)})" if names else ""
 
 
 def _hint(value: object, kind: str) -> str:

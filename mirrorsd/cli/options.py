@@ -177,8 +177,9 @@ LanesOption = Annotated[
 PromptsOption = Annotated[
     Path | None,
     option(
-        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows. Or a set that ships: `demo` (48 prompts), '
-        "`pool` (240), or `long` (300 to 1,500 tokens each)."
+        'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows. Or a set that ships: '
+        "`demo` (48; the default of calibrate and record), "
+        "`pool` (240; the default of demo and validate), or `long` (300 to 1,500 tokens each)."
     ),
 ]
 PerCategoryOption = Annotated[int | None, option("Limit of prompts per kind of task.", min=1)]
@@ -227,7 +228,8 @@ EngineOption = Annotated[
     str | None,
     option(
         "Engine of the target on GPUs, such as llama.cpp, 'llama.cpp vulkan', mlx or vllm: its measured speeds are "
-        "used. Default: vllm on data-centre GPUs, else llama.cpp.",
+        "used. Default: what the weights are made for (GGUF: llama.cpp; AWQ, FP8: vllm), else vllm on data-centre GPUs "
+        "and llama.cpp on others.",
         autocompletion=completing(_engines),
     ),
 ]

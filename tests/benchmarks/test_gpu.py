@@ -13,7 +13,8 @@ from tests.benchmarks.scripts import ROOT, load_script
 
 BARE = """
 import pathlib, runpy, sys
-for name in ("pydantic", "simpy", "plotly", "yaml", "networkx", "safetensors", "openvino", "tokenizers"):
+others = "gguf huggingface_hub jinja2 networkx openvino plotly pydantic rich safetensors simpy tokenizers typer yaml"
+for name in others.split():
     sys.modules[name] = None
 sys.argv = sys.argv[1:]
 sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))

@@ -1,7 +1,9 @@
 """Every mistake in a YAML file is told with its line and column."""
 
+from typing import Annotated, Literal
+
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from decoding import yaml_file
 from decoding.errors import MOST_CHARACTERS, ConfigError
@@ -162,3 +164,32 @@ def test_lines_of_values_or_of_what_is_around_them(tmp_path):
     path.write_text("# a comment\na:\n  b: 1\n  c:\n    - x\n    - {d: 2}\n")
     locations = [("a", "b"), ("a", "c", 1, "d"), ("a", "c", 1, "e"), ("a", "z"), ()]
     assert lines_of(path, locations) == [3, 6, 6, 3, 2]
+
+
+class Draft(StrictModel):
+    kind: Literal["draft"] = "draft"
+    windows: int = 1
+
+
+class Exit(StrictModel):
+    kind: Literal["exit"] = "exit"
+    width: int = 1
+
+
+class Recipe(RootModel[Annotated[Draft | Exit, Field(discriminator="kind")]]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "told"),
+    [
+        ("name: a\ncolour: b", Outer, "'colour'; there are name, parts, pairs)"),
+        ("name: a\nparts: {x: {seconds: 1.0, row: []}}", Outer, "'row'; there are seconds, rows)"),
+        ("name: a\npairs: [{seconds: 1.0, second: 2}]", Outer, "'second'; there are seconds, rows)"),
+        ("kind: exit\nwidht: 2", Recipe, "'widht'; there are kind, width)"),
+    ],
+)
+def test_a_field_that_is_not_known_is_told_with_those_that_are(text, model, told):
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, model, source="my.yaml")
+    assert f"(no field is called {told}" in str(caught.value)

@@ -35,7 +35,12 @@ EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 def run(
     schedule: options.ScheduleOption,
     prompt: Annotated[str | None, option("One prompt, as text.")] = None,
-    prompts: Annotated[Path | None, option('JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows.')] = None,
+    prompts: Annotated[
+        Path | None,
+        option(
+            'JSON Lines file of prompts: {"prompt": ...} or Spec-Bench rows; or a set that ships: demo, pool or long.'
+        ),
+    ] = None,
     replay: Annotated[
         str | None,
         option(
