@@ -90,15 +90,16 @@ def rounds(summaries: Mapping[str, Json]) -> str:
 def held_out(result: Json) -> str:
     """Return how good predictions of other prompts and lengths are: by cell, quiet and busy, and all together."""
     found, rows = result["summary"], result["rows"]
-    machines = sorted(
-        {f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {row['date']}" for row in rows}
-    )
+    days: dict[str, set[str]] = {}
+    for row in rows:
+        days.setdefault(f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']})", set()).add(row["date"])
+    machines = [f"{machine} on {listing(sorted(dates))}" for machine, dates in sorted(days.items())]
     kinds = ("by_cell", "by_use", "by_machine")
     told = [held_out_line(name, one) for kind in kinds for name, one in found[kind].items()]
     return (
         "\n\n".join(
             [
-                f"{counted(found['num_runs'], 'run')}, on {listing(machines)}.",
+                f"{counted(found['num_runs'], 'run')}: {'; '.join(machines)}.",
                 table([*told, held_out_line("all", found["all"])]),
             ]
         )
