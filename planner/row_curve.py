@@ -97,7 +97,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
     by_curves = priced(sheet, model.shape, model.weights)
-    speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves)
+    speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves, model.weights)
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
     ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)

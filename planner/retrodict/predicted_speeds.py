@@ -88,7 +88,7 @@ class PredictedCase:
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
         by_curves = priced(sheet, shape, target.weights)
-        speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves)
+        speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves, target.weights)
         return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=machine.num_together))
 
     @cached_property

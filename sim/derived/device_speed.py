@@ -147,7 +147,7 @@ def device_speed(
     Raises:
         ProfileError: nothing tells what it computes.
     """
-    is_law = has_law(sheet) and by_curves is None
+    is_law = has_law(sheet, weights) and by_curves is None
     found = _Numbers(name, sheet, by_curves, moved or {}, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     of_format = f"{weights}_cap_bytes_per_s"

@@ -1,11 +1,13 @@
 """What verifying costs by rows: over one row, with an interval, from measured numbers where there are any."""
 
+from dataclasses import replace
 from math import log
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
+from hwprofiles.engines import engine_on, run_by
 from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.sheets import device_sheet, shipped_names
 from planner.row_curve import curve_svg, row_curve
@@ -87,6 +89,15 @@ def test_an_8b_in_bf16_on_an_rtx_4090_takes_what_others_measured_there():
     found = {one.rows: one for one in curve(context=0).rows}
     assert found[1].low < 16.8e-3 < found[1].high
     assert found[8].ratio_low < 17.6 / 16.8 < found[8].ratio_high
+
+
+@pytest.mark.parametrize("weights", ["bf16", "fp8", "awq-int4", "q4_k_m"])
+def test_naming_the_engine_that_runs_weights_by_default_changes_nothing(weights):
+    small = replace(SMALL, weights=weights)
+    for name, sheet in ((name, device_sheet(name)) for name in shipped_names("device")):
+        if sheet.memory_bytes_per_s is not None and (engine := engine_on(sheet, weights)) is not None:
+            default, named = (row_curve(small, name, one, (1, 9), 512) for one in (sheet, run_by(sheet, engine)))
+            assert default == named, name
 
 
 def test_what_does_not_fit_is_refused():
