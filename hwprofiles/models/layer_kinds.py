@@ -3,6 +3,7 @@
 A shape describes full attention by its own sizes; these are what other layers have instead.
 """
 
+from math import inf
 from typing import Annotated, Final, TypeVar
 
 import numpy as np
@@ -62,11 +63,25 @@ class Mixer(StrictModel):
 
     def flops(self, rows: float, context: Number) -> Number:
         """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
-        return rows * (self.flops_per_key * (self._reached(context) + (rows + 1) / 2) + self.flops_per_token)
+        return rows * (self.flops_per_key * mean_keys(rows, context, self._limit) + self.flops_per_token)
+
+    @property
+    def _limit(self) -> float:
+        return min(limit or inf for limit in (self.window, self.read_tokens))
 
     def _reached(self, context: Number) -> Number:
-        limits = [limit for limit in (self.window, self.read_tokens) if limit is not None]
-        return np.minimum(context, min(limits)) if limits else context
+        reached: Number = np.minimum(context, self._limit)
+        return reached
+
+
+def mean_keys(rows: float, context: Number, limit: float) -> Number:
+    """Return how many keys `rows` new tokens read on average: of what is cached, of those before it, and its own.
+
+    That is the mean of min(context + i, limit) over i from 1 to `rows`.
+    """
+    growing = np.clip(limit - context, 0, rows)  # rows until the limit is reached
+    mean: Number = np.minimum(context, limit) + growing - growing * (growing - 1) / (2 * rows)
+    return mean
 
 
 class Heads(StrictModel):

@@ -1,11 +1,14 @@
 import json
+from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, ModelError
 from hwprofiles.model_shape import model_shape, shape_from_hf, shipped_models
+from hwprofiles.models.layer_kinds import Mixer
 
 BILLIONS = """
 apriel-1.5-15b 14.43, aya-expanse-32b 32.3, baichuan2-13b 13.9, codellama-34b 33.74, codestral-22b 22.25,
@@ -290,6 +293,18 @@ def test_a_sliding_layer_keeps_and_reads_its_window_only():
     assert shape.kv_bytes(131072) == 1024 * sliding + 131072 * full
     assert shape.layer_kv_bytes(1, 131072) * 60 == 1025 * sliding + 131073 * full
     assert shape.layer_flops(1, 131072) - shape.layer_flops(1, 131071) == pytest.approx(10 / 60 * 4 * 32 * 512)
+
+
+SIZES = st.integers(1, 200)
+
+
+@given(SIZES, st.integers(0, 200), SIZES | st.none(), SIZES | st.none())
+def test_a_new_token_reads_those_before_it_and_itself_up_to_a_limit(rows, context, window, read_tokens):
+    mixer = Mixer(num_layers=1, parameters=0, window=window, read_tokens=read_tokens, flops_per_key=1)
+    limit = min(window or inf, read_tokens or inf)
+    keys = sum(min(context + i, limit) for i in range(1, rows + 1))
+    assert mixer.flops(rows, context) == pytest.approx(keys)
+    assert mixer.flops(rows, np.array([0.0, context]))[1] == mixer.flops(rows, context)
 
 
 def test_latent_attention_keeps_one_vector_a_token():
