@@ -189,10 +189,10 @@ class ModelShape(Heads):
         experts = self.expert_share * num_experts * self.expert_parameters
         return (self.read_parameters * dense_bits + experts * form.bits) / 8
 
-    def layer_flops(self, rows: float, context: Number) -> Number:
+    def layer_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
         experts = self.expert_share * max(1, self.experts_per_token) * self.expert_parameters
-        total: Any = sum(kind.num_layers * kind.flops(rows, context) for kind in self.layer_kinds)
+        total: Any = sum(kind.num_layers * kind.flops(rows, context, is_prompt=is_prompt) for kind in self.layer_kinds)
         mixing: Number = total / self.num_layers
         return rows * 2 * (self.read_parameters + experts) + mixing
 

@@ -36,6 +36,7 @@ class Mixer(StrictModel):
         window: how many tokens it reaches back, and keeps; None for all.
         read_tokens: how many of those it keeps it reads at most; None for all.
         flops_per_key: for each pair of a token and one that it reads.
+        prompt_flops_per_key: the same in a prompt; None: as many.
         state_bytes: kept of a sequence, whatever its length.
         flops_per_token: beyond matrices and keys.
     """
@@ -47,6 +48,7 @@ class Mixer(StrictModel):
     window: Size | None = None
     read_tokens: Size | None = None
     flops_per_key: Amount = 0
+    prompt_flops_per_key: Amount | None = None
     state_bytes: Amount = 0
     flops_per_token: Amount = 0
 
@@ -61,9 +63,11 @@ class Mixer(StrictModel):
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
         return num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
 
-    def flops(self, rows: float, context: Number) -> Number:
+    def flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
-        return rows * (self.flops_per_key * mean_keys(rows, context, self._limit) + self.flops_per_token)
+        of_prompt = self.prompt_flops_per_key if is_prompt else None
+        per_key = self.flops_per_key if of_prompt is None else of_prompt
+        return rows * (per_key * mean_keys(rows, context, self._limit) + self.flops_per_token)
 
     @property
     def _limit(self) -> float:
@@ -174,7 +178,11 @@ class LatentAttention(StrictModel):
     num_index_layers: Count = 0
 
     def mixer(self, num_layers: int, hidden_size: int, num_heads: int) -> Mixer:
-        """Return what these layers cost; scores are taken on what is kept, as engines do where they decode."""
+        """Return what these layers cost.
+
+        Scores are taken on what is kept where engines decode, and where an indexer chooses what is read; in other
+        prompts on keys and values that are widened again, once for all rows.
+        """
         asked = self.query_rank or hidden_size
         head_dim = self.nope_dim + self.rope_dim
         queries = hidden_size * self.query_rank + asked * num_heads * head_dim
@@ -192,4 +200,5 @@ class LatentAttention(StrictModel):
             indexed_elements=self.index_dim / 2 * index_share,
             read_tokens=self.read_tokens or None,
             flops_per_key=2 * num_heads * (2 * self.kv_rank + self.rope_dim),
+            prompt_flops_per_key=None if self.read_tokens else 2 * num_heads * (head_dim + self.value_dim),
         )

@@ -106,9 +106,11 @@ class StoredModel:
         few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
         num_layers = few.get(kind, depth)
         num_heads = int(kind in _WITH_HEAD)
-        layer_bytes = self.layer_bytes(rows, contexts, is_prompt=kind in _PROMPTS)
+        is_prompt = kind in _PROMPTS
+        layer_bytes = self.layer_bytes(rows, contexts, is_prompt=is_prompt)
         num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
-        flops = num_layers * self.shape.layer_flops(rows, contexts) + num_heads * self.shape.head_flops(rows)
+        layer_flops = self.shape.layer_flops(rows, contexts, is_prompt=is_prompt)
+        flops = num_layers * layer_flops + num_heads * self.shape.head_flops(rows)
         if kind == "draft_streams" or self.head == LOOKUP:
             # rows of a pass that reads weights and starts kernels anyway; or no pass at all
             return CallWork(0.0 * num_bytes, flops, 0)

@@ -59,6 +59,16 @@ def test_a_public_curve_of_whole_passes_holds_for_whole_passes():
     assert four / one == pytest.approx(1.5, rel=1e-3)
 
 
+@pytest.mark.parametrize(("name", "width"), [("deepseek-v3", 128 + 64 + 128), ("glm-5.2", 2 * 512 + 64)])
+def test_a_prompt_scores_widened_keys_and_values_unless_an_indexer_chooses_what_is_read(name, width):
+    """As engines do (vLLM's docs of MLA); decoding scores what is kept, which is wider."""
+    shape, computing = model_shape(name), DeviceSpeed(name="gpu", bytes_per_s=1e18, flops=1e12)
+    here = RooflineCost(device=computing, target=StoredModel(shape=shape, weights="fp8"))
+    one, two = (at(here, "prefill", rows, 0) for rows in (1000, 2000))
+    per_row = (two - 2 * one) / 1e3  # twice as many rows read 500 more keys each
+    assert per_row == pytest.approx(shape.num_layers * 2 * shape.num_heads * width * 1000 / 1e12, rel=1e-6)
+
+
 def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
     here = cost()
     assert at(here, "exit", 3, 0, exit_layer=20) == at(here, "lm_head", 3, 0)
