@@ -98,6 +98,9 @@ class ModelShape(Heads):
         if sum(named) > self.num_layers or (self.mixers and sum(named) != self.num_layers):
             several = " + ".join(map(str, named))
             raise ValueError(f"{several} layers of several kinds are not the {self.num_layers} there are")
+        num_full, indexed = self.num_layers - sum(named), self.latent.num_index_layers if self.latent else 0
+        if indexed > num_full:
+            raise ValueError(f"latent.num_index_layers is {indexed} of {num_full} layers with full attention")
         return self
 
     @cached_property

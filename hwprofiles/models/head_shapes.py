@@ -63,7 +63,8 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
     A lookup reads nothing.
     """
     called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS[name]}"
-    fields = dict(target) | dict(_ONE_LAYER) | {"name": called, "source": "a layer of its target"}
+    latent = target.latent and target.latent.model_copy(update={"num_index_layers": 0})  # its layer has an indexer
+    fields = dict(target) | dict(_ONE_LAYER) | {"latent": latent, "name": called, "source": "a layer of its target"}
     wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name == "eagle3":
         kept = min(EAGLE_VOCABULARY, target.vocab_size)

@@ -120,6 +120,9 @@ def test_a_kind_without_gates_has_two_matrices():
     assert shape_from_hf(starcoder).num_parameters == pytest.approx(7.17e9, rel=0.007)
 
 
+WIDTHS = {"qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -143,6 +146,7 @@ def test_a_kind_without_gates_has_two_matrices():
         ({"layer_types": 5}, "layer_types: .*valid list, found 5"),
         ({"ffn_dim": 64, "max_position_embeddings": "9"}, "max_position_embeddings: .*valid integer, found '9'"),
         ({"vocab_size": 1 << 63}, "vocab_size: .*less than or equal to"),
+        (WIDTHS | {"kv_lora_rank": 512, "indexer_types": ["full"] * 33}, "num_index_layers is 33 of 32 layers"),
         ({"num_key_value_heads": 5}, "num_heads 32 is not a multiple of num_kv_heads 5"),
     ],
 )

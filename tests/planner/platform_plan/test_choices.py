@@ -98,6 +98,11 @@ def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
     assert head_shape("eagle3", target).num_experts == 0
 
 
+def test_a_head_of_a_model_whose_layers_share_indexers_has_one_of_its_own():
+    mtp = head_shape("mtp", model_shape("glm-5.2"))
+    assert mtp.kv_bytes(1000) == 1000 * ((512 + 64) * 2 + 128), "the indexer's key has eight bits"
+
+
 def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
     asked = {
         name: {"qwen3-0.6b": question_of("qwen3-32b", "qwen3-0.6b", name, lengths=(64, 32), weights=("bf16", None))}
