@@ -20,10 +20,12 @@ Sheet = TypeVar("Sheet", bound=DeviceSheet)
 _DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
+ANYWHERE: Final = "llama.cpp"
+"""The engine that runs on every GPU of a known architecture."""
 _MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
 """Whose GPUs a back end runs on, of those that run on one maker's."""
 _MADE_FOR: Final = {
-    "llama.cpp": re.compile(r"(i?q|tq)\d|mxfp4_moe"),
+    ANYWHERE: re.compile(r"(i?q|tq)\d|mxfp4_moe"),
     "mlx": re.compile("mlx-"),
     LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
 }
@@ -46,17 +48,17 @@ def engine_names() -> tuple[str, ...]:
 def default_engine(name: str, weights: str | None = None) -> str | None:
     """Return the default engine of a GPU of that name; None where there are no curves of its maker's GPUs.
 
-    That is what weights of that format are made for, if it runs on such a GPU. For others it is vLLM on cards of data
-    centres, and llama.cpp on the rest.
+    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere. For others it is
+    vLLM on cards of data centres that it supports, and llama.cpp on the rest.
     """
     key = device_key(name)
     family = family_of(key)
     if family is None:
         return None
     made_for = made_for_engine(weights) if weights else None
-    if made_for is not None and any(made_for == one.engine and family == one.family for one in read_curves()):
+    if made_for == ANYWHERE or any(made_for == one.engine and family == one.family for one in read_curves()):
         return made_for
-    return LAW_ENGINE if _DATA_CENTRE.match(key) else "llama.cpp"
+    return LAW_ENGINE if _DATA_CENTRE.match(key) else ANYWHERE
 
 
 def made_for_engine(weights: str) -> str | None:

@@ -13,7 +13,7 @@ from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, kernel_start_s, row_prices
 from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
 from hwprofiles.platform import load_platform
-from hwprofiles.sheets import device_sheet
+from hwprofiles.sheets import device_sheet, shipped_names
 from tests.benchmarks.scripts import RESULTS
 
 MADE = {
@@ -132,6 +132,12 @@ def test_the_default_is_what_most_people_run_there(name, engine):
 )
 def test_weights_of_an_engine_are_run_by_it_where_it_was_measured(name, weights, engine):
     assert default_engine(name, weights) == engine
+
+
+def test_files_of_llama_cpp_are_run_by_it_on_every_gpu_that_has_an_engine():
+    sheets = [sheet for name in shipped_names("device") if (sheet := device_sheet(name)).kind == "gpu"]
+    engines = {engine_on(sheet, "q4_k_m") for sheet in sheets if engine_on(sheet) is not None}
+    assert engines == {"llama.cpp"}
 
 
 def test_only_gpus_of_a_platform_change():
