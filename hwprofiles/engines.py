@@ -17,7 +17,9 @@ from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_named
 
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
-_DATA_CENTRE: Final = re.compile(r"[abh]\d{3}|gh200|gb[23]00|h20$|l40s?$|l4$|a10$|a40$|v100|t4$|mi[23]\d\dx?$")
+_DATA_CENTRE: Final = re.compile(
+    r"[abh]\d{3}|gh200|gb[23]00|h20$|l(?:4|20|40s?)$|a(?:2|10|30|40)$|v100|t4$|mi[23]\d\dx?$"
+)
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
 ANYWHERE: Final = "llama.cpp"
@@ -48,8 +50,8 @@ def engine_names() -> tuple[str, ...]:
 def default_engine(name: str, weights: str | None = None) -> str | None:
     """Return the default engine of a GPU of that name; None where there are no curves of its maker's GPUs.
 
-    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere. For others it is
-    vLLM on cards of data centres that it supports, and llama.cpp on the rest.
+    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere. For others it
+    is vLLM on cards of data centres that it supports, and llama.cpp on the rest.
     """
     key = device_key(name)
     family = family_of(key)

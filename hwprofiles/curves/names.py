@@ -13,8 +13,8 @@ _DEVICE: Final = re.compile(
 _SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
 _FAMILIES: Final = {
     "hopper": re.compile(r"h[12]00|h20|gh200"),
-    "blackwell": re.compile(r"rtx50(?!00)|rtxpro|gb10|g?b[23]00"),
-    "ada": re.compile(r"rtx40(?!00$)|rtx\d+ada|l4"),
+    "blackwell": re.compile(r"rtx50(?!00)|rtxpro|gb10|g?b[23]00|jetson\w*thor"),
+    "ada": re.compile(r"rtx40(?!00$)|rtx\d+ada|l4|l20$"),
     "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson|cmp1"),
     "turing": re.compile(r"rtx20|gtx16|(?:quadro)?rtx[4-8]000$|titanrtx|cmp[345]|t4"),
     "volta": re.compile(r"v100|titanv"),

@@ -104,6 +104,9 @@ def test_a_curve_that_is_none_is_refused(wrong):
     [
         ("NVIDIA H100 SXM", "vllm"),
         ("NVIDIA L40S", "vllm"),
+        ("NVIDIA L20", "vllm"),
+        ("NVIDIA A30", "vllm"),
+        ("NVIDIA A2", "vllm"),
         ("AMD MI300X", "vllm"),
         ("NVIDIA GeForce RTX 5090", "llama.cpp"),
         ("Apple M4 Max", "llama.cpp"),
@@ -175,6 +178,9 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
         ("Quadro RTX 4000", "turing"),
         ("RTX 4090", "ada"),
         ("RTX 5060 Ti", "blackwell"),
+        ("NVIDIA L20", "ada"),
+        ("NVIDIA Jetson AGX Thor", "blackwell"),
+        ("NVIDIA Jetson AGX Orin", "ampere"),
     ],
 )
 def test_a_device_counts_to_its_own_family(label, family):
