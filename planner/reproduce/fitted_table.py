@@ -75,7 +75,7 @@ def _places(unknowns: Sequence[Unknown], constants: Constants) -> Floats:
 
 
 def _half_width(unknown: Unknown) -> float:
-    return log(unknown.high / unknown.low) / 2
+    return log(unknown.high / unknown.low) / 2 or 1.0  # of a number that is known exactly, any will do
 
 
 def _misfit(cells: Sequence[PredictedCell]) -> float:

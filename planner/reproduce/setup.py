@@ -15,6 +15,7 @@ from hwprofiles.overrides import with_overrides
 from hwprofiles.placed import PlacedLink
 from hwprofiles.platform import Platform
 from planner.one_tokenizer import require_one_tokenizer
+from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
 
@@ -190,9 +191,8 @@ class Setup:
         for name, links in self._links().items():
             latency = links[0].latency_s
             assert latency is not None, "a link of a platform has a latency"
-            source = f"{latency.status}: {latency.source}"
-            low, high = latency.lowest, latency.highest
-            yield Unknown(name=name, datasheet=latency.value, low=low, high=high, source=source)
+            source, known = f"{latency.status}: {latency.source}", Assumption.of_quantity(name, latency)
+            yield Unknown(name=name, datasheet=latency.value, low=known.low, high=known.high, source=source)
 
 
 def _first(platform: Platform, kind: str) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
 from hwprofiles.platform import load_platform
+from hwprofiles.quantity import Quantity
 from planner.reproduce.fitted_table import (
     constant_error,
     constants_at,
@@ -65,6 +66,18 @@ def test_places_are_data_sheets_in_the_middle_and_bounds_at_the_ends(setup):
     assert constants_at(unknowns, np.zeros(3)) == pytest.approx(setup.datasheet())
     assert list(constants_at(unknowns, np.full(3, 9.0)).values()) == [one.high for one in unknowns]
     assert list(constants_at(unknowns, np.full(3, -9.0)).values()) == [one.low for one in unknowns]
+
+
+@pytest.mark.parametrize("span", [None, (6e-5, 6e-5)])
+def test_a_latency_without_a_span_is_as_sure_as_its_status_and_an_exact_one_stays(setup, table, span):
+    latency = Quantity(value=6e-5, span=span, status="guessed", source="mine")
+    here = load_platform("lunar-lake")
+    links = tuple(link.model_copy(update={"latency_s": latency}) for link in here.links)
+    mine = Setup.of(here.model_copy(update={"links": links}), setup.target, setup.draft)
+    (handover, _) = mine.unknowns()
+    assert (handover.low, handover.high) == pytest.approx(span or (4.2e-5, 7.8e-5))
+    found = fit(table, mine, max_calls=10)
+    assert handover.low <= found.constants["handover_s"] <= handover.high
 
 
 def test_there_is_nothing_to_fit_to_without_mirror(setup):
