@@ -46,13 +46,15 @@ def device_named(label: str) -> NamedDevice:
     """Return the device that a label means.
 
     Raises:
-        ProfileError: no sheet that ships is called so, or there are too many; says what is close.
+        ProfileError: no sheet that ships is called so, says what is close; or there are too many, or without memory.
     """
     found = find_device(label)
     if found is None:
         raise ProfileError(unknown("device", label, shipped_names("device")))
     if not 1 <= found.num_devices <= MOST_DEVICES:
         raise ProfileError(f"{label!r}: a machine has 1 to {MOST_DEVICES} devices of a kind")
+    if found.memory_bytes == 0:
+        raise ProfileError(f"{label!r}: a device has more than 0 GB; leave them out for those of its data sheet")
     return found
 
 

@@ -108,6 +108,7 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
         ("rtx4095", "no platform is called 'rtx4095'; did you mean rtx4090"),
         ("0xh100", "'0xh100': a machine has 1 to 16 devices"),
         ("99xh100", "'99xh100': a machine has 1 to 16 devices"),
+        ("rtx3090 0gb", "'rtx3090 0gb': a device has more than 0 GB"),
         ("2xm3-ultra", "are as many machines: describe their links"),
         ("2x epyc", "sockets"),
         ("generic-cpu", "gives no memory_bytes_per_s: give a platform"),
