@@ -61,7 +61,7 @@ class Retrodicted:
         return {
             **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
             "question": self.question,
-            "drafted": int(self.drafted) if self.drafted.isdigit() else self.drafted,
+            "drafted": int(self.drafted) if self.drafted.isdecimal() else self.drafted,
             "context": self.context,
             "published": self.published,
             "predicted": found.value,

@@ -66,6 +66,8 @@ def test_settings_are_drafted_tokens_or_contexts():
     assert (two.drafted, two.share, four.drafted, four.share, four.plain) == (2, 0.8, 4, 0.6, 40.0)
     (named,) = case(published_tokens_per_s={"K=3": 50.0, "K=5": None}).measured
     assert (named.key, named.drafted) == ("K=3", 3)
+    (power,) = retrodict([case(published_tokens_per_s={"²": 50.0})]).of("ratio")
+    assert power.as_entry()["drafted"] == "²"
     (auto,) = case(published_tokens_per_s={"auto": 50.0}).measured
     assert not auto.is_drafted_known
 
