@@ -17,6 +17,7 @@ from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.profile import Profile
+from hwprofiles.weights.formats import weights_in_name
 
 How = Literal["one sequence", "several sequences"]
 MOST_ROWS: Final = 64
@@ -133,17 +134,22 @@ Grid = dict[int, dict[int, float]]
 
 
 class Timed(NamedTuple):
-    """The models that an engine timed, as `plan` calls them, where given: shapes, and a form of weights."""
+    """The models that an engine timed, as `plan` calls them, where given: shapes, and the weights of both."""
 
     target: ModelShape | None = None
     draft: ModelShape | None = None
     weights: str | None = None
 
-    def pass_bytes(self, shape: ModelShape | None) -> float:
+    def weights_of(self, model: str, shape: ModelShape | None) -> str:
+        """Return a model's format: what is given, or told by its name in the file, else as its makers publish it."""
+        return self.weights or weights_in_name(model) or (_WEIGHTS if shape is None else shape.published_in)
+
+    def pass_bytes(self, shape: ModelShape | None, model: str | None) -> float:
         """Return bytes of weights that a pass over one row of a model reads; 0 where its shape is not given."""
-        weights = self.weights or _WEIGHTS
-        layers = 0.0 if shape is None else shape.num_layers * shape.layer_weight_bytes(weights)
-        return layers if shape is None else layers + shape.head_bytes(weights)
+        if shape is None or model is None:
+            return 0.0
+        weights = self.weights_of(model, shape)
+        return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
 
 
 def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Profile:  # noqa: B008 (it is immutable)
@@ -163,15 +169,15 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     lane = _lane(of, grids[target], None if draft is None else grids[draft], _sources(curves))
     lane = lane.scaled({"layer": 1 / num_layers})
     read: dict[LanePart, float] = {
-        "layer": timed.pass_bytes(timed.target) / num_layers,
-        "draft_step": timed.pass_bytes(timed.draft),
+        "layer": timed.pass_bytes(timed.target, target) / num_layers,
+        "draft_step": timed.pass_bytes(timed.draft, draft),
     }
     times = [time for own in models.values() for curve in own for time in curve.times.values()]
     return Profile(
         host={"device": of.device, "engine": of.engine},
         target=target if timed.target is None else timed.target.name,
         drafter=draft if timed.draft is None or draft is None else timed.draft.name,
-        dtype=timed.weights or _WEIGHTS,
+        dtype=timed.weights_of(target, timed.target),
         num_layers=num_layers,
         lanes=(lane.changed(read, LatencyTable.reading),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),

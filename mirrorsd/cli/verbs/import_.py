@@ -51,7 +51,11 @@ def import_(
     draft: Annotated[str | None, option("Draft model of the profile.", autocompletion=options.shape_names)] = None,
     weights: Annotated[
         str | None,
-        option("How weights of both models of a profile are stored, as in `plan`. Default: bf16.", metavar="FORMAT"),
+        option(
+            "How weights of both models of a profile are stored, as in `plan`. Default: as their names in the files "
+            "tell, else as published.",
+            metavar="FORMAT",
+        ),
     ] = None,
     context: Annotated[
         int,
@@ -91,8 +95,10 @@ def import_(
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
         larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
-        timed = Timed(larger, smaller, weights_named(weights or "bf16"))
-        save_profile(engine_profile(found.curves, timed), profile_out)
+        profile = engine_profile(found.curves, Timed(larger, smaller, weights and weights_named(weights)))
+        save_profile(profile, profile_out)
+        if weights is None:
+            say(f"Weights of {escaped(profile.target)} are taken to be in {profile.dtype} (--weights)")
     if acceptance_out is not None:
         _write_acceptance(found.acceptance, acceptance_out)
     for path in filter(None, (out, profile_out, acceptance_out)):

@@ -130,6 +130,16 @@ def test_a_plan_takes_an_engine_for_the_machine_that_it_is(tmp_path):
     assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
 
 
+def test_weights_of_a_profile_are_those_that_the_files_tell_and_the_command_says_so(tmp_path):
+    told, given, untold = (tmp_path / f"{name}.yaml" for name in ("told", "given", "untold"))
+    assert "taken" not in call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", given).said
+    said = call("import", *BENCHES, *MODELS, "--profile-out", told, exit_code=0).said
+    assert "Weights of Llama-3.1-8B are taken to be in q4_0 (--weights)" in said
+    assert told.read_text() == given.read_text()
+    serve = ("import", PAGES / "vllm-serve-1.json", "--target", "gpt-oss-20b", "--profile-out", untold)
+    assert "to be in mxfp4 (--weights)" in call(*serve, exit_code=0).said
+
+
 def test_an_engine_on_a_card_is_no_cpu_beside_another_card(tmp_path):
     engine = tmp_path / "engine.yaml"
     call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
