@@ -13,7 +13,7 @@ from typing import Any, Final
 from decoding.errors import ConfigError, cut
 from planner.imported.accepted import EngineAcceptance
 from planner.imported.engine_page import Page, PageRow, Told
-from planner.imported.engine_profile import BenchTime, CurveOf, Sample
+from planner.imported.engine_profile import SERVED, BenchTime, CurveOf, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
@@ -116,7 +116,7 @@ def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
         if not found:
             model = str(row.fields.get("model_id") or "the model")
             context = row.count("total_input_tokens") // row.count("completed", least=1)
-            of = CurveOf(engine, model, "the device", "several sequences", context, "through its server")
+            of = CurveOf(engine, model, "the device", "several sequences", context, SERVED)
             time_s = row.time_s("median_itl_ms", 1e-3)
             yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
 

@@ -8,7 +8,7 @@ several sequences stand for those of a window: the cache that each reads is smal
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Final, Literal, NamedTuple
 
 from decoding.errors import ProfileError
@@ -23,6 +23,10 @@ How = Literal["one sequence", "several sequences"]
 MOST_ROWS: Final = 64
 """Longer prompts say nothing about verifications."""
 _GROWING_ROWS: Final = 8
+SERVED: Final = "through its server"
+"""Settings of times over sampled prompts, whose mean length differs from run to run."""
+_ALIKE: Final = 0.1
+"""By how much, relative, it may."""
 
 
 class BenchTime(NamedTuple):
@@ -109,8 +113,14 @@ def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
     """Return the curves of samples with their files, one a kind; one row is a step of plain decoding, if timed."""
     kinds = defaultdict[CurveOf, list[tuple[str, Sample]]](list)
     for source, sample in samples:
-        kinds[sample.curve].append((source, sample))
+        kinds[_kin(sample.curve, kinds)].append((source, sample))
     return tuple(_curve(of, own) for of, own in kinds.items())
+
+
+def _kin(of: CurveOf, known: Iterable[CurveOf]) -> CurveOf:
+    """Return the known curve that a time belongs to, or its own; of sampled prompts one of about as many tokens."""
+    near = (one for one in known if abs(of.context - one.context) <= _ALIKE * one.context)
+    return next((one for one in near if of.settings == SERVED and one == of._replace(context=one.context)), of)
 
 
 def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
@@ -120,6 +130,7 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
         if one.rows > 1 or one.is_decoding or not has_plain:
             times[one.rows].append(one.time)
     means = {rows: BenchTime(*map(median, zip(*own, strict=True))) for rows, own in sorted(times.items())}
+    of = of._replace(context=round(fmean(one.curve.context for _, one in samples)))
     return BenchCurve(of=of, times=means, source=", ".join(dict.fromkeys(source for source, _ in samples)))
 
 

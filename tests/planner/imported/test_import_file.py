@@ -101,6 +101,18 @@ def test_a_curve_is_what_its_times_come_to(names, told, times, context):
     assert times_of(found) == pytest.approx(times, rel=1e-3)
 
 
+def test_runs_over_sampled_prompts_make_one_curve_unless_these_are_of_another_length(tmp_path):
+    """Of real data sets no two runs read equally many tokens."""
+    runs = [(1, 10, 10_240), (4, 40, 40_957), (8, 80, 81_911), (4, 10, 13_000)]
+    for place, (sequences, completed, tokens) in enumerate(runs):
+        run = {"model_id": "m", "max_concurrency": sequences, "completed": completed, "total_input_tokens": tokens}
+        (tmp_path / f"{place}.json").write_text(json.dumps(run | {"median_itl_ms": 10.0 + place}))
+    alike, longer = import_files([tmp_path / f"{place}.json" for place in range(len(runs))], Told()).curves
+    assert (alike.of.context, longer.of.context) == (1023, 1300)
+    assert times_of(alike) == pytest.approx({1: 0.010, 4: 0.011, 8: 0.012})
+    assert times_of(longer) == pytest.approx({4: 0.013})
+
+
 def test_devices_of_a_group_make_curves_of_their_own():
     alone, two = read("compute").curves
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")

@@ -87,6 +87,11 @@ def test_a_line_that_was_cut_is_no_shorter_time(tmp_path):
             read_bench(written(tmp_path, cut))
 
 
+def test_depths_that_were_asked_for_are_contexts_of_their_own_however_near(tmp_path):
+    text = "\n".join(json.dumps(ROWS[-1] | {"n_depth": depth}) for depth in (1000, 1001))
+    assert [one.of.context for one in read_bench(written(tmp_path, text))] == [1000, 1001]
+
+
 def test_one_row_is_a_step_of_plain_decoding_where_that_was_timed_and_a_prompt_of_one_token_else(tmp_path):
     (found,) = read_bench(JSONL)
     assert found.times[1].time_s == pytest.approx(8.0e-3)
