@@ -16,6 +16,7 @@ from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.quantity import Quantity, quantity_fields, with_quantities, within
+from hwprofiles.weights.formats import stored_weights
 
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
@@ -156,6 +157,11 @@ class DeviceSheet(Priced):
         if self.row_buckets and not self.static_shapes:
             raise ValueError("row_buckets are of devices with static_shapes: true")
         return self
+
+    def runs(self, weights: str) -> bool:
+        """Return whether it runs weights of that format, or of the plain type like it, as far as is known."""
+        alike = {weights, stored_weights(weights).like, "fp16" if weights == "bf16" else weights}
+        return not self.weight_formats or bool(alike & {*self.weight_formats})
 
 
 class LinkSheet(Sourced):

@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from decoding.errors import ProfileError, unknown
+from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 
 MOST_DEVICES: Final = 16
@@ -40,6 +41,13 @@ class NamedDevice(NamedTuple):
     sheet: str
     num_devices: int = 1
     memory_bytes: float | None = None
+
+    @property
+    def own_sheet(self) -> DeviceSheet:
+        """Its data sheet, with the memory that the label says."""
+        sheet = device_sheet(self.sheet)
+        own = None if self.memory_bytes is None else Quantity.model_validate(_capacity(self.memory_bytes))
+        return sheet if own is None else sheet.model_copy(update={"memory_bytes": own})
 
 
 def device_named(label: str) -> NamedDevice:

@@ -37,7 +37,7 @@ def curve(
     from hwprofiles.engines import run_by
     from hwprofiles.machines.device_names import device_named, find_device
     from hwprofiles.model_shape import model_shape
-    from hwprofiles.sheets import DeviceSheet, device_sheet
+    from hwprofiles.sheets import DeviceSheet
     from hwprofiles.weights.formats import weights_in_name, weights_named
     from mirrorsd.pair_on_platform import published_for
     from planner.row_curve import curve_svg, row_curve
@@ -53,8 +53,11 @@ def curve(
         named = device_named(device)
         if named.num_devices > 1:
             raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
-        device, sheet = named.sheet, device_sheet(named.sheet)
-    sheet = sheet if engine is None else run_by(sheet, engine)
+        device, sheet = named.sheet, named.own_sheet
+    if engine is not None:
+        sheet = run_by(sheet, engine)
+        if sheet.kind != "gpu":
+            raise ConfigError(f"--engine {engine}: is of GPUs, and {device} is of kind {sheet.kind}")
     stored = weights_named(weights or weights_in_name(target, shape.published_in) or published_for(shape, [sheet]))
     found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
@@ -63,6 +66,8 @@ def curve(
     if write_json(_result(found), json):
         show(_table(found))
         show_paragraphs(f"Numbers {found.source}.")
+        if not sheet.runs(stored):
+            show_paragraphs(f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}.")
 
 
 def _table(found: "RowCurve") -> Any:

@@ -43,11 +43,19 @@ def test_a_context_is_typed_as_in_a_plan():
         (("--rows", "0"), "--rows '0': write sizes of 1..1024, such as 1,2,4,8"),
         (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
         (("--device", "m4-max,rtx4090"), "--device m4-max,rtx4090: one device at a time"),
+        (("--device", "rtx3090 12gb"), "needs 16.1 GB with its cache, and NVIDIA GeForce RTX 3090 has 12.0 GB"),
+        (("--device", "epyc-9654", "--engine", "llama.cpp"), "--engine llama.cpp: is of GPUs, and epyc-9654"),
         (("--device", "2xrtx3090"), "--device 2xrtx3090: a curve is of one device, rtx3090"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_choices(words, told):
     assert told in error_of(*ASKED, *words)
+
+
+@pytest.mark.parametrize(("weights", "is_told"), [("bf16", False), ("int8", False), ("q4_k_m", True)])
+def test_weights_that_a_device_does_not_run_are_priced_and_named_as_in_a_plan(weights, is_told):
+    shown = call(*ASKED, "--device", "m4-ane", "--target", "qwen3-0.6b", "--weights", weights, exit_code=0).shown
+    assert ("Data sheet: weights in fp16 or int8; predicted as if in q4_k_m." in shown) is is_told
 
 
 def test_a_device_of_ones_own_has_a_curve(tmp_path):
