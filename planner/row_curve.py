@@ -86,7 +86,8 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         ProfileError: the sheet lacks what no guess can stand in for.
     """
     if sheet.memory_bytes_per_s is None:
-        raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about another device")
+        other = "another device" if sheet.memory_pool is None else "a platform that has it, by mirrorsd plan"
+        raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about {other}")
     shape, longest = model.shape, context + max(rows)
     if longest > shape.max_position:
         msg = f"{context:,} cached tokens and {max(rows)} rows: {longest:,} positions, and {shape.name} has"
