@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 
 import pytest
 
 from decoding.errors import ConfigError
 from decoding.yaml_file import load_yaml
-from hwprofiles.sheets import DeviceSheet, device_sheet
+from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 
 
 def test_a_purchase_costs_by_the_hour_what_its_write_off_makes_of_it() -> None:
@@ -31,3 +32,34 @@ def test_a_sheet_that_contradicts_itself_is_refused(tmp_path: Path, fields: str,
     path.write_text(f"name: mine\nkind: npu\n{fields}\n")
     with pytest.raises(ConfigError, match=complaint):
         load_yaml(path, DeviceSheet)
+
+
+UNITS = re.compile(r"([\d,]+) (?:multiprocessors|cores|compute units) at ([\d.]+) GHz.*?([\d,]+) operations a cycle")
+
+
+@pytest.mark.parametrize("name", shipped_names("device"))
+def test_a_peak_is_the_product_of_the_units_clock_and_operations_that_its_source_names(name: str) -> None:
+    flops = device_sheet(name).bf16_flops
+    if flops is not None and (told := UNITS.search(flops.source)) is not None:
+        units, gigahertz, operations = (float(one.replace(",", "")) for one in told.groups())
+        assert flops.value == pytest.approx(units * gigahertz * 1e9 * operations, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("a2", 18.13e12),  # bf16, dense, by hmc-tech.com
+        ("rtx4000-ada", 106.91e12),
+        ("rtx5000-ada", 261.12e12),
+        ("rtx-a4000", 153.4e12 / 2),  # sparse, by NVIDIA
+        ("rtx2000-ada", 191.9e12 / 4),  # sparse fp8
+        ("xeon-8480", 56 * 2.0e9 * 1024),  # of AMX in bf16, by Wikipedia
+        ("radeon-890m", 16 * 2.9e9 * 512),  # of RDNA 3 in fp16, by gpuopen.com
+        ("jetson-orin-nx-gpu", 42.5e12 * 8 / 16 * 0.918 / 1.3),  # of AGX Orin, which has 16 multiprocessors at 1.3 GHz
+        ("gtx1660super", 2 * 1408 * 2 * 1.785e9),  # twice fp32, by TechPowerUp
+    ],
+)
+def test_a_peak_in_16_bits_with_fp32_sums_is_as_published(name: str, published: float) -> None:
+    flops = device_sheet(name).bf16_flops
+    assert flops is not None
+    assert flops.value == pytest.approx(published, rel=0.01)
