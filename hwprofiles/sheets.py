@@ -171,12 +171,14 @@ class LinkSheet(Sourced):
         bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
         latency_s: of an empty message.
         collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
+        is_mesh: whether a device has one for each other one, so that a collective has the bandwidth of all of them.
     """
 
     name: Annotated[str, Field(min_length=1)]
     bytes_per_s: ByteRates | None = None
     latency_s: Times | None = None
     collective_latency_s: Times | None = None
+    is_mesh: bool = False
 
 
 @cache

@@ -183,7 +183,10 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     members = platform.members(name)
     if len(members) == 1:
         return None
-    ring = [_way(platform, *pair, collective=True) for pair in pairwise((*members, members[0]))]
+    pairs = [*pairwise((*members, members[0]))]
+    ring = [_way(platform, *pair, collective=True) for pair in pairs]
+    hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
+    num_links = len(members) - 1 if all(platform.link(*hop).is_mesh for hop in hops) else 1
     target, draft = demand.target.shape, demand.draft.shape
     per_pass = {
         shape.name: shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers for shape in (target, draft)
@@ -191,7 +194,7 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     return DeviceGroup(
         num_devices=len(members),
         latency_s=max(latency_s for latency_s, _ in ring),
-        bytes_per_s=min(_NO_COPY_BYTES_PER_S, *(bytes_per_s for _, bytes_per_s in ring)),
+        bytes_per_s=min(_NO_COPY_BYTES_PER_S, *(num_links * bytes_per_s for _, bytes_per_s in ring)),
         reduced_bytes_per_row=target.width * _STATE_BYTES,
         gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
         all_reduces={

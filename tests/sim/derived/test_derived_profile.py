@@ -159,6 +159,18 @@ def test_members_of_a_group_on_one_memory_draw_from_it_together():
     assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
 
 
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_a_mesh_has_a_link_for_every_pair_and_collectives_those_of_a_device_together(count):
+    """AMD gives 448 GB/s for the seven links of an MI300X among eight."""
+    machine = load_platform(f"{count}xmi300x")
+    assert machine.link("gpu0", "gpu1").bytes_per_s.value == 64e9
+    assert device_group(machine, demand([]), "gpus").bytes_per_s == pytest.approx((count - 1) * 64e9)
+
+
+def test_bridges_give_two_cards_300_gb_a_second_each_way():
+    assert device_group(load_platform("2x h100 nvl"), demand([]), "gpus").bytes_per_s == pytest.approx(300e9)
+
+
 def test_a_group_on_one_memory_reads_no_faster_than_it_and_never_slower_with_more():
     """Members take turns in being the slowest, each in another part of the model."""
     data = platform().model_dump(exclude_none=True) | {"groups": {"mixed": ["gpu0", "npu"]}}
