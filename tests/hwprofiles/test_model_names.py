@@ -67,6 +67,9 @@ def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
         ("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL.gguf", 262_144),
         ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
         ("meta-llama/Meta-Llama-3-8B-Instruct", 8_192),
+        ("mistralai/Devstral-Small-2505", 131_072),
+        ("mistralai/Magistral-Small-2506", 131_072),
+        ("mistralai/Devstral-Small-2-24B-Instruct-2512", 262_144),
     ],
 )
 def test_a_model_of_anothers_shape_has_its_own_longest_context(name, positions):
