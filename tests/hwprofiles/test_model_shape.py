@@ -13,7 +13,8 @@ from hwprofiles.models.layer_kinds import Mixer
 BILLIONS = """
 apriel-1.5-15b 14.43, aya-expanse-32b 32.3, baichuan2-13b 13.9, codellama-34b 33.74, codestral-22b 22.25,
 command-a-111b 111.06, command-r-35b 34.98, command-r-plus 103.81, dbrx-132b 131.6, deepseek-coder-33b 33.34,
-deepseek-v2 235.74, deepseek-v2-lite 15.71, deepseek-v3 671.03, deepseek-v4-flash 284, dots.llm1 142.8,
+deepseek-v2 235.74, deepseek-v2-lite 15.71, deepseek-v3 671.03, deepseek-v3.2 671.9, deepseek-v4-flash 284,
+dots.llm1 142.8,
 ernie-4.5-21b-a3b 21.83, ernie-4.5-300b-a47b 299.5, exaone-4.0-32b 32, gemma-2-27b 27.23, gemma-2-2b 2.614,
 gemma-2-9b 9.242, gemma-2b 2.51, gemma-3-12b 11.77, gemma-3-1b 1, gemma-3-270m 0.268, gemma-3-27b 27.01,
 gemma-3-4b 3.88, gemma-4-12b 11.95, gemma-4-26b-a4b 25.23, gemma-4-31b 30.7, glm-4-32b 32.57, glm-4-9b 9.4,
@@ -36,7 +37,8 @@ smollm2-135m 0.1345, smollm2-360m 0.3618, smollm3-3b 3.075, solar-10.7b 10.73,
 step-3.5-flash 196, tinyllama-1.1b 1.1, yi-34b 34.39,
 """
 """Billions by the safetensors or GGUF files, as model pages and llama.cpp show them, without heads that draft and what
-sees or hears; of the paper's draft only `0.6B` is published, of Kimi-K3 2.8T."""
+sees or hears; of the paper's draft only `0.6B` is published, of Kimi-K3 2.8T. DeepSeek-V3.2 has V3's and an
+indexer in every layer."""
 PARAMETERS = dict(item.split() for item in BILLIONS.replace("\n", " ").strip().rstrip(",").split(", "))
 
 
@@ -313,8 +315,8 @@ def test_a_new_token_reads_those_before_it_and_itself_up_to_a_limit(rows, contex
 
 def test_latent_attention_keeps_one_vector_a_token():
     assert model_shape("deepseek-v3").kv_bytes(1000) == 61 * 1000 * (512 + 64) * 2
-    sparse, dense = (model_shape(name).layer_kv_bytes(1, 100_000) for name in ("glm-5.2", "kimi-k2"))
-    assert sparse < dense / 5
+    for name in ("glm-5.2", "deepseek-ai/DeepSeek-V3.2-Exp"):
+        assert model_shape(name).layer_kv_bytes(1, 100_000) < model_shape("kimi-k2").layer_kv_bytes(1, 100_000) / 5
 
 
 @pytest.mark.parametrize(
