@@ -80,6 +80,10 @@ def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_
     assert planned(head, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
 
 
+def test_how_often_text_repeats_itself_is_a_guess():
+    assert planned("ngram").question.acceptance.status == "guessed"
+
+
 def test_what_a_record_found_in_its_texts_is_replayed():
     record = AcceptanceRecord.load("benchmarks/results/demos/3/record.npz")
     plan = plan_pair("smollm2-135m-instruct", "prompt-lookup", "cpu-2core", acceptance=record, weights=("bf16", None))
