@@ -13,6 +13,7 @@ from hwprofiles.models.layer_kinds import Mixer
 BILLIONS = """
 apriel-1.5-15b 14.43, aya-expanse-32b 32.3, baichuan2-13b 13.9, codellama-34b 33.74, codestral-22b 22.25,
 command-a-111b 111.06, command-r-35b 34.98, command-r-plus 103.81, dbrx-132b 131.6, deepseek-coder-33b 33.34,
+deepseek-r1-distill-qwen-1.5b 1.777,
 deepseek-v2 235.74, deepseek-v2-lite 15.71, deepseek-v3 671.03, deepseek-v3.2 671.9, deepseek-v4-flash 284,
 dots.llm1 142.8,
 ernie-4.5-21b-a3b 21.83, ernie-4.5-300b-a47b 299.5, exaone-4.0-32b 32, gemma-2-27b 27.23, gemma-2-2b 2.614,
