@@ -58,6 +58,11 @@ def test_mixtures_of_experts_have_no_kernel_law(device, model, weights, tokens_p
     assert plain.low < tokens_per_s < plain.high
 
 
+def test_without_an_engine_weights_are_priced_by_the_law_of_the_engine_that_they_are_made_for():
+    asked = case(device="RTX 4090", engine="", target={"shape": "llama-3.1-8b", "weights": "fp8"})
+    assert PredictedCase.of(asked).cost.device.unhidden_share is not None
+
+
 def test_settings_are_drafted_tokens_or_contexts():
     by_context = case(plain_tokens_per_s={4096: 36.0}, published_tokens_per_s={4096: 56.0}, drafted=3)
     (one,) = by_context.measured
