@@ -1,7 +1,7 @@
 """The verdict of a plan: whether to speculate, where to put the draft, and on which numbers that rests."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
@@ -10,7 +10,6 @@ from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
-from hwprofiles.weights.formats import WeightFormat, stored_weights
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
@@ -38,7 +37,6 @@ _MOST_MOVED: Final = 4
 _MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
 UNTRAINED: Final = " (exit to be trained)"
-_AS_WIDE: Final[Mapping[WeightFormat, str]] = {"bf16": "fp16"}
 
 
 def advice(plan: PlatformPlan) -> SpeculationVerdict:
@@ -222,9 +220,10 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     stored = question.target.weights, question.draft.weights
     told: dict[str, list[str]] = {}
     for lane, weights in dict.fromkeys(held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)):
-        formats = question.platform.device(question.platform.members(lane)[0]).weight_formats
-        if formats and not {weights, stored_weights(weights).like, _AS_WIDE.get(weights, weights)} & set(formats):
-            told.setdefault(f"weights in {' or '.join(formats)}; predicted as if in {weights}", []).append(lane)
+        device = question.platform.device(question.platform.members(lane)[0])
+        if not device.runs(weights):
+            formats = " or ".join(device.weight_formats)
+            told.setdefault(f"weights in {formats}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
     made_for = made_for_engine(question.target.weights)
     devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
