@@ -133,7 +133,7 @@ class TreeTask(StatesTask[H]):
     """Something that drafts a static tree, which grows on training answers when the rest is trained."""
 
     grows_on_greedy = False
-    """Whether sampled answers are left out."""
+    """Whether sampled answers are left out where there are greedy ones."""
 
     @abstractmethod
     def ranks(self, drafter: Any, index: int) -> Ranks:
@@ -151,7 +151,7 @@ class TreeTask(StatesTask[H]):
         """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
         growing: Sequence[int] = range(max(0, self.num_conversations - _GROWN_ON), self.num_conversations)
         if self.grows_on_greedy:
-            growing = self.greedy(growing)
+            growing = self.greedy(growing) or growing
         judging, done = self.greedy(self.held_out), count()
 
         def ranks_of(drafter: Any, indices: Sequence[int]) -> Iterator[Ranks]:

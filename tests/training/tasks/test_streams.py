@@ -148,3 +148,10 @@ def test_trees_are_grown_on_training_answers_alone(task, tmp_path, monkeypatch):
     held_out = {task.states.conversations[index].ids for index in range(10, 14)}
     assert {ids for judged, ids in seen if judged} <= held_out
     assert not {ids for judged, ids in seen if not judged} & held_out
+
+
+def test_without_greedy_answers_the_tree_is_grown_on_sampled_ones(task, tmp_path):
+    task.states.conversations = [row._replace(temperature=0.8) for row in task.states.conversations]
+    judgement = task.finish(tmp_path / "streams", target_name="tiny", metadata={}, progress=lambda *_: None)
+    assert len(load_streams(tmp_path / "streams", task.target).paths) == 8
+    assert judgement.acceptance == ()
