@@ -2,7 +2,9 @@
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tokenizers
@@ -112,6 +114,25 @@ class TestChatTemplates:
         set_template(tiny_folder, template)
         theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0], add_generation_prompt=False) == theirs
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            '{%- set today = strftime_now("%Y-%m-%d") %}{{- bos_token }}{{ "Today is " + today + "." }}',
+            '{%- set day = strftime_now("%d %b %Y") if strftime_now is defined else "" %}{{- "Today Date: " + day }}',
+            "{{ messages | tojson(separators=(',', ':'), sort_keys=true) }}",
+            "{{ messages | tojson(ensure_ascii=true, indent=2) }}{{ messages[0] | tojson(false, 1) }}",
+        ],
+        ids=["as Mistral Small", "as Llama 3.2", "compact JSON", "JSON in ASCII"],
+    )
+    def test_a_template_gets_the_functions_it_knows_and_one_date(
+        self, transformers, tiny_folder, template, monkeypatch
+    ):
+        set_template(tiny_folder, template)
+        day = SimpleNamespace(now=lambda: datetime(2024, 7, 26, tzinfo=UTC))
+        monkeypatch.setattr(transformers.utils.chat_template_utils, "datetime", day)
+        theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[2], tokenize=False)
+        assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[2], add_generation_prompt=False) == theirs
 
     def test_a_model_without_one_says_so(self, tiny_folder):
         set_template(tiny_folder, None)
