@@ -244,6 +244,8 @@ def translated(raw: dict[str, Any], source: str) -> ModelConfig:
     if architecture not in _FAMILIES:
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
+    if architecture == "MistralForCausalLM":
+        raw = {"sliding_window": 4096} | raw  # as transformers reads a file without the field; null is no window
     found = validated(_FAMILIES[architecture], raw, source=source)
     try:
         return found.config(architecture)

@@ -127,6 +127,16 @@ def test_a_sliding_window_bounds_the_text():
         ModelConfig.from_hf(qwen | {"use_sliding_window": True, "sliding_window": None}, source="my.json")
 
 
+def test_a_mistral_without_the_field_has_the_window_of_transformers(transformers, tmp_path):
+    long = LLAMA | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
+    for fields in ({}, {"sliding_window": None}):
+        (tmp_path / "config.json").write_text(json.dumps(long | fields | {"model_type": "mistral"}))
+        theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+        found = ModelConfig.from_folder(tmp_path)
+        assert found.is_window == (theirs.sliding_window is not None)
+        assert found.max_position == (theirs.sliding_window or 32768)
+
+
 def test_what_is_made_of_parts_of_a_llama_refuses_others():
     ModelConfig.from_hf(LLAMA).require_rotary("heads")
     with pytest.raises(ModelError, match=r"heads: made for targets with rotary positions.* not for OPTForCausalLM"):
