@@ -222,20 +222,23 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
-    """Return a sentence about the fields of `generation_config.json` that would change texts elsewhere; None without.
+    """Return what a model's files ask of texts, or leave open, so that other engines write others; None if nothing.
 
-    Fields that a greedy text does not depend on count at a temperature above 0 alone.
+    Fields of `generation_config.json` that a greedy text does not depend on count at a temperature above 0 alone.
     """
-    path = folder / GENERATION_FILE
+    path, told = folder / GENERATION_FILE, []
     raw = read_object(path, holds="") if path.is_file() else {}
     neutral = _SHAPING | (_SAMPLING if temperature else {})
     asked = [f"{name} {shown(raw[name])}" for name in neutral if raw.get(name) not in (None, [], neutral[name])]
-    if not asked:
-        return None
-    return (
-        f"{path} asks for {', '.join(asked)}, which is not applied here: engines that apply it write other texts, with "
-        "another acceptance."
-    )
+    if asked:
+        told.append(
+            f"{path} asks for {', '.join(asked)}, which is not applied here: engines that apply it write other texts, "
+            "with another acceptance."
+        )
+    config = read_config(folder)
+    if not config.eos_token_ids and config.random_seed is None:
+        told.append(f"{folder / CONFIG_FILE} and {path.name} have no eos_token_id: every text is as long as it may be.")
+    return " ".join(told) or None
 
 
 def translated(raw: dict[str, Any], source: str) -> ModelConfig:

@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import MOST_CHARACTERS, ModelError
 from runtime.models.config import Llama3Rope, ModelConfig
-from runtime.models.hf_config import unheeded
+from runtime.models.hf_config import MARK, unheeded
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -179,6 +179,7 @@ NOTHING = {
 
 
 def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and_value(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"eos_token_id": 2}))
     assert unheeded(tmp_path) is None
     path = tmp_path / "generation_config.json"
     path.write_text(json.dumps(NOTHING))
@@ -187,3 +188,16 @@ def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and
     asked = "repetition_penalty 1.05, no_repeat_ngram_size 3, suppress_tokens [7], forced_bos_token_id 0"
     assert unheeded(tmp_path).startswith(f"{path} asks for {asked}, which is not applied")
     assert "top_p 0.8, which is not applied" in unheeded(tmp_path, 0.7)
+
+
+@pytest.mark.parametrize("fields", [{}, {"eos_token_id": None}, {"eos_token_id": []}])
+def test_a_model_of_which_no_file_says_what_ends_a_text_is_told(tmp_path, fields):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {MARK: 0}))
+    assert unheeded(tmp_path) is None, "texts of random weights mean nothing"
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | fields))
+    told = f"{tmp_path / 'config.json'} and generation_config.json have no eos_token_id: every text is as long as"
+    assert unheeded(tmp_path).startswith(told)
+    (tmp_path / "generation_config.json").write_text(json.dumps(PENALTIES))
+    assert told in unheeded(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 2}')
+    assert unheeded(tmp_path) is None
