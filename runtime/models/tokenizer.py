@@ -179,10 +179,22 @@ def _refuse_crash(data: object) -> None:
             raise ValueError(f"the merge {shown(merge)} is without the prefix {shown(prefix)}")
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json; the template of chat_template.jinja goes before the one in it."""
+def special_tokens_file(folder: Path) -> Path | None:
+    """Return special_tokens_map.json where it counts: beside older settings, without `added_tokens_decoder`."""
+    path = folder / "special_tokens_map.json"
+    return path if path.is_file() and "added_tokens_decoder" not in _settings(folder) else None
+
+
+def _settings(folder: Path) -> dict[str, Any]:
     path = folder / "tokenizer_config.json"
-    settings = read_object(path, holds="") if path.is_file() else {}
+    return read_object(path, holds="") if path.is_file() else {}
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return tokenizer_config.json; an older file's special tokens and chat_template.jinja go before those in it."""
+    settings = _settings(folder)
+    if tokens := special_tokens_file(folder):
+        settings |= read_object(tokens, holds="")
     template = folder / "chat_template.jinja"
     if template.is_file():
         with errors_as(ModelFormatError, f"{template}: cannot be read"):

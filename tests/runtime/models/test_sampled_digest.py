@@ -35,6 +35,17 @@ def test_another_tokenizer_or_configuration_is_another_model(folder, name):
     assert sampled_sha256(folder) != before
 
 
+def test_older_special_tokens_are_another_model_where_they_are_read(folder):
+    settings, tokens = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+    before = sampled_sha256(folder)
+    tokens.write_text('{"bos_token": "w1"}')
+    assert sampled_sha256(folder) != before
+    settings.write_text('{"added_tokens_decoder": {}}')
+    unread = sampled_sha256(folder)
+    tokens.unlink()
+    assert sampled_sha256(folder) == unread
+
+
 def test_an_empty_matrix_is_none_to_sample(folder):
     weights = load_file(folder / "model.safetensors")
     save_file(weights | {"more": torch.zeros(0, 3)}, folder / "model.safetensors")

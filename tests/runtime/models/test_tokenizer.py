@@ -95,6 +95,30 @@ class TestChatTemplates:
         rendered = Tokenizer.from_folder(tiny_folder).render_chat([{"role": "user", "content": "x"}])
         assert rendered == "<|im_start|>x<|im_end|>"
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"bos_token": None},
+            {"bos_token": None, "added_tokens_decoder": {}},
+            {"bos_token": "<|endoftext|>"},
+            {"bos_token": "<|endoftext|>", "added_tokens_decoder": {}},
+            None,
+        ],
+    )
+    def test_special_tokens_of_an_older_file_count_where_transformers_reads_it(
+        self, transformers, tiny_folder, changes
+    ):
+        (tiny_folder / "chat_template.jinja").write_text("{{ bos_token }}[INST] {{ messages[0].content + eos_token }}")
+        path = tiny_folder / "tokenizer_config.json"
+        settings = json.loads(path.read_text()) | (changes or {})
+        path.unlink()
+        if changes is not None:
+            path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
+        tokens = {"bos_token": {"content": "<|im_start|>", "lstrip": False}, "eos_token": "<|im_end|>"}
+        (tiny_folder / "special_tokens_map.json").write_text(json.dumps(tokens))
+        theirs = transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0], tokenize=False)
+        assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == theirs
+
     def test_blocks_leave_no_blank_lines_and_json_is_not_escaped(self, transformers, tiny_folder):
         template = "{% for m in messages %}\n    {% if loop.first %}\n{{ m | tojson }}\n{% endif %}\n{% endfor %}"
         set_template(tiny_folder, template)
