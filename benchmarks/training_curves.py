@@ -20,7 +20,8 @@ from _common import RESULTS, arguments, markdown_table, measured, read_result, w
 
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
-from runtime.models.embedded import embedded_folder
+from runtime.models.embedded import SMOLLM2, embedded_folder
+from runtime.models.model_folder import NamedFolder
 from training.data.states import read_conversations
 from training.judging.card import Card, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation, TrainingRecipe
@@ -105,7 +106,8 @@ def _trained(run: Run, options: argparse.Namespace) -> Card:
         if run.share > 1:
             data, states = options.out / f"data-{run.share}.jsonl", options.out / f"states-{run.share}"
             write_atomically(data, "\n".join(shortened(_lines(options.data), run.share)) + "\n")
-        run_recipe(run.recipe, embedded_folder(), [data], out, state_folder=states, progress=_printed(run.name))
+        target = NamedFolder(SMOLLM2.name, embedded_folder())
+        run_recipe(run.recipe, target, [data], out, state_folder=states, progress=_printed(run.name))
     card = read_card(out / DRAFTER_FOLDER)
     if card.recipe != json.loads(run.recipe.model_dump_json()):
         raise SystemExit(f"{out}: was trained by another recipe; remove it or choose another --out")

@@ -16,6 +16,7 @@ from runtime.drafters.language_model.folder import DrafterFolderConfig
 from runtime.drafters.registry import find_drafter
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
+from runtime.models.model_folder import NamedFolder
 from runtime.storage.weight_folder import WEIGHTS_FILE, load_folder
 from training.data.states import (
     Conversation,
@@ -36,6 +37,8 @@ from training.tasks.stream_tasks import DraftStreamTask, StreamingDraftTask, Str
 from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
+_TARGET = "target"
+"""What the target is called, which may change: its weights are what a run goes on with."""
 _WEIGHTS = "target_weights"
 _DRAFT_WEIGHTS = "drafter_weights"
 """Digests of what a folder's name says nothing of."""
@@ -56,7 +59,7 @@ class RunProgress:
 
 def run_recipe(
     recipe: TrainingRecipe,
-    target_folder: Path,
+    target: NamedFolder,
     data_paths: Sequence[Path],
     out_folder: Path,
     *,
@@ -66,17 +69,16 @@ def run_recipe(
 ) -> Path:
     """Train what the recipe describes, or go on where an earlier call was cut off, and return the drafter folder.
 
-    The names of `target_folder` and `out_folder` are those of target and drafter on the card. `data_paths` are token
-    files of the target's own answers (`training.data.states`). The target's hidden states lie in `state_folder`, by
-    default in `out_folder`; recipes on the same data may share them. `device` is "cpu", "cuda" or "cuda:0". Raises
-    `TrainingError` for wrong data, recipe, checkpoint or folder, or if the training diverges, `ModelError` for the
-    target.
+    The names of `target` and `out_folder` are those of target and drafter on the card. `data_paths` are token files of
+    the target's own answers (`training.data.states`). The target's hidden states lie in `state_folder`, by default in
+    `out_folder`; recipes on the same data may share them. `device` is "cpu", "cuda" or "cuda:0". Raises `TrainingError`
+    for wrong data, recipe, checkpoint or folder, or if the training diverges, `ModelError` for the target.
     """
-    target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
-    target.config.require_rotary("trained drafts, heads and exits")
+    decoder = load_decoder(target.folder, dtype=torch.bfloat16).to(usable_device(device))
+    decoder.config.require_rotary("trained drafts, heads and exits")
     task_class = _TASKS[recipe.kind]
-    task_class.require_fit(recipe, target)
-    config = target.config
+    task_class.require_fit(recipe, decoder)
+    config = decoder.config
     conversations = read_conversations(data_paths, vocab_size=config.vocab_size, max_tokens=config.max_position)
     kept_ids = _kept_ids(recipe, conversations, config)
     data = DataCard(
@@ -85,9 +87,9 @@ def run_recipe(
         num_conversations=len(conversations),
         num_held_out=recipe.num_held_out,
     )
-    origin = {"recipe": recipe.model_dump(mode="json"), "target": target_folder.name, "data": data.fingerprint}
-    _claim(out_folder, origin | {_WEIGHTS: weights_digest(target)} | _base_draft(recipe))
-    states = TargetStates(state_folder or out_folder / STATE_FOLDER, target, conversations, recipe.state_layers)
+    origin = {"recipe": recipe.model_dump(mode="json"), _TARGET: target.name, "data": data.fingerprint}
+    _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe))
+    states = TargetStates(state_folder or out_folder / STATE_FOLDER, decoder, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task, folder, total = (
         task_class(recipe, kept_ids, states),
@@ -102,7 +104,7 @@ def run_recipe(
     )
     judgement = task.finish(
         folder,
-        target_name=target_folder.name,
+        target_name=target.name,
         metadata=origin,
         progress=lambda done, total: progress(RunProgress(stage="judging", done=done, total=total)),
     )
@@ -166,9 +168,9 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
         earlier = json.loads(path.read_bytes())
     before, now = _flat(earlier), _flat(origin)
     if before.get(_WEIGHTS) != now[_WEIGHTS]:
-        msg = f"{path}: the run here is of a target called {origin['target']} with other weights; name another folder"
-        raise TrainingError(msg)
-    for name in sorted(before.keys() | now.keys()):
+        called = f"a target called {before.get(_TARGET)}"
+        raise TrainingError(f"{path}: the run here is of {called} with other weights; name another folder")
+    for name in sorted((before.keys() | now.keys()) - {_TARGET}):
         if before.get(name) != now.get(name):
             msg = f"{path}: the run here has {name} {before.get(name)}, not {now.get(name)}; name another folder"
             raise TrainingError(msg)
@@ -191,9 +193,9 @@ def _card(
     trained = [parameter for parameter in task.module.parameters() if parameter.requires_grad]
     exits, untrained = judgement.exit_coverage, judgement.untrained_exit_coverage
     return Card(
-        name=folder.name,
+        name=folder.absolute().name,
         kind=kind,
-        target=origin["target"],
+        target=origin[_TARGET],
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),

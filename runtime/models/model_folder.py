@@ -66,6 +66,13 @@ def is_model_name(name: str) -> bool:
     return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id
 
 
+def named_model(name: str) -> NamedFolder:
+    """Return `resolve_model`'s folder and what cards call the model: its hub id, or the name of any other's folder."""
+    folder = resolve_model(name)
+    is_of_hub = _HUB_ID.fullmatch(name) is not None and is_model_name(name)  # whose folders have a commit's name
+    return NamedFolder(name if is_of_hub else folder.absolute().name, folder)
+
+
 def _is_meant_as_path(name: str, path: Path) -> bool:
     """Return whether a name that leads nowhere can only be a path: then the hub is not asked."""
     return name.startswith((".", "~", "/")) or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())

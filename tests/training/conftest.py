@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from runtime.models.decoder import load_decoder
+from runtime.models.model_folder import NamedFolder
 from tests.runtime import plain
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
@@ -48,6 +49,11 @@ def assert_learns(task, parameters, *, frozen, batch, num_steps, rate, share):
 @pytest.fixture(scope="session")
 def target_folder(tmp_path_factory):
     return save_target(tiny_target(), tmp_path_factory.mktemp("models") / "tiny-target", torch.bfloat16)
+
+
+@pytest.fixture(scope="session")
+def named_target(target_folder):
+    return NamedFolder("tiny-target", target_folder)
 
 
 @pytest.fixture(scope="session")

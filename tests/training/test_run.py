@@ -1,10 +1,13 @@
 """Whole runs on the tiny target: a few steps, a folder, a card."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import load_draft
+from runtime.models.model_folder import NamedFolder
 from runtime.target.early_exits import load_exits
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import tiny_target
@@ -28,9 +31,9 @@ EXITS = ExitRecipe(exit_layers=(2, 3), width=8, vocab_size=32, num_held_out=4, o
 
 
 @pytest.fixture
-def run(target_folder, data_path, tmp_path):
-    def start(recipe, name="tiny-drafter", **options):
-        return run_recipe(recipe, target_folder, [data_path], tmp_path / name, **options)
+def run(named_target, data_path, tmp_path):
+    def start(recipe, name="tiny-drafter", target=named_target, **options):
+        return run_recipe(recipe, target, [data_path], tmp_path / name, **options)
 
     return start
 
@@ -120,16 +123,31 @@ def test_a_folder_with_another_run_is_refused(run):
         run(DRAFT)
 
 
-def test_another_target_is_refused_before_training(run, data_path, tmp_path, target_folder):
-    other = save_target(tiny_target(seed=8), tmp_path / "other" / "tiny-target", torch.bfloat16)
+def test_another_target_is_refused_before_training(run, tmp_path):
+    def of(name, **options):
+        return NamedFolder(name, save_target(tiny_target(**options), tmp_path / f"other-{name}", torch.bfloat16))
+
     run(EXITS, state_folder=tmp_path / "states")
+    other = of("tiny-target", seed=8)
     with pytest.raises(TrainingError, match="holds the states of another target"):
-        run_recipe(EXITS, other, [data_path], tmp_path / "new", state_folder=tmp_path / "states")
-    with pytest.raises(TrainingError, match="the run here is of a target called tiny-target with other weights"):
-        run_recipe(EXITS, other, [data_path], tmp_path / "tiny-drafter", state_folder=tmp_path / "more")
-    small = save_target(tiny_target(vocab_size=40), tmp_path / "small-target", torch.bfloat16)
+        run(EXITS, "new", other, state_folder=tmp_path / "states")
+    for name in ("tiny-target", "another"):
+        with pytest.raises(TrainingError, match="the run here is of a target called tiny-target with other weights"):
+            run(EXITS, target=other._replace(name=name), state_folder=tmp_path / "more")
     with pytest.raises(TrainingError, match=r"answers.jsonl.gz:\d+: \d+ is not a token id of the target \(0\.\.39\)"):
-        run_recipe(EXITS, small, [data_path], tmp_path / "new")
+        run(EXITS, "new", of("small", vocab_size=40))
+
+
+def test_a_run_goes_on_with_the_same_weights_by_whatever_name(run, named_target):
+    first = files(run(EXITS))
+    folder = run(EXITS, target=named_target._replace(name="owner/tiny"))
+    assert files(folder)["model.safetensors"] == first["model.safetensors"]
+    assert read_card(folder).target == "owner/tiny"
+
+
+def test_a_run_in_the_working_folder_is_called_as_that_is(named_target, data_path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_card(run_recipe(EXITS, named_target, [data_path], Path())).name == tmp_path.name
 
 
 HEADS = {"vocab_size": 32, "num_held_out": 4, "optimisation": OPTIMISATION}

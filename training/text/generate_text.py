@@ -18,6 +18,7 @@ from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, load_decoder
+from runtime.models.model_folder import NamedFolder
 from runtime.models.tokenizer import Tokenizer
 from training.data.states import Conversation, fingerprint, read_conversations, weights_digest
 from training.recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
@@ -26,13 +27,15 @@ from training.text.batched_decoding import decode_batch
 
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
+_NAME = "model"
+"""What the target is called, which may change: its weights are what a file is gone on with."""
 _WEIGHTS = "target_weights"
 """Digest of what a folder's name says nothing of."""
 
 
 def write_self_text(
     recipe: TextRecipe,
-    target_folder: Path,
+    model: NamedFolder,
     path: Path,
     *,
     sources: Sequence[Path] = (),
@@ -40,12 +43,10 @@ def write_self_text(
     progress: ReportCount = lambda *_: None,
 ) -> None:
     """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files."""
-    target = load_decoder(target_folder, dtype=torch.bfloat16).to(usable_device(device))
-    tokenizer = Tokenizer.from_folder(target_folder)
+    target = load_decoder(model.folder, dtype=torch.bfloat16).to(usable_device(device))
+    tokenizer = Tokenizer.from_folder(model.folder)
     rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
-    generate_conversations(
-        recipe, target, tokenizer, path, target_name=target_folder.name, sources=rows, progress=progress
-    )
+    generate_conversations(recipe, target, tokenizer, path, target_name=model.name, sources=rows, progress=progress)
 
 
 def generate_conversations(
@@ -65,7 +66,7 @@ def generate_conversations(
     writing, a target with nothing new to write, or sources that are missing or not asked for.
     """
     origin = {
-        "model": target_name,
+        _NAME: target_name,
         "dtype": str(target.embedding.weight.dtype),
         "recipe": recipe.model_dump(mode="json"),
         _WEIGHTS: weights_digest(target),
@@ -179,11 +180,9 @@ class _Output:
             self.num_batches, self._num_bytes = int(state["num_batches"]), int(state["num_bytes"])
         except (ValueError, KeyError, TypeError) as error:
             raise TrainingError(f"{self._provenance}: damaged ({error!r})") from error
-        differing = [key for key, value in self._origin.items() if state.get(key) != value]
+        differing = [key for key, value in self._origin.items() if key != _NAME and state.get(key) != value]
         if differing:
-            what = (
-                f"a {self._origin['model']} of other weights" if differing == [_WEIGHTS] else f"another {differing[0]}"
-            )
+            what = f"a {state.get(_NAME)} of other weights" if differing == [_WEIGHTS] else f"another {differing[0]}"
             msg = f"{self._provenance}: the file was begun with {what}: name another file"
             raise TrainingError(msg)
         if self.path.stat().st_size < self._num_bytes:

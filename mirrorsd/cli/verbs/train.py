@@ -107,18 +107,18 @@ def generate(
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.hf_config import unheeded
-    from runtime.models.model_folder import resolve_model
+    from runtime.models.model_folder import named_model
     from training.text.generate_text import write_self_text
 
-    folder = resolve_model(target)
-    warnings = list(filter(None, [unheeded(folder, wanted.answer_temperature)]))
+    model = named_model(target)
+    warnings = list(filter(None, [unheeded(model.folder, wanted.answer_temperature)]))
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
     saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
     with telling_what_was_saved(saved), task("Generating") as report:
         write_self_text(
             wanted,
-            folder,
+            model,
             out,
             sources=passages or (),
             device=device,
@@ -149,7 +149,7 @@ def _train(
     if kind not in (None, wanted.kind):
         raise ConfigError(f"{recipe}: is a recipe of kind {wanted.kind!r}, not {kind!r}")
     say("Loading torch and the target ...")
-    from runtime.models.model_folder import resolve_model
+    from runtime.models.model_folder import named_model
     from training.judging.card import read_card
     from training.run import run_recipe
 
@@ -157,7 +157,7 @@ def _train(
     with telling_what_was_saved(saved), task("Training") as report:
         folder = run_recipe(
             wanted,
-            resolve_model(target),
+            named_model(target),
             data,
             out,
             state_folder=states,

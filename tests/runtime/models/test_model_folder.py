@@ -1,13 +1,14 @@
 """What a user calls a model leads to one folder, or to an error that lists what could be meant."""
 
 import json
+from pathlib import Path
 
 import pytest
 from huggingface_hub import errors
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.models import model_folder as folder_module
-from runtime.models.model_folder import resolve_model
+from runtime.models.model_folder import named_model, resolve_model
 from tests.runtime.models.test_hf_config import LLAMA
 
 
@@ -100,6 +101,17 @@ def test_a_hub_model_is_its_description_first_and_then_its_weights(tmp_path, mon
     monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
     assert resolve_model("owner/model") == tmp_path
     assert hub.asked == [["*.json", "*.jinja"], ["*.json", "*.jinja", "*.safetensors"]]
+
+
+def test_a_model_is_called_by_its_hub_id_or_by_its_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "c1899de2"
+    folder.mkdir()
+    monkeypatch.setattr("huggingface_hub.snapshot_download", FakeHub(folder, LLAMA))
+    monkeypatch.chdir(folder)
+    assert named_model("owner/model") == ("owner/model", folder)
+    assert named_model(".") == ("c1899de2", Path())
+    monkeypatch.chdir(tmp_path.parent)
+    assert named_model(f"{tmp_path.name}/c1899de2").name == "c1899de2", "a folder here is no hub id"
 
 
 def test_weights_of_an_unsupported_architecture_are_never_downloaded(tmp_path, monkeypatch):

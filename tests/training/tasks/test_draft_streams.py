@@ -29,13 +29,13 @@ BATCH = [0, 1, 2, 3]
 
 
 @pytest.fixture(scope="module")
-def drafters(target_folder, data_path, tmp_path_factory):
+def drafters(named_target, data_path, tmp_path_factory):
     """Folders of a draft without features and of one with, both without streams."""
     root = tmp_path_factory.mktemp("drafters")
     return [
         run_recipe(
             DraftRecipe(source_layers=(1, 2, 4), exit_features=features, windows=(2,), **COMMON),
-            target_folder,
+            named_target,
             [data_path],
             root / f"features{len(features)}",
         )
@@ -145,9 +145,9 @@ def test_the_draft_goes_on_at_a_share_of_the_rate_that_its_streams_begin_with(re
 
 
 def test_a_run_ends_with_a_new_draft_its_streams_and_a_card_of_their_own(
-    recipe, target, target_folder, data_path, drafter, tmp_path
+    recipe, target, named_target, data_path, drafter, tmp_path
 ):
-    folder = run_recipe(recipe(), target_folder, [data_path], tmp_path / "run")
+    folder = run_recipe(recipe(), named_target, [data_path], tmp_path / "run")
     draft, earlier = load_draft(folder, target, dtype=torch.float32), load_draft(drafter, target, dtype=torch.float32)
     assert draft.config.streams.num_streams == 2
     assert draft.streams.embedding.any()
@@ -160,20 +160,20 @@ def test_a_run_ends_with_a_new_draft_its_streams_and_a_card_of_their_own(
     assert "Draft model with streams" in (folder / "card.md").read_text(encoding="utf-8")
 
 
-def test_training_goes_on_with_a_draft_that_had_streams_before(recipe, target_folder, data_path, tmp_path):
-    first = run_recipe(recipe(), target_folder, [data_path], tmp_path / "first")
-    again = run_recipe(recipe(drafter=str(first), num_streams=1), target_folder, [data_path], tmp_path / "again")
+def test_training_goes_on_with_a_draft_that_had_streams_before(recipe, named_target, data_path, tmp_path):
+    first = run_recipe(recipe(), named_target, [data_path], tmp_path / "first")
+    again = run_recipe(recipe(drafter=str(first), num_streams=1), named_target, [data_path], tmp_path / "again")
     assert read_card(again).num_parameters < read_card(first).num_parameters
 
 
-def test_a_run_does_not_go_on_in_a_draft_that_changed(drafter, recipe, target_folder, data_path, tmp_path):
+def test_a_run_does_not_go_on_in_a_draft_that_changed(drafter, recipe, named_target, data_path, tmp_path):
     base = shutil.copytree(drafter, tmp_path / "base")
     own = recipe(drafter=str(base))
-    run_recipe(own, target_folder, [data_path], tmp_path / "run")
+    run_recipe(own, named_target, [data_path], tmp_path / "run")
     config, arrays = load_folder(base, DrafterFolderConfig)
     save_folder(base, config, arrays | {"decoder.final_norm": arrays["decoder.final_norm"] + 1})
     with pytest.raises(TrainingError, match="drafter_weights .*; name another folder"):
-        run_recipe(own, target_folder, [data_path], tmp_path / "run")
+        run_recipe(own, named_target, [data_path], tmp_path / "run")
 
 
 # Of a frozen draft
@@ -205,9 +205,9 @@ def test_learning_lowers_the_loss_and_moves_nothing_but_the_streams(states, draf
     assert_learns(task, weights, frozen=task.draft, batch=BATCH, num_steps=20, rate=2e-2, share=0.95)
 
 
-def test_a_run_ends_with_the_same_draft_its_streams_and_its_card(target, target_folder, data_path, tmp_path, drafters):
+def test_a_run_ends_with_the_same_draft_its_streams_and_its_card(target, named_target, data_path, tmp_path, drafters):
     source = drafters[1]
-    folder = run_recipe(frozen(source), target_folder, [data_path], tmp_path / "run")
+    folder = run_recipe(frozen(source), named_target, [data_path], tmp_path / "run")
     draft = load_draft(folder, target, dtype=torch.float32)
     assert draft.config.streams.num_streams == 2
     _, before = load_folder(source, DrafterFolderConfig)

@@ -25,7 +25,8 @@ RECIPE = SelfTextRecipe(
 def make(tmp_path):
     def generate_it(recipe=RECIPE, name="text.jsonl.gz", target_seed=0, **options):
         path, target = tmp_path / name, tiny_target(target_seed)
-        generate_conversations(recipe, target, NumberTokenizer(), path, target_name="tiny-target", **options)
+        options = {"target_name": "tiny-target"} | options
+        generate_conversations(recipe, target, NumberTokenizer(), path, **options)
         return path
 
     return generate_it
@@ -123,9 +124,15 @@ def test_a_file_of_another_recipe_or_of_unknown_origin_is_not_touched(make, tmp_
 def test_a_target_of_other_weights_under_the_same_name_goes_on_with_no_text(make):
     path = make()
     before = path.read_bytes()
-    with pytest.raises(TrainingError, match="was begun with a tiny-target of other weights: name another file"):
-        make(target_seed=1)
+    for name in ("tiny-target", "another"):
+        with pytest.raises(TrainingError, match="was begun with a tiny-target of other weights: name another file"):
+            make(target_seed=1, target_name=name)
     assert path.read_bytes() == before
+
+
+def test_a_file_goes_on_with_the_same_weights_by_whatever_name(make):
+    before = make().read_bytes()
+    assert make(target_name="owner/tiny").read_bytes() == before
 
 
 def test_a_file_that_lost_its_end_is_named(make):

@@ -51,6 +51,12 @@ def test_training_ends_with_a_folder_and_its_card(words, recipe, verb, kind):
     assert (card.name, card.kind) == ("mine", kind)
 
 
+def test_a_hub_model_is_called_by_its_id(words, recipe, tiny_folders, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tiny_folders.target))
+    call("train", "exits", *words[2:], "--target", "owner/model", "--recipe", recipe("exit"), exit_code=0)
+    assert read_card(words[-1] / "drafter").target == "owner/model"
+
+
 def test_a_draft_trained_with_its_streams_is_used_as_a_draft(words, recipe, tmp_path):
     call("train", "recipe", recipe("draft"), *words)
     sizes = "start_layer: 1\nnum_streams: 1\nrank: 2\nwindows: [2]"
@@ -111,7 +117,7 @@ def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
     assert not out.exists()
 
 
-def test_own_text_comes_with_what_the_folder_asks_for_and_nobody_applies(tiny_folders, tmp_path):
+def test_own_text_comes_with_what_the_folder_asks_for_and_nobody_applies(tiny_folders, tmp_path, monkeypatch):
     target, recipe = shutil.copytree(tiny_folders.target, tmp_path / "mine"), tmp_path / "text.yaml"
     (target / "chat_template.jinja").write_text("{% for message in messages %}4 {{ message.content }} 3 {% endfor %}")
     numbers = tokenizers.Tokenizer(WordLevel({str(number): number for number in range(VOCAB_SIZE)}, unk_token="1"))
@@ -125,3 +131,6 @@ def test_own_text_comes_with_what_the_folder_asks_for_and_nobody_applies(tiny_fo
     [warning] = json_of(*words)["warnings"]
     assert warning.startswith(told)
     assert told in call(*words).said
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(target))
+    call(*words[:3], "owner/model", *words[4:-1], tmp_path / "hub.jsonl", exit_code=0)
+    assert json.loads((tmp_path / "hub.jsonl.provenance.json").read_text())["model"] == "owner/model"
