@@ -79,10 +79,15 @@ def fetch(
     json: JsonOption = None,
 ) -> None:
     """Fetch a model and convert it if need be; do nothing if it is there already."""
-    from runtime.models.model_folder import resolve_model
+    from runtime.models.model_folder import has_random_weights, resolve_model
+    from runtime.models.tokenizer import Tokenizer
+    from runtime.storage.safetensors_files import read_arrays
 
     with telling_what_was_saved([]), task(f"Fetching {name}") as report:
         folder = resolve_model(name, progress=report)
+    if not has_random_weights(folder):
+        read_arrays(folder)
+        Tokenizer.from_folder(folder)
     if write_json({"name": name, "folder": str(folder)}, json):
         show(f"{escaped(name)} is ready: {escaped(folder)}")
         say_next("calibrate", *ModelNames(name).words, "--quick", "--out", "profile.yaml")

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -36,6 +37,15 @@ def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):
     result = call("models", "fetch", tiny_folders.target)
     assert result.exit_code == 0
     assert f"Next: mirrorsd calibrate --target {tiny_folders.target} --quick --out profile.yaml\n" in result.stderr
+
+
+def test_a_model_is_ready_when_all_that_a_run_reads_is_there(tiny_folders, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY_SHAPE))
+    assert f"{tmp_path}: no *.safetensors file" in error_of("models", "fetch", tmp_path)
+    assert "is ready" in call("models", "fetch", f"shape:{tmp_path}", exit_code=0).shown
+    folder = shutil.copytree(tiny_folders.target, tmp_path / "mine")
+    (folder / "tokenizer.json").unlink()
+    assert f"{folder / 'tokenizer.json'}: no such file" in error_of("models", "fetch", folder)
 
 
 @pytest.mark.parametrize(
