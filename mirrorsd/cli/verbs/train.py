@@ -143,7 +143,7 @@ def _train(
     device: str,
     json: str | None,
 ) -> None:
-    from training.recipe import load_recipe
+    from training.recipe import StreamSizes, load_recipe
 
     wanted = load_recipe(_recipe_path(recipe))
     if kind not in (None, wanted.kind):
@@ -170,6 +170,8 @@ def _train(
         show(f"Trained weights: {escaped(folder)}")
         option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(card.kind, "--heads")
         words = ["mirrorsd", "demo", *_unless_default(target), option, str(folder)]
+        if isinstance(wanted, StreamSizes):
+            words += ["--device", "cpu"]  # compiled graphs leave streams out
         show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
 
 

@@ -17,6 +17,7 @@ COMMON = "vocab_size: 32\nnum_held_out: 2\noptimisation:\n  num_tokens: 40\n  co
 RECIPES = {
     "draft": f"kind: draft\nsource_layers: [1, 4]\nwindows: [2]\n{COMMON}",
     "medusa": f"kind: medusa\nnum_heads: 2\n{COMMON}",
+    "streams": f"kind: streams\nstart_layer: 2\nnum_streams: 1\nrank: 2\n{COMMON}",
     "exit": f"kind: exit\nexit_layers: [2]\nwidth: 4\n{COMMON}",
 }
 
@@ -64,7 +65,13 @@ def test_a_draft_trained_with_its_streams_is_used_as_a_draft(words, recipe, tmp_
     path.write_text(f"kind: streaming_draft\ndrafter: {words[-1]}\n{sizes}\n{COMMON}")
     result = call("train", "recipe", path, *words[:-1], tmp_path / "streaming")
     assert result.exit_code == 0, result.stderr
-    assert f"--drafter {tmp_path / 'streaming' / 'drafter'}" in result.stdout
+    assert f"--drafter {tmp_path / 'streaming' / 'drafter'} --device cpu\n" in result.stdout
+
+
+@pytest.mark.parametrize(("kind", "device"), [("streams", " --device cpu"), ("medusa", "")])
+def test_training_ends_with_a_demo_that_leaves_nothing_out(words, recipe, kind, device):
+    result = call("train", "recipe", recipe(kind), *words, exit_code=0)
+    assert f" --heads {words[-1] / 'drafter'}{device}\n" in result.stdout
 
 
 def test_the_card_is_shown_in_tables_for_people(words, recipe):
