@@ -13,7 +13,7 @@ from decoding.errors import ConfigError, ModelError, ModelFormatError, shown
 from decoding.files import named_path
 from decoding.schedule import Method
 from runtime.memory.model_bytes import Sizer, tracks_size, trained_size, whole_model_size
-from runtime.models.hf_config import CONFIG_FILE, read_object
+from runtime.models.hf_config import CONFIG_FILE, published_kind, read_object
 from runtime.models.model_folder import NamedFolder, is_model_name, resolve_model
 
 if TYPE_CHECKING:
@@ -149,10 +149,8 @@ def kind_of(folder: Path) -> str:
     """Return the kind that a folder's config names; raise `ModelError` if it cannot be read."""
     config = read_object(folder / CONFIG_FILE, holds="a drafter's folder holds one")
     if "speculators_model_type" not in config:
-        if "medusa_num_heads" in config:
-            return "published_medusa"
-        if "eagle3" in shown(config.get("architectures")).lower():
-            return "published_eagle3"
+        if (published := published_kind(config)) is not None:
+            return published
         if "architectures" in config:
             return CAUSAL_LM_KIND
     kind = config.get("speculators_model_type")

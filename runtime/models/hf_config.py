@@ -245,6 +245,8 @@ def translated(raw: dict[str, Any], source: str) -> ModelConfig:
     """See `ModelConfig.from_hf`."""
     architecture = (validated(HfFamily, raw, source=source).architectures or ["(none)"])[0]
     if architecture not in _FAMILIES:
+        if published_kind(raw):
+            raise ModelError(f"{source}: is of draft heads, no model; download their folder, and name that by --heads")
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
     if architecture == "MistralForCausalLM":
@@ -254,6 +256,13 @@ def translated(raw: dict[str, Any], source: str) -> ModelConfig:
         return found.config(architecture)
     except ModelError as error:
         raise ModelError(f"{source}: {error}") from error
+
+
+def published_kind(raw: dict[str, Any]) -> str | None:
+    """Return which kind of draft heads a config is of, as their authors publish them; None for any other."""
+    if "medusa_num_heads" in raw:
+        return "published_medusa"
+    return "published_eagle3" if "eagle3" in shown(raw.get("architectures")).lower() else None
 
 
 M = TypeVar("M", bound=HfModel)

@@ -7,6 +7,7 @@ import pytest
 from huggingface_hub import errors
 
 from decoding.errors import ModelError, ModelFetchError
+from runtime.drafters.registry import find_drafter
 from runtime.models import model_folder as folder_module
 from runtime.models.model_folder import named_model, resolve_model
 from tests.runtime.models.test_hf_config import LLAMA
@@ -120,6 +121,15 @@ def test_weights_of_an_unsupported_architecture_are_never_downloaded(tmp_path, m
     with pytest.raises(ModelError, match="MambaForCausalLM"):
         resolve_model("owner/model")
     assert hub.asked == [["*.json", "*.jinja"]]
+
+
+@pytest.mark.parametrize(
+    "config", [{"medusa_num_heads": 3}, {"architectures": ["LlamaForCausalLMEagle3"]}], ids=["Medusa", "EAGLE-3"]
+)
+def test_published_heads_of_the_hub_are_told_from_models(tmp_path, monkeypatch, config):
+    monkeypatch.setattr("huggingface_hub.snapshot_download", FakeHub(tmp_path, config))
+    with pytest.raises(ModelError, match=r"config\.json: is of draft heads, no model; download their folder, and name"):
+        find_drafter("owner/model")
 
 
 @pytest.mark.parametrize(
