@@ -110,7 +110,11 @@ class Tokenizer:
     def _template_of(self, settings: Mapping[str, Any]) -> str | None:
         template = settings.get("chat_template")
         if isinstance(template, list) and all(isinstance(entry, dict) for entry in template):
-            template = {str(entry.get("name")): entry.get("template") for entry in template}.get("default")
+            named = {str(entry.get("name")): entry.get("template") for entry in template}
+            if named and "default" not in named:
+                msg = f"no chat template is called 'default', only {shown(', '.join(named))}"
+                raise ModelFormatError(f"{self._source}: {msg}; write the one to use into chat_template.jinja")
+            template = named.get("default")
         if not isinstance(template, str | None):
             raise ModelFormatError(f"{self._source}: chat_template should be a text, found {shown(template)}")
         return template

@@ -90,6 +90,13 @@ class TestChatTemplates:
         set_template(tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "plain"}])
         assert Tokenizer.from_folder(tiny_folder).render_chat(CHATS[0]) == "plain"
 
+    def test_several_without_a_default_are_named(self, transformers, tiny_folder):
+        set_template(tiny_folder, [{"name": "tool_use", "template": "tools"}, {"name": "rag", "template": "texts"}])
+        with pytest.raises(ValueError, match="multiple chat templates with no default"):
+            transformers.AutoTokenizer.from_pretrained(tiny_folder).apply_chat_template(CHATS[0])
+        with pytest.raises(ModelFormatError, match="no chat template is called 'default', only 'tool_use, rag'; write"):
+            Tokenizer.from_folder(tiny_folder)
+
     def test_special_tokens_may_be_named(self, tiny_folder):
         set_template(tiny_folder, "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}")
         rendered = Tokenizer.from_folder(tiny_folder).render_chat([{"role": "user", "content": "x"}])
