@@ -73,8 +73,8 @@ def generate_conversations(
     }
     if sources:
         origin["sources"] = fingerprint(sources)
-    turns = _turns_of(recipe, target, tokenizer, sources)
-    longest, num_empty = len(target.rotary.cos_PH) - recipe.max_answer_tokens, 0
+    longest, num_empty = target.config.max_position - recipe.max_answer_tokens, 0
+    turns = _turns_of(recipe, target, tokenizer, sources, longest)
     try:
         with closing(_Output(path, origin, target.config.vocab_size)) as output:
             while len(output.prompts) < recipe.num_conversations:
@@ -84,8 +84,11 @@ def generate_conversations(
                     tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
                     for turn in turns.draw(recipe.batch_size, generator)
                 ]
-                new = [one for one in dict.fromkeys(prompts) if one not in output.prompts and len(one) <= longest]
+                fitting = [one for one in dict.fromkeys(prompts) if len(one) <= longest]
+                new = [one for one in fitting if one not in output.prompts]
                 num_empty = 0 if new else num_empty + 1
+                if num_empty > _MOST_EMPTY_BATCHES and not fitting:
+                    raise _too_long(min(map(len, prompts)), recipe, longest)
                 if num_empty > _MOST_EMPTY_BATCHES:
                     msg = f"{target_name} repeats itself: name more openers or templates, or raise user_temperature"
                     raise TrainingError(f"{path}: {msg}")
@@ -96,13 +99,19 @@ def generate_conversations(
         raise TrainingError(f"{path}: cannot be written ({error})") from error
 
 
+def _too_long(num_tokens: int, recipe: TextRecipe, longest: int) -> TrainingError:
+    left = f"of the target's {longest + recipe.max_answer_tokens:,} positions it leaves {max(longest, 0):,}"
+    asked = f"max_answer_tokens {recipe.max_answer_tokens:,}"
+    return TrainingError(f"{asked}: {left}, and a prompt takes {num_tokens:,}; lower it, or shorten the prompts")
+
+
 def _turns_of(
-    recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation]
+    recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation], longest: int
 ) -> "OpenedTurns | PassageTurns":
     if isinstance(recipe, SelfTextRecipe):
         if sources:
             raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
-        return OpenedTurns(recipe, target, tokenizer)
+        return OpenedTurns(recipe, target, tokenizer, longest)
     if not sources:
         raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
     return PassageTurns(recipe, tokenizer, sources)
@@ -193,10 +202,15 @@ class _Output:
 
 
 class OpenedTurns:
-    """User turns that the target goes on with after openers."""
+    """User turns that the target goes on with after openers, up to prompts of `longest` tokens."""
 
-    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer) -> None:
+    def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer, longest: int) -> None:
+        """Raise `TrainingError` where an opener alone is too long."""
         self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
+        taken = max(len(tokenizer.encode_chat([{"role": "user", "content": one}])) for one in recipe.openers)
+        if taken >= longest:
+            raise _too_long(taken, recipe, longest)
+        self._most_tokens = min(recipe.max_user_tokens, longest - taken)
         turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
         closing = _common_end(*turns)
         self._openings = {opener: _user_turn(tokenizer, opener)[: -len(closing) or None] for opener in recipe.openers}
@@ -214,7 +228,7 @@ class OpenedTurns:
             [recipe.user_temperature] * count,
             top_p=recipe.user_top_p,
             stop_ids=self._end_of_turn,
-            max_new_tokens=recipe.max_user_tokens,
+            max_new_tokens=self._most_tokens,
             generator=generator,
         )
         turns = []

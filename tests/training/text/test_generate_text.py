@@ -1,6 +1,7 @@
 import gzip
 import json
 from itertools import pairwise
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -23,8 +24,8 @@ RECIPE = SelfTextRecipe(
 
 @pytest.fixture
 def make(tmp_path):
-    def generate_it(recipe=RECIPE, name="text.jsonl.gz", target_seed=0, **options):
-        path, target = tmp_path / name, tiny_target(target_seed)
+    def generate_it(recipe=RECIPE, name="text.jsonl.gz", target_seed=0, sizes=MappingProxyType({}), **options):
+        path, target = tmp_path / name, tiny_target(target_seed, **sizes)
         options = {"target_name": "tiny-target"} | options
         generate_conversations(recipe, target, NumberTokenizer(), path, **options)
         return path
@@ -146,6 +147,20 @@ def test_a_target_with_nothing_new_to_say_ends_in_an_error(make):
     silent = RECIPE.model_copy(update={"openers": ("7",), "user_temperature": 1e-6, "max_user_tokens": 1})
     with pytest.raises(TrainingError, match="tiny-target repeats itself: name more openers"):
         make(silent)
+
+
+def test_user_turns_end_where_a_prompt_would_leave_no_room_for_its_answer(make):
+    endless = {"max_position": 24, "eos_token_ids": ()}
+    rows = read_conversations([make(RECIPE.model_copy(update={"max_user_tokens": 90}), sizes=endless)], vocab_size=61)
+    assert max(len(row.prompt) for row in rows) == 24 - RECIPE.max_answer_tokens
+    assert max(len(row.ids) for row in rows) == 24
+
+
+@pytest.mark.parametrize("positions", [16, 9, 3])
+def test_openers_that_leave_no_room_for_an_answer_are_told(make, positions):
+    left = f"max_answer_tokens 8: of the target's {positions} positions it leaves {max(positions - 8, 0)}, and a prompt"
+    with pytest.raises(TrainingError, match=f"{left} takes 8; lower it, or shorten the prompts"):
+        make(sizes={"max_position": positions})
 
 
 @pytest.mark.parametrize("num_complete", [0, 1])
@@ -311,6 +326,11 @@ def test_a_file_is_not_gone_on_with_from_other_passages(make):
     make(PASSAGES, sources=SOURCES)
     with pytest.raises(TrainingError, match="was begun with another sources"):
         make(PASSAGES, sources=SOURCES[:2])
+
+
+def test_passages_that_leave_no_room_for_an_answer_are_told(make):
+    with pytest.raises(TrainingError, match="max_answer_tokens 6: of the target's 16 positions it leaves 10, .* takes"):
+        make(PASSAGES, sources=SOURCES, sizes={"max_position": 16})
 
 
 def test_passages_must_come_from_somewhere_and_openers_take_none(make):
