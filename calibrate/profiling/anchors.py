@@ -7,20 +7,23 @@ anchors at the same time.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from decoding.errors import LaneError
 from decoding.schedule import Schedule
-from decoding.trace import Trace
+from decoding.trace import LaneEvent, Trace
 from runtime.wire.measurement import Measurement
 
 if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes need
     from calibrate.profiling.samples import Samples
-    from runtime.lanes.lane import Lane
+    from runtime.lanes.lane import Lane, Reply
     from runtime.lanes.sequence_lanes import Listener
+    from runtime.wire.operations import Answer
 
 _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
@@ -32,6 +35,8 @@ _EVERY_S: Final = 0.12
 before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
 """It is also at least this many times as long as an anchor: then anchors take a quarter of the time at most."""
+_HANGS_S: Final = 600.0
+"""A lane that owes an anchor for so long hangs; the first one compiles the target, as loading a draft may."""
 
 
 class AnchorSample(NamedTuple):
@@ -102,27 +107,42 @@ class Anchors:
         from runtime.worker.timing import MeasureRole
 
         replies = [self._lanes[lane].request(MeasureRole.measure, self._work) for lane in lanes]
-        (first_s,), (second_s,) = (reply.result().value for reply in replies)
+        answers = [self._answer(lane, reply) for lane, reply in zip(lanes, replies, strict=True)]
+        (first_s,), (second_s,) = (answer.value for answer in answers)
         self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
         for lane in lanes:
             self._fresh.pop(lane, None)
         return first_s, second_s
 
-    def visit(self, lane: str, measurement: Measurement) -> list[float]:
+    def visit(self, lane: str, measurement: Measurement, *, timeout_s: float | None = None) -> list[float]:
         """Time any part on a lane, without anchors; return the seconds."""
         self._fresh.pop(lane, None)
         start_s = time.perf_counter()
         from runtime.worker.timing import MeasureRole
 
-        answer = self._lanes[lane].request(MeasureRole.measure, measurement).result()
+        answer = self._answer(lane, self._lanes[lane].request(MeasureRole.measure, measurement), timeout_s)
         wall_s = time.perf_counter() - start_s
         self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
         return answer.value
 
     def _take(self, lane: str, work: Measurement) -> float:
         at_s = self.now_s
-        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work))))
+        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work, timeout_s=_HANGS_S))))
         return self.samples[-1].seconds
+
+    def is_alive(self, lane: str) -> bool:
+        """Whether anchors can be taken on a lane, as far as is known."""
+        return self._lanes[lane].is_alive
+
+    def _answer(
+        self, lane: str, reply: "Reply[list[float]]", timeout_s: float | None = _HANGS_S
+    ) -> "Answer[list[float]]":
+        """Return a lane's answer; a lane that fails or is late is ended."""
+        try:
+            return reply.result(timeout_s)
+        except LaneError:
+            self._lanes[lane].kill("a measurement failed on it")
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +170,26 @@ class RunAnchors:
 def decode_with_anchors(
     anchors: Anchors, schedule: Schedule, generate: "Callable[[Listener], Trace]"
 ) -> tuple[Trace, RunAnchors]:
-    """Decode a sequence with its anchors: `generate` decodes it, and has the listener called."""
-    taking = _Taking(anchors, schedule)
-    taking.around(anchors.recent)
-    from runtime.lanes.sequence_lanes import Listener
+    """Decode a sequence with its anchors: `generate` decodes it, and has the listener called.
 
-    trace = generate(Listener(at_rest=taking.rest))
-    taking.around(anchors.take)
-    alone = {lane: tuple(own) for lane, own in taking.alone.items()}
-    return trace, RunAnchors(alone, tuple(taking.shared))
+    Raises `LaneError` if a lane was lost, the draft's too.
+    """
+    taking = _Taking(anchors, schedule)
+    found = taking.decode(generate)
+    if taking.loss is not None:
+        raise taking.loss
+    return found
+
+
+def decode_past_a_loss(
+    anchors: Anchors, schedule: Schedule, generate: "Callable[[Listener], Trace]"
+) -> tuple[Trace, RunAnchors]:
+    """Do the same, but go on by the target alone: a draft's lane that was lost is an event of the trace."""
+    taking = _Taking(anchors, schedule)
+    trace, taken = taking.decode(generate)
+    if taking.loss is not None and not trace.events:
+        trace.events.append(LaneEvent(trace.decode_s, taking.lanes[1], f"{taking.loss}; no anchors were taken on it"))
+    return trace, taken
 
 
 def lanes_of(schedule: Schedule) -> tuple[str, ...]:
@@ -167,15 +198,29 @@ def lanes_of(schedule: Schedule) -> tuple[str, ...]:
 
 
 class _Taking:
-    """Takes anchors between rounds if the last ones were long ago, of its lanes in turn."""
+    """Takes anchors between rounds if the last ones were long ago, of its lanes in turn.
+
+    Once the draft's lane is lost (`loss`), those on the target's lane alone.
+    """
 
     def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
-        lanes = lanes_of(schedule)
+        self.lanes = lanes = lanes_of(schedule)
+        self.loss: LaneError | None = None
         self.alone: dict[str, list[float]] = {lane: [] for lane in lanes}
         self.shared = list[tuple[float, float]]()
         self._anchors = anchors
         self._pair = (lanes[0], lanes[1]) if schedule.traits.overlaps and len(lanes) > 1 else None
         self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
+
+    def decode(self, generate: "Callable[[Listener], Trace]") -> tuple[Trace, RunAnchors]:
+        """Decode a sequence with anchors before, in between and after."""
+        from runtime.lanes.sequence_lanes import Listener
+
+        self.around(self._anchors.recent)
+        trace = generate(Listener(at_rest=self.rest))
+        self.around(self._anchors.take)
+        alone = {lane: tuple(own) for lane, own in self.alone.items()}
+        return trace, RunAnchors(alone, tuple(self.shared))
 
     def around(self, take: Callable[[str], float]) -> None:
         """Take anchors before the sequence or after it; those of a lane alone are the nearest to other work."""
@@ -200,8 +245,21 @@ class _Taking:
             yield partial(self._take_alone, self._anchors.take, lane)
 
     def _take_alone(self, take: Callable[[str], float], lane: str) -> None:
-        self.alone[lane].append(take(lane))
+        if self.loss is None or lane == self.lanes[0]:
+            with self._past_a_loss():
+                self.alone[lane].append(take(lane))
 
     def _take_shared(self) -> None:
-        if self._pair is not None:
-            self.shared.append(self._anchors.take_shared(self._pair))
+        if self.loss is None and self._pair is not None:
+            with self._past_a_loss():
+                self.shared.append(self._anchors.take_shared(self._pair))
+
+    @contextmanager
+    def _past_a_loss(self) -> Iterator[None]:
+        """Keep the error of the body as the draft's loss, unless it was the target's lane that was lost."""
+        try:
+            yield
+        except LaneError as error:
+            if not self._anchors.is_alive(self.lanes[0]):
+                raise
+            self.loss = error

@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from calibrate.profiling.anchors import Anchors, decode_with_anchors, lanes_of
+from calibrate.profiling.anchors import Anchors, decode_past_a_loss, lanes_of
 from calibrate.prompts import EncodedPrompt
+from decoding.errors import LaneError
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -96,7 +97,11 @@ class _Turns:
 
     def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         for lane in lanes_of(schedule):
-            self._engine.load_target(lane)  # it may have been lost
+            try:
+                self._engine.load_target(lane)  # it may have been lost
+            except LaneError:
+                if lane == schedule.target_lane:
+                    raise
         tokens: tuple[int, ...] = ()
 
         def generate(listener: Listener) -> Trace:
@@ -106,5 +111,5 @@ class _Turns:
             return made.trace
 
         at_s = self._anchors.now_s
-        trace, taken = decode_with_anchors(self._anchors, schedule, generate)
+        trace, taken = decode_past_a_loss(self._anchors, schedule, generate)
         return Run(trace=trace, tokens=tokens, at_s=at_s, anchors=taken)

@@ -6,6 +6,7 @@ import pytest
 
 from calibrate.profiling.anchors import Anchors, AnchorSample, RunAnchors, decode_with_anchors, lanes_of
 from calibrate.profiling.run_times import slowdowns_in
+from decoding.errors import LaneDiedError
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Contention
@@ -101,6 +102,22 @@ def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone():
     assert len(found.shared) == 2 + 4
     assert {lane: len(own) for lane, own in found.alone.items()} == {"cpu0": 2 + 2, "cpu1": 2 + 2}
     assert {one.lanes for one in anchors.shared} == {("cpu0", "cpu1")}
+
+
+def test_a_decoding_of_a_calibration_that_loses_its_draft_is_an_error():
+    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
+    lanes = {lane: engine.load_target(lane) for lane in engine.laws}
+
+    def generate(_) -> Trace:
+        lanes["cpu0"].is_alive, lanes["cpu1"].kill, lanes["cpu1"].request = True, str, lambda *_: Lost()
+        return Trace(world="measured")
+
+    class Lost:
+        def result(self, _) -> None:
+            raise LaneDiedError("lane 'cpu1' is lost")
+
+    with pytest.raises(LaneDiedError, match="'cpu1' is lost"):
+        decode_with_anchors(Anchors(lanes, context=10, clock=engine.clock), SPLIT, generate)
 
 
 def test_short_rounds_do_not_rest_every_time():

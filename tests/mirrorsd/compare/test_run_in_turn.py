@@ -1,14 +1,23 @@
-"""Runs in turn with an engine that only notes what it is asked for."""
+"""Runs in turn with an engine that only notes what it is asked for, and on real lanes whose draft is killed."""
 
+import os
+import signal
+from functools import partial
 from types import SimpleNamespace
 
+import pytest
+
+from calibrate.profiling import anchors as anchors_module
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt
+from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.run_in_turn import run_in_turn
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import Answer
+from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_engine
+from tests.runtime.forked import with_forked_lanes
 
 LANES = ("target", "draft", "both")
 PLAIN = Schedule(method="autoregressive", target_lane="target")
@@ -19,41 +28,45 @@ PROMPTS = [EncodedPrompt(f"prompt {index}", "", (index,) * 3) for index in range
 
 
 class Machine:
-    """An engine and anchors; every run takes a second, in two rounds, and every anchor a tenth."""
+    """An engine and anchors; every run takes a second, in two rounds, and every anchor a tenth.
 
-    def __init__(self, lost_in=()):
+    A run of `lost_in` loses a lane in round `when`, 0 or 1, or after them: until it is loaded again it raises `loss`.
+    """
+
+    def __init__(self, lost_in=(), when=0, lane="draft", loss=LaneDiedError):
         self.now_s = 0.0
         self.done, self.loaded, self.cut = [], [], []
-        self._lost_in = list(lost_in)
+        self._lost_in, self._when, self._losing, self._loss = list(lost_in), when, lane, loss
+        self.lost = set()
 
     def generate(self, schedule, prompt, *, max_new_tokens, listener=NOBODY):
         self.done.append((schedule, max_new_tokens))
-        for _ in range(2):
-            self.now_s += 0.5
-            if listener.at_rest is not None:
-                listener.at_rest()
-        trace = Trace(world="measured", decode_s=self.now_s)
-        if (schedule, prompt) in self._lost_in:
+        is_lost = (schedule, prompt) in self._lost_in
+        if is_lost:
             self._lost_in.remove((schedule, prompt))
-            trace.events.append(LaneEvent(0.1, "draft", "it hung"))
+        trace = Trace(world="measured")
+        for place in range(3):
+            if is_lost and place == self._when:
+                self.lost.add(self._losing)
+            elif is_lost and place == self._when + 1 and self._losing == "draft":
+                trace.events.append(LaneEvent(0.1, "draft", "it was missed"))
+            if place < 2:
+                self.now_s += 0.5
+                if listener.at_rest is not None:
+                    listener.at_rest()
+        trace.decode_s = self.now_s
         return SimpleNamespace(trace=trace, tokens=(7, 8))
 
     def load_target(self, lane):
         self.loaded.append(lane)
+        self.lost.discard(lane)
 
     def cut_target(self, lane, layers, drafters):
         assert (layers, drafters) == ((), ()), "schedules that ran have cut where they need it"
         self.cut.append((lane, len(self.done)))
 
     def lane(self, name):
-        return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
-
-    def _anchor(self, lane, measurement):
-        assert lane in self.loaded, "an anchor on a lane that may have been lost"
-        self.now_s += 0.1
-        self.done.append(("anchor", lane))
-        answer = Answer([0.001 * len(self.done)] * measurement.repeats, 0.0, 0.1)
-        return SimpleNamespace(result=lambda: answer)
+        return Lane(self, name)
 
     def anchors(self):
         return Anchors({name: self.lane(name) for name in LANES}, context=64, clock=lambda: self.now_s)
@@ -62,6 +75,34 @@ class Machine:
     def measured_runs(self):
         """What was run, warming up left out."""
         return [schedule for schedule, num_tokens in self.done if num_tokens == 9]
+
+
+class Lane:
+    """Answers anchors while it is there."""
+
+    def __init__(self, machine, name):
+        self._machine, self._name, self._is_ended = machine, name, False
+
+    @property
+    def is_alive(self):
+        return not self._is_ended or self._name not in self._machine.lost
+
+    def kill(self, _reason):
+        self._is_ended = True
+
+    def request(self, _, measurement):
+        return SimpleNamespace(result=partial(self._result, measurement))
+
+    def _result(self, measurement, timeout_s=None):
+        machine = self._machine
+        if self._name in machine.lost:
+            assert timeout_s is not None, "nobody waits for an anchor for ever"
+            self._is_ended = machine._loss is LaneDiedError or self._is_ended
+            raise (LaneDiedError if self._is_ended else machine._loss)(f"lane {self._name!r} is lost")
+        assert self._name in machine.loaded, "an anchor on a lane that may have been lost"
+        machine.now_s += 0.1
+        machine.done.append(("anchor", self._name))
+        return Answer([0.001 * len(machine.done)] * measurement.repeats, 0.0, 0.1)
 
 
 def run(machine, schedules, prompts=PROMPTS, **more):
@@ -120,20 +161,83 @@ def test_the_anchors_after_a_run_are_those_before_the_next_where_nothing_was_don
     assert machine.done.count(("anchor", "draft")) == (1 + 1 + 1) + (1 + 1)
 
 
-def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept():
-    machine = Machine(lost_in=[(SPLIT, PROMPTS[1].ids)])
+@pytest.mark.parametrize("loss", [LaneDiedError, LaneTimeoutError, LaneError])
+@pytest.mark.parametrize(("when", "text"), [(0, "it was missed"), (1, "it was missed"), (2, "no anchors were taken")])
+def test_a_run_that_loses_its_draft_is_made_once_more_and_both_are_kept(when, text, loss):
+    machine = Machine(lost_in=[(SPLIT, PROMPTS[1].ids)], when=when, loss=loss)
     measured = run(machine, [SPLIT], PROMPTS[:3])
     kept = [one.given_up is not None for one in measured.runs[0]]
     assert kept == [False, True, False]
     repeated = measured.runs[0][1]
-    assert [event.text for event in repeated.events] == ["it hung"]
+    (event,) = repeated.events
+    assert text in event.text
     assert (repeated.trace.events, repeated.given_up.events[0].lane) == ([], "draft")
+    assert all(len(taken) >= 2 for taken in repeated.anchors.alone.values())
     second = [place for place, what in enumerate(machine.done) if what == (SPLIT, 9)][1]
     again = [what for what in machine.done[second + 1 :] if what[0] != "anchor"]
     assert again[0] == (SPLIT, 4), "the lane that was started again is warmed up"
     warmed = machine.done.index((SPLIT, 4), second)
     repetition = machine.done.index((SPLIT, 9), warmed)
     assert ("anchor", "draft") in machine.done[warmed:repetition], "the speed is taken right before the repetition"
+
+
+def test_a_run_that_loses_its_draft_twice_counts_with_the_anchors_of_the_target():
+    machine = Machine(lost_in=[(SPLIT, PROMPTS[0].ids)] * 4)  # warming up as well
+    ((one,),) = run(machine, [SPLIT], PROMPTS[:1]).runs
+    assert [len(trace.events) for trace in (one.given_up, one.trace)] == [1, 1]
+    assert {lane: len(taken) for lane, taken in one.anchors.alone.items()} == {"target": 3, "draft": 1}
+
+
+def test_a_draft_that_cannot_be_loaded_again_ends_no_runs(monkeypatch):
+    machine = Machine(lost_in=[(SPLIT, PROMPTS[0].ids)] * 2)
+    load = machine.load_target
+
+    def load_target(lane):
+        if lane in machine.lost:
+            raise LaneDiedError("it is too large")
+        load(lane)
+
+    monkeypatch.setattr(machine, "load_target", load_target)
+    ((one, other),) = run(machine, [SPLIT], PROMPTS[:2]).runs
+    assert one.anchors.alone["draft"] == other.anchors.alone["draft"] == ()
+    machine.lost.add("target")
+    with pytest.raises(LaneDiedError, match="too large"):
+        run(machine, [SPLIT], PROMPTS[:2])
+
+
+@pytest.mark.parametrize("schedule", [PLAIN, SPLIT])
+def test_runs_end_where_the_targets_lane_is_lost(schedule):
+    machine = Machine(lost_in=[(schedule, PROMPTS[1].ids)], lane="target")
+    with pytest.raises(LaneDiedError, match="'target' is lost"):
+        run(machine, [schedule])
+
+
+@pytest.mark.parametrize("name", ["speculative", "hybrid mirror"])
+def test_a_draft_killed_on_real_lanes_costs_a_repetition_alone(name, tiny_folders, monkeypatch):
+    monkeypatch.setattr(anchors_module, "_EVERY_S", 0.0)  # an anchor is due in every rest
+    monkeypatch.setattr(anchors_module, "_EVERY_ANCHORS", 0)
+    schedule, killed = for_folders(SCHEDULES[name], tiny_folders), []
+    with with_forked_lanes(new_engine(tiny_folders)) as engine:
+        generate, lanes = engine.generate, {name: engine.lane(name) for name in ("big", "small")}
+
+        def on_tokens(_):
+            if len(killed) < 2:
+                killed.append(lanes["small"].process_id)
+                if len(killed) == 2:
+                    os.kill(killed[-1], signal.SIGKILL)
+
+        def generate_and_kill(*given, listener=NOBODY, **named):
+            listener = listener if listener is NOBODY else listener._replace(on_tokens=on_tokens)
+            return generate(*given, listener=listener, eos_token_ids=(), **named)
+
+        monkeypatch.setattr(engine, "generate", generate_and_kill)
+        prompts = [EncodedPrompt("first", "", tuple(PROMPT)), EncodedPrompt("second", "", tuple(PROMPT))]
+        measured = run_in_turn(engine, [schedule], prompts, Anchors(lanes, context=12), cuts=[24, 24])
+        ((first, second),) = measured.runs
+    assert first.tokens == second.tokens
+    assert "is lost" in first.given_up.events[0].text
+    assert first.trace.events == []
+    assert second.given_up is None
 
 
 def test_after_every_prompt_some_schedules_may_be_left_out_and_none_ends_the_runs():

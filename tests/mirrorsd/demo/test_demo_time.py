@@ -101,7 +101,7 @@ class World:
         seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, measurement.context)
         self.now_s += measurement.repeats * seconds
         answer = Answer([seconds] * measurement.repeats, 0.0, seconds)
-        return SimpleNamespace(result=lambda: answer)
+        return SimpleNamespace(result=lambda _timeout_s: answer)
 
 
 @pytest.fixture

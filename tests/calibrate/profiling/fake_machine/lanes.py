@@ -22,7 +22,7 @@ class Done:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
-    def result(self) -> Answer:
+    def result(self, timeout_s: float | None = None) -> Answer:
         return self.answer
 
 
@@ -33,7 +33,7 @@ class FakeRequest:
         self.lane, self.measurement, self.contended = lane, measurement, False
         self.start_s = lane.machine.now_s
 
-    def result(self) -> Answer:
+    def result(self, timeout_s: float | None = None) -> Answer:
         self.lane.machine.under_way.remove(self)
         return self.lane.measured(self.measurement, contended=self.contended, start_s=self.start_s)
 
