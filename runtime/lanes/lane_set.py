@@ -95,6 +95,7 @@ class LaneSet:
         lane.forget_answers()
         loaded = self._loaded[name]
         if kind not in loaded or loaded[kind][0] != args:
+            loaded.pop(kind, None)  # an interrupted lane goes on loading, so it no longer has what it had
             try:
                 loaded[kind] = args, lane.request(method, *args, **options).result(deadline_s).value
             except LaneTimeoutError:

@@ -18,11 +18,11 @@ class ThreadLane(Lane):
 
     def start(self):
         ours, theirs = socket.socketpair()
-        self._theirs = theirs
+        self._theirs, self.server = theirs, self.new_server(Channel(theirs))
 
         def serve():
             with theirs:
-                self.new_server(Channel(theirs)).serve()
+                self.server.serve()
 
         threading.Thread(target=serve, daemon=True).start()
         self._channel = Channel(ours)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from runtime.drafters.registry import find_drafter
+from runtime.lanes.lane import Reply
 from runtime.worker import torch_models
-from runtime.worker.server import KeptDrafters
+from runtime.worker.server import KeptDrafters, LaneServer
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
 
@@ -62,6 +63,24 @@ def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_tex
         ]
     assert len(set(texts)) == 1
     assert loaded == [tiny_folders.drafter.name, tiny_folders.feature_drafter.name]
+
+
+def test_a_drafter_whose_loading_was_interrupted_does_not_draft_for_the_one_before(tiny_folders):
+    """The lane goes on loading: what it has then is not what it had last answered for."""
+    first, second = map(str, (tiny_folders.drafter, tiny_folders.feature_drafter))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with thread_engine(tiny_folders.target, lanes=("small",)) as engine:
+        lane = engine.load_draft("small", first)
+        wanted = lane.server._measure.drafter
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Reply, "result", interrupted)
+            engine.load_draft("small", second)
+        engine.load_draft("small", first)
+        lane.request(LaneServer.ping).result()
+        assert lane.server._measure.drafter is wanted
 
 
 ROOT = Path(__file__).parents[3]
