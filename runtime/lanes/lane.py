@@ -100,8 +100,8 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lane takes requests, as far as is known."""
-        return self._channel is not None
+        """Whether the lane takes requests: nobody ended it, and its process runs."""
+        return self._channel is not None and (self._process is None or self._process.poll() is None)
 
     @property
     def process_id(self) -> int | None:

@@ -90,6 +90,7 @@ class LaneSet:
         """
         lane, kind = self[name], method.__name__
         if not lane.is_alive:
+            lane.close()  # its process may have ended while nobody waited for it
             self._loaded[name] = {}
             lane.start()
         lane.forget_answers()

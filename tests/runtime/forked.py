@@ -28,6 +28,9 @@ class ForkedProcess:
             self._process.start()
         self.pid, self.kill = self._process.pid, self._process.kill
 
+    def poll(self):
+        return self._process.exitcode
+
     def wait(self, timeout=None):
         self._process.join(timeout)
         if self._process.exitcode is None:

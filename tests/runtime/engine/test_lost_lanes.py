@@ -264,6 +264,15 @@ def test_a_lost_target_hands_over_what_was_committed_and_is_ended(run, engine, n
     assert run(schedule, eos_token_ids=()).tokens == expected
 
 
+@pytest.mark.parametrize("lane", ["big", "small"])
+def test_a_lane_that_dies_between_sequences_is_started_again_for_the_next(run, engine, lane):
+    expected = run(speculative(), eos_token_ids=()).tokens
+    kill(engine.lane(lane).process_id)
+    engine.lane(lane)._process.wait(10)
+    found = run(speculative(), eos_token_ids=())
+    assert (found.tokens, found.trace.events) == (expected, [])
+
+
 def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committed(run, engine):
     said = []
     listener = after_tokens(0, said, lambda: engine.lane("big").post(Unknown.dance))
