@@ -99,8 +99,9 @@ class Engine:
 
     def load_target(self, lane: str) -> Lane:
         """Start a lane and load the target and its exits into it, where that is not done yet."""
-        self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
-        return self._lanes.load_target(lane)
+        with self._room.loading(lane, running=self._lanes.running):
+            self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
+            return self._lanes.load_target(lane)
 
     def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
         """Load the target, and compile it divided wherever an exit or a drafter reads its states.

@@ -6,9 +6,11 @@ that are rounded to int8 or int4, which are read one by one.
 """
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from decoding.errors import MemoryFitError
@@ -147,24 +149,50 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Room:
-    """The memory of this machine, and what lanes have taken of it."""
+    """The memory of this machine, and what lanes have taken of it; threads may share it."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
+        self._lock = Lock()
+        self._loading: set[str] = set()
+        self._left: int | None = None
+        """What was available before lanes began to load, less what they have taken since."""
+
+    @contextmanager
+    def loading(self, lane: str, *, running: Collection[str]) -> Iterator[None]:
+        """Let a lane take memory and load in the body; meanwhile others do not count on what it has yet to fill."""
+        with self._lock:
+            if not self._loading:
+                self._left = available_bytes()
+            self._loading.add(lane)
+            if lane not in running:
+                self._taken.pop(lane, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loading.discard(lane)
 
     def take(self, needs: Mapping[str, LaneNeed], *, running: Collection[str], available: int | None = None) -> None:
         """Take what lanes need of `available` bytes (None: the machine's); raise `MemoryFitError` if it is too much.
 
         Lanes that are `running` still hold what they took before.
         """
-        self._taken = {lane: taken for lane, taken in self._taken.items() if lane in running}
+        with self._lock:
+            self._take(needs, self._loading.union(running), available)
+
+    def _take(self, needs: Mapping[str, LaneNeed], holding: Collection[str], available: int | None) -> None:
+        self._taken = {lane: taken for lane, taken in self._taken.items() if lane in holding}
         missing = sum(max(0, need.total - self._taken.get(lane, 0)) for lane, need in needs.items())
         if missing:
-            available = available_bytes() if available is None else available
+            if available is None:
+                available = self._left if self._loading else available_bytes()
             if available is not None and missing > available:
                 lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
                 lack = f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available"
                 raise MemoryFitError(f"{lack}. {lanes}. {_advice(needs)}")
+            if self._left is not None:
+                self._left -= missing
         self._taken |= {lane: max(need.total, self._taken.get(lane, 0)) for lane, need in needs.items()}
 
 

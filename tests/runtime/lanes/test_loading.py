@@ -75,9 +75,10 @@ def test_a_drafter_whose_loading_was_interrupted_does_not_draft_for_the_one_befo
     with thread_engine(tiny_folders.target, lanes=("small",)) as engine:
         lane = engine.load_draft("small", first)
         wanted = lane.server._measure.drafter
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Reply, "result", interrupted)
-            engine.load_draft("small", second)
+            with pytest.raises(KeyboardInterrupt):
+                engine.load_draft("small", second)
         engine.load_draft("small", first)
         lane.request(LaneServer.ping).result()
         assert lane.server._measure.drafter is wanted

@@ -49,6 +49,45 @@ def test_a_lane_that_was_lost_has_given_all_back():
         rooms.take(NEEDS, running=("small",), available=16 * GIB)
 
 
+def test_lanes_that_load_at_once_do_not_count_on_the_same_memory(monkeypatch):
+    """What is available says nothing of them: neither has filled what it took."""
+    monkeypatch.setattr(needs, "available_bytes", lambda: 20 * GIB)
+    rooms = Room()
+    with rooms.loading("big", running=()):
+        rooms.take({"big": NEEDS["big"]}, running=())
+        rooms.take({"big": NEEDS["big"]}, running=())  # its process may not run yet
+        with rooms.loading("small", running=()):
+            rooms.take({"small": NEEDS["small"]}, running=())
+        with (
+            rooms.loading("other", running=()),
+            pytest.raises(MemoryFitError, match=r"1\.0 GB more memory needed, 0\.0 MB avail"),
+        ):
+            rooms.take({"other": LaneNeed(weights=GIB)}, running=())
+    monkeypatch.setattr(needs, "available_bytes", lambda: GIB)
+    with rooms.loading("other", running=("big", "small")):
+        rooms.take({"other": LaneNeed(weights=GIB)}, running=("big", "small"))
+    with rooms.loading("big", running=("small", "other")), pytest.raises(MemoryFitError, match=r"17\.0 GB more"):
+        rooms.take({"big": NEEDS["big"]}, running=("small", "other"))  # its process was lost
+
+
+def test_an_engine_refuses_a_lane_while_another_one_loads(tiny_folders, monkeypatch):
+    with Engine(tiny_folders.target, lanes=[LaneSpec(name="big"), LaneSpec(name="small")]) as engine:
+        plain = Schedule(method="autoregressive", target_lane="big")
+        need = engine.memory_needed(plain, 1)["big"].total
+        monkeypatch.setattr(needs, "available_bytes", lambda: 2 * need - 1)
+
+        def load_target(name):
+            assert name == "big"
+            with pytest.raises(MemoryFitError, match="lane 'small' "):
+                engine.load_target("small")
+            loaded.append(name)
+
+        loaded = []
+        monkeypatch.setattr(engine._lanes, "load_target", load_target)
+        engine.load_target("big")
+        assert loaded == ["big"]
+
+
 def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
     monkeypatch.setattr(needs, "available_bytes", lambda: None)
     Room().take(NEEDS, running=())
