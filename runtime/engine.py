@@ -15,7 +15,7 @@ from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive, no_collection
 from runtime.memory.model_bytes import DraftSize
-from runtime.memory.needs import LaneNeed, Room, draft_size, memory_needed
+from runtime.memory.needs import LaneNeed, Room, draft_size, host_needed, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
@@ -233,7 +233,7 @@ class Engine:
                 )
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
-        """Return what a schedule needs of this machine's memory, by lane, for so many tokens with the prompt."""
+        """Return what a schedule needs of the memory of its devices, by lane, for so many tokens with the prompt."""
         draft = self._draft_size(schedule)
         return memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
 
@@ -244,8 +244,9 @@ class Engine:
         return draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
 
     def take_room(self, schedule: Schedule, num_tokens: int) -> None:
-        """Reserve what `memory_needed` returns; raise `MemoryFitError` where the machine has not as much left."""
-        self._room.take(self.memory_needed(schedule, num_tokens), running=self._lanes.running)
+        """Reserve what lanes need of this machine's memory; raise `MemoryFitError` where it has not as much left."""
+        needs = host_needed(self.config, self.memory_needed(schedule, num_tokens), self._dtype)
+        self._room.take(needs, running=self._lanes.running)
 
     def _draft_of(
         self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline, sequence: DecodedSequence

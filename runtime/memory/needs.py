@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from math import prod
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -27,7 +28,7 @@ from runtime.memory.model_bytes import (
     weight_bytes,
     working_bytes,
 )
-from runtime.models.config import ModelConfig
+from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
 
 PROCESS_BYTES: Final = 150_000_000
 """Bytes of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
@@ -135,6 +136,24 @@ def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) 
         working=(num_ranks - 1) * need.working,
         process=(num_ranks - 1) * need.process,
     )
+
+
+def host_needed(target: ModelConfig, needs: Mapping[str, LaneNeed], dtype: Dtype) -> dict[str, LaneNeed]:
+    """Return what lanes need of this machine's memory: a GPU has its own, and says itself if that is too small.
+
+    Weights are mapped until they are there, but those that are widened or put together of several matrices.
+    """
+    shapes = decoder_shapes(target)
+    joined = sum(prod(shapes[name]) for name, theirs in decoder_tensors(target).items() if len(theirs) > 1)
+    copied = 0 if target.random_seed is not None else joined * ITEM_BYTES[dtype]
+
+    def of_host(lane: str, need: LaneNeed) -> LaneNeed:
+        if Device.of_lane(lane).library != "cuda":
+            return need
+        weights = need.weights if dtype == "float32" else min(need.weights, copied)
+        return LaneNeed(weights=weights, process=need.process)
+
+    return {lane: of_host(lane, need) for lane, need in needs.items()}
 
 
 def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: bool) -> DraftSize:

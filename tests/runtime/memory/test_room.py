@@ -1,5 +1,8 @@
 """What lanes need is set against what the machine has left, before anything is loaded."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import MemoryFitError
@@ -7,7 +10,8 @@ from decoding.schedule import Schedule
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory import needs
-from runtime.memory.needs import LaneNeed, Room, available_bytes
+from runtime.memory.needs import LaneNeed, Room, available_bytes, host_needed
+from tests.runtime.memory.test_needs import QWEN3_8B
 
 GIB = 10**9
 NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}
@@ -86,6 +90,37 @@ def test_an_engine_refuses_a_lane_while_another_one_loads(tiny_folders, monkeypa
         monkeypatch.setattr(engine._lanes, "load_target", load_target)
         engine.load_target("big")
         assert loaded == ["big"]
+
+
+@pytest.fixture
+def gpu_engine(tmp_path, monkeypatch):
+    """An engine of 8 billion weights, with a lane of a GPU that is not there, and of cores."""
+    monkeypatch.setattr("runtime.lanes.lane.require_device", lambda _: None)
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_8B))
+
+    def made(dtype="bfloat16"):
+        return Engine(tmp_path, lanes=[LaneSpec(name="cuda:0"), LaneSpec(name="cpu0")], dtype=dtype)
+
+    return made
+
+
+def test_of_a_gpus_models_this_machine_holds_matrices_while_they_are_put_together(gpu_engine, monkeypatch):
+    """Keys and values, and weights once they are there, are in the GPU's memory, which nobody asks for here."""
+    engine = gpu_engine()
+    monkeypatch.setattr(needs, "available_bytes", lambda: 14 * GIB)
+    plain = Schedule(method="autoregressive", target_lane="cuda:0")
+    needed = engine.memory_needed(plain, 40_000)
+    assert needed["cuda:0"].keys_values > 5 * GIB
+    joined = 36 * ((32 + 2 * 8) * 128 + 2 * 12_288) * 4096  # queries with keys and values, gate with value
+    expected = {"cuda:0": LaneNeed(weights=2 * joined, process=needs.PROCESS_BYTES)}
+    assert host_needed(engine.config, needed, "bfloat16") == expected
+    engine.take_room(plain, 40_000)
+    with pytest.raises(MemoryFitError, match="lane 'cpu0' 16"):
+        engine.take_room(Schedule(method="autoregressive", target_lane="cpu0"), 1)
+    with pytest.raises(MemoryFitError, match="lane 'cuda:0' 3"):  # all of them are widened
+        gpu_engine("float32").take_room(plain, 1)
+    drawn = replace(engine.config, random_seed=0)  # windows onto one block
+    assert host_needed(drawn, needed, "bfloat16")["cuda:0"].weights == 0
 
 
 def test_where_nobody_knows_the_memory_nothing_is_refused(monkeypatch):
