@@ -148,6 +148,7 @@ class Engine:
 
         Raises:
             ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
+            ModelError: a model, the draft's too, cannot be had, or there is no room for it (`MemoryFitError`).
             LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
                 failed at its work; its `tokens` are those committed until then.
         """

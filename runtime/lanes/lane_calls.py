@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from decoding.errors import ConfigError, LaneError, LaneTimeoutError
+from decoding.errors import ConfigError, LaneError, LaneTimeoutError, MirrorsdError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
@@ -212,11 +212,11 @@ class DraftCalls:
         rows = self._schedule.num_rows if num_rows is None else num_rows
         try:
             return self._deadline.wait(self._lane, reply, rows, extra_s).value
-        except LaneError as error:
+        except MirrorsdError as error:  # such as `MemoryFitError`, where a device is full by now
             self.lose(error)
             return None
 
-    def lose(self, error: LaneError) -> None:
+    def lose(self, error: MirrorsdError) -> None:
         """Give the draft up, even if only an operation failed: that may have left its state half changed.
 
         Raise the error where the draft is in the target's lane.

@@ -10,7 +10,7 @@ from threading import Timer
 
 import pytest
 
-from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, ModelError
+from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MemoryFitError, ModelError
 from runtime.lanes import lane, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
@@ -122,6 +122,24 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
     again = run(SCHEDULES[name], max_new_tokens=20, eos_token_ids=()).trace
     assert (again.events, {entry.num_drafted for entry in again.rounds}) == ([], {4})
     assert [engine.lane("small").process_id] != failed
+
+
+def test_a_draft_whose_device_is_full_is_lost_as_any_that_fails(tiny_folders, monkeypatch):
+    rollout, left = DraftRole.rollout, [True, True]
+
+    @wraps(rollout)
+    def fail_in_the_end(*given, **named):
+        if not left:
+            raise MemoryFitError("cuda:0 has no room for a call of 8 rows")
+        left.pop()
+        return rollout(*given, **named)
+
+    monkeypatch.setattr(DraftRole, "rollout", fail_in_the_end)
+    with thread_engine(tiny_folders.target, drafter_folder=tiny_folders.drafter) as engine:
+        found = engine.generate(speculative(), PROMPT, max_new_tokens=20, eos_token_ids=())
+    assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
+    (event,) = found.trace.events
+    assert event.text == "cuda:0 has no room for a call of 8 rows; the target goes on alone"
 
 
 @pytest.mark.parametrize("name", ["speculative", "mirror from the exit"])
