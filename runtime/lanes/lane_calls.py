@@ -18,6 +18,7 @@ from runtime.lanes.lane import Lane, Reply
 from runtime.wire.channel import Block
 from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart
 from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.server import LaneServer
 
 if TYPE_CHECKING:
     from runtime.lanes.sequence_lanes import TraceWriter
@@ -69,8 +70,13 @@ class TargetCalls:
         lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
-        """Compile what the sequence needs, where the device compiles; like loading, without a deadline."""
+        """Compile what the sequence needs, where the device compiles; like loading, without a deadline.
+
+        Before, a lane that hangs is ended; it may still be at what somebody who was interrupted had asked for.
+        """
         if self._lane.spec.device.prepares:
+            ready = self._lane.request(LaneServer.ping)
+            self._deadline.wait(self._lane, ready, 0, extra_s=DRAFT_LOAD_DEADLINE_S)
             layers = () if reader is None else reader.feature_layers
             self._lane.request(TargetRole.prepare, start, layers).result()
 

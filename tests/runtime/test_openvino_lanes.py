@@ -1,14 +1,17 @@
 """Compiled lanes: every schedule's text is that of plain decoding in the same lane, to the last token."""
 
+import os
+import signal
+
 import pytest
 from numpy.random import default_rng
 
-from decoding.errors import LaneError
+from decoding.errors import LaneError, LaneTimeoutError
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
 from runtime.drafters.medusa import save_medusa
-from runtime.lanes import lane_set
+from runtime.lanes import lane_calls, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.measurement import Measurement
@@ -194,3 +197,17 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(
     [event] = found.trace.events
     assert "the test ends it" in event.text
     assert event.text.endswith("; the target goes on alone")
+
+
+def test_a_target_that_hangs_before_its_preparation_is_ended(engine_without_torch, monkeypatch):
+    engine = engine_without_torch
+    process_id = engine.load_target(TARGET).process_id
+    monkeypatch.setattr(lane_calls, "DRAFT_LOAD_DEADLINE_S", 0.25)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_target_deadline_s", 0.25)
+        os.kill(process_id, signal.SIGSTOP)
+        with pytest.raises(LaneTimeoutError, match=f"'{TARGET}' has not answered for 0.5 s"):
+            engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=())
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+    assert len(engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=()).tokens) == 8
