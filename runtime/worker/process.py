@@ -49,12 +49,15 @@ def _cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
     return cores[len(cores) * rank // num_ranks : len(cores) * (rank + 1) // num_ranks]
 
 
-def _end_with(leader: int) -> None:
-    """Let the system kill this process when that of rank 0 ends, which it may not see if it hangs; on Linux alone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != leader:
-            sys.exit("rank 0 has ended before the other ranks had begun")
+def ends_with(parent: int) -> bool:
+    """Let the system kill this process when its parent ends, which it may not see if it hangs; on Linux alone.
+
+    Return whether the parent is still there.
+    """
+    if sys.platform != "linux":
+        return True
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 def main() -> None:
@@ -76,7 +79,8 @@ def main() -> None:
     if options.rank == 0:
         _serve(socket.socket(fileno=options.socket), options)
         return
-    _end_with(options.leader)
+    if not ends_with(options.leader):
+        sys.exit("rank 0 has ended before the other ranks had begun")
     from runtime.parallel.local_group import follow
 
     try:

@@ -28,6 +28,7 @@ from runtime.backends.openvino.graph import GRAPH_VERSION
 from runtime.backends.openvino.kept_files import mapped, path_of, write
 from runtime.backends.openvino.library import new_core, ov
 from runtime.instruction_set import has_vnni
+from runtime.worker.process import ends_with
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,8 +82,9 @@ def _cpu_settings(num_threads: int) -> dict[str, Any]:
 
 
 _ROOT: Final = Path(__file__).parents[3]
-_TIMEOUT_S: Final = 600.0
-"""The longest that one graph may take; NPUs take seconds."""
+_TIMEOUT_S: Final = 300.0
+"""The longest that one graph may take, half of what a draft's lane has for all (`DRAFT_LOAD_DEADLINE_S`); NPUs take
+seconds."""
 _REFUSED: Final = 3
 """Exit code after an error of OpenVINO's, which is on stderr."""
 
@@ -94,7 +96,7 @@ def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_
         graph, made = Path(folder, "graph.xml"), Path(folder, "graph.blob")
         ov.serialize(model, graph)
         Path(folder, "settings.json").write_text(json.dumps(asdict(settings)))
-        command = [sys.executable, "-P", "-m", __name__, folder, device]
+        command = [sys.executable, "-P", "-m", __name__, folder, device, str(os.getpid())]
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         try:
@@ -118,8 +120,10 @@ def _error(device: str, name: str, what: str) -> LaneError:
     )
 
 
-def main(folder: str, device: str) -> int:
-    """Compile the graph in a folder."""
+def main(folder: str, device: str, lane: str) -> int:
+    """Compile the graph in a folder, as long as the process of a lane is there that waits for it."""
+    if not ends_with(int(lane)):
+        return 1
     settings = Settings(**json.loads(Path(folder, "settings.json").read_text()))
     try:
         core = settings.new_core()

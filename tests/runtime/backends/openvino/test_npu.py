@@ -1,6 +1,11 @@
 """The NPU's path, on the CPU: what it computes, what it refuses before it compiles, and a compiler that ends itself."""
 
+import os
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
+from select import select
 
 import numpy as np
 import pytest
@@ -119,6 +124,36 @@ def test_a_compiler_that_hangs_is_ended(fresh, monkeypatch):
     monkeypatch.setattr(compiler, "compiled_apart", lambda *given: whole(*given, timeout_s=0.5))
     with pytest.raises(LaneError, match=r"has not compiled it for 0\.5 s and was ended"):
         prepare_head()
+
+
+HANGS = """
+import sys
+if "runtime.backends.openvino.compiler" in sys.orig_argv:
+    import openvino, os, time
+    def hang(*_):
+        os.write(os.open({told!r}, os.O_WRONLY), b"it hangs")
+        time.sleep(100)
+    openvino.Core = hang
+"""
+COMPILES = """
+from runtime.backends.openvino import compiler
+from runtime.backends.openvino.library import op, ov
+x = op.parameter([2], ov.Type.f32)
+compiler.compiled_apart(ov.Model([op.relu(x)], [x], "a graph"), "NPU", compiler.Settings(graph={}))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
+def test_a_compiler_ends_with_its_lane(fresh, monkeypatch):
+    told = fresh.parent / "told"
+    os.mkfifo(told)
+    fresh.write_text(HANGS.format(told=str(told)))
+    monkeypatch.setenv("PYTHONPATH", f"{fresh.parent}{os.pathsep}{Path(__file__).parents[4]}")
+    with subprocess.Popen([sys.executable, "-c", COMPILES]) as lane, told.open("rb", buffering=0) as said:
+        assert said.read(8) == b"it hangs"
+        lane.kill()
+        assert select([said], [], [], 30)[0], "the compiler goes on"
+        assert said.read(8) == b""
 
 
 def test_a_graph_that_the_compiler_refuses_is_an_error_with_its_words(fresh):
