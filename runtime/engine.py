@@ -118,7 +118,7 @@ class Engine:
         """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.
 
         Where it has, every method but trees writes the text of plain decoding. Loads the target if need be, and takes
-        about as long as 20 tokens.
+        as long as some tens of tokens.
         """
         return self.load_target(lane).request(TargetRole.check_rows).result().value
 

@@ -64,9 +64,9 @@ class Backend(ABC):
     """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
 
     @property
-    def self_test_fill(self) -> int:
+    def self_test_fills(self) -> tuple[int, ...]:
         """Slots that `runtime.backends.self_test` fills first, so that its rows reach from one size into the next."""
-        return 250
+        return (250,)
 
     @property
     def least_rows(self) -> int:

@@ -23,7 +23,7 @@ def is_row_invariant(backend: Backend) -> bool:
     """Return whether logits of a random text have the same bits, read row by row and in chunks of several sizes."""
     one_by_one, *others = backend.self_test_chunks
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
-    num_slots = min(backend.self_test_fill + num_rows, backend.config.max_position)
+    num_slots = min(max(backend.self_test_fills) + num_rows, backend.config.max_position)
     sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
     backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
@@ -48,8 +48,7 @@ def is_row_invariant(backend: Backend) -> bool:
         expected = read(one_by_one)
         return all(bool((read(chunks) == expected).all()) for chunks in others)
 
-    filled = backend.self_test_fill
-    return is_same(0) and (num_slots < filled + num_rows or is_same(filled))
+    return is_same(0) and all(is_same(fill) for fill in backend.self_test_fills if fill + num_rows <= num_slots)
 
 
 def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:

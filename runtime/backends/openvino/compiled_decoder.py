@@ -58,10 +58,10 @@ class CompiledDecoder(Backend):
         self._head = self._new_head(stored.lm_head.weight)
 
     @property
-    def self_test_fill(self) -> int:
+    def self_test_fills(self) -> tuple[int, ...]:
         """See `Backend`."""
         device = self._limits.device
-        return device.num_slots(0) - device.spare_slots - len(self.self_test_chunks[0]) // 2
+        return (device.num_slots(0) - device.spare_slots - len(self.self_test_chunks[0]) // 2,)
 
     @property
     def least_rows(self) -> int:

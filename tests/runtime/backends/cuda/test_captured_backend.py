@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
+from decoding.schedule import MAX_WINDOW
 from runtime.backends.backend import Plan, segments_between, tree_rows
 from runtime.backends.cuda import captured_backend, captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
@@ -28,7 +29,7 @@ from runtime.backends.cuda.captured_calls import (
     row_bucket,
     text_bucket,
 )
-from runtime.backends.cuda.split_attention import HIDDEN, LEAST_CHUNK, attend_in_chunks, mask_of_chunks
+from runtime.backends.cuda.split_attention import HIDDEN, LEAST_CHUNK, attend_in_chunks, is_split, mask_of_chunks
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
@@ -183,6 +184,23 @@ def test_a_full_disk_is_no_reason_to_compute_other_bits(failing_triton):
 
 def test_the_self_test_says_so():
     assert is_row_invariant(backend_of("grouped queries"))
+
+
+def test_the_self_test_compares_all_calls_of_windows_over_few_slots_and_over_those_read_in_chunks(monkeypatch):
+    found, call = set(), CapturedCall.__call__
+
+    def noted(self, *given):
+        found.add((self.places_BT.shape[1], self.slots(0)[0].shape[2]))
+        return call(self, *given)
+
+    monkeypatch.setattr(CapturedCall, "__call__", noted)
+    backend = CudaBackend(tiny_target(max_position=700), device="cpu")
+    assert is_row_invariant(backend)
+    longest = row_bucket(MAX_WINDOW + 1)
+    for count in (rows for rows in ROWS if rows <= longest):
+        assert {(count, GPU.num_slots(1)), (count, GPU.num_slots(641))} <= found
+    assert not is_split(GPU.num_slots(640))
+    assert is_split(GPU.num_slots(641))
 
 
 def test_prepared_calls_serve_the_sequence_and_no_others_are_made():
