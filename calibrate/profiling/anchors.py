@@ -140,8 +140,8 @@ class Anchors:
         """Return a lane's answer; a lane that fails or is late is ended."""
         try:
             return reply.result(timeout_s)
-        except LaneError:
-            self._lanes[lane].kill("a measurement failed on it")
+        except LaneError as error:
+            self._lanes[lane].kill(f"nothing could be timed, {error}")
             raise
 
 

@@ -14,7 +14,7 @@ from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.run_in_turn import run_in_turn
-from runtime.lanes.sequence_lanes import NOBODY
+from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.wire.operations import Answer
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_engine
 from tests.runtime.forked import with_forked_lanes
@@ -212,30 +212,38 @@ def test_runs_end_where_the_targets_lane_is_lost(schedule):
         run(machine, [schedule])
 
 
-@pytest.mark.parametrize("name", ["speculative", "hybrid mirror"])
-def test_a_draft_killed_on_real_lanes_costs_a_repetition_alone(name, tiny_folders, monkeypatch):
-    monkeypatch.setattr(anchors_module, "_EVERY_S", 0.0)  # an anchor is due in every rest
-    monkeypatch.setattr(anchors_module, "_EVERY_ANCHORS", 0)
-    schedule, killed = for_folders(SCHEDULES[name], tiny_folders), []
+@pytest.mark.parametrize(
+    ("name", "blow", "text"),
+    [
+        ("speculative", signal.SIGKILL, "is lost: its process ended"),
+        ("hybrid mirror", signal.SIGKILL, "is lost: its process ended"),
+        ("speculative", signal.SIGSTOP, "is lost: nothing could be timed, lane 'small' has not answered for 1 s"),
+    ],
+)
+def test_a_draft_that_dies_or_hangs_on_real_lanes_costs_a_repetition_alone(name, blow, text, tiny_folders, monkeypatch):
+    """In the second rest, where an anchor on its lane is due."""
+    for number, value in {"_EVERY_S": 0.0, "_EVERY_ANCHORS": 0, "_HANGS_S": 1.0}.items():
+        monkeypatch.setattr(anchors_module, number, value)
+    schedule, rests = for_folders(SCHEDULES[name], tiny_folders), []
     with with_forked_lanes(new_engine(tiny_folders)) as engine:
         generate, lanes = engine.generate, {name: engine.lane(name) for name in ("big", "small")}
 
-        def on_tokens(_):
-            if len(killed) < 2:
-                killed.append(lanes["small"].process_id)
-                if len(killed) == 2:
-                    os.kill(killed[-1], signal.SIGKILL)
+        def generate_and_strike(*given, listener=NOBODY, **named):
+            def at_rest():
+                rests.append(lanes["small"].process_id)
+                if len(rests) == 2:
+                    os.kill(rests[-1], blow)
+                listener.at_rest()
 
-        def generate_and_kill(*given, listener=NOBODY, **named):
-            listener = listener if listener is NOBODY else listener._replace(on_tokens=on_tokens)
-            return generate(*given, listener=listener, eos_token_ids=(), **named)
+            struck = listener if listener is NOBODY else Listener(at_rest=at_rest)
+            return generate(*given, listener=struck, eos_token_ids=(), **named)
 
-        monkeypatch.setattr(engine, "generate", generate_and_kill)
+        monkeypatch.setattr(engine, "generate", generate_and_strike)
         prompts = [EncodedPrompt("first", "", tuple(PROMPT)), EncodedPrompt("second", "", tuple(PROMPT))]
         measured = run_in_turn(engine, [schedule], prompts, Anchors(lanes, context=12), cuts=[24, 24])
         ((first, second),) = measured.runs
     assert first.tokens == second.tokens
-    assert "is lost" in first.given_up.events[0].text
+    assert text in first.given_up.events[0].text
     assert first.trace.events == []
     assert second.given_up is None
 
