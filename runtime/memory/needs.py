@@ -175,14 +175,14 @@ class Room:
         self._lock = Lock()
         self._loading: set[str] = set()
         self._left: int | None = None
-        """What was available before lanes began to load, less what they have taken since."""
+        """What was available when the first lane of those that load took memory, less what they have taken."""
 
     @contextmanager
     def loading(self, lane: str, *, running: Collection[str]) -> Iterator[None]:
         """Let a lane take memory and load in the body; meanwhile others do not count on what it has yet to fill."""
         with self._lock:
             if not self._loading:
-                self._left = available_bytes()
+                self._left = None
             self._loading.add(lane)
             if lane not in running:
                 self._taken.pop(lane, None)
@@ -205,13 +205,12 @@ class Room:
         missing = sum(max(0, need.total - self._taken.get(lane, 0)) for lane, need in needs.items())
         if missing:
             if available is None:
-                available = self._left if self._loading else available_bytes()
+                available = self._left if self._loading and self._left is not None else available_bytes()
             if available is not None and missing > available:
                 lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
                 lack = f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available"
                 raise MemoryFitError(f"{lack}. {lanes}. {_advice(needs)}")
-            if self._left is not None:
-                self._left -= missing
+            self._left = None if available is None else available - missing
         self._taken |= {lane: max(need.total, self._taken.get(lane, 0)) for lane, need in needs.items()}
 
 
