@@ -124,6 +124,14 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
     return replace(pair, heads=heads), tuple(said)
 
 
+def require_drafter(pair: ModelPair, lanes: Iterable[LaneSpec]) -> None:
+    """Refuse a pair of which nothing drafts on these lanes, where drafting is to be compared with plain decoding."""
+    fitting, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
+    if fitting.drafter is None and not fitting.heads:
+        wanted = "name a draft model (--drafter) or heads (--heads); prompt-lookup drafts for every target"
+        raise ConfigError(" ".join((*left_out, f"Nothing drafts for {pair.target}: {wanted}")))
+
+
 def _all_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
     require_device(device)
     require_form(device, device, dtype)

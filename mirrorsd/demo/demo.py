@@ -43,7 +43,7 @@ from mirrorsd.demo.demo_plan import (
     what_fits,
 )
 from mirrorsd.demo.stages import StageReport, Stages
-from mirrorsd.lane_choice import chosen_lanes
+from mirrorsd.lane_choice import chosen_lanes, require_drafter
 from mirrorsd.measure_pair import calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
 from mirrorsd.prompt_tokens import encode
@@ -123,10 +123,14 @@ class Demo:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted."""
+        """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted.
+
+        Raises `ConfigError` where the lanes are not there, or nothing would draft on them.
+        """
         self.saved: list[str] = [] if saved is None else saved
         self._settings = settings
         self._lanes = chosen_lanes(settings.device, settings.lanes, settings.pair)
+        require_drafter(settings.pair, self._lanes)
         self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
         self._others = OtherUse()
         self._prompts = draw_prompts(settings.prompts, settings.max_prompts, settings.seed)

@@ -109,6 +109,7 @@ def demo_in(monkeypatch, tmp_path):
     """Runs a demo of so many minutes in a world; returns its outcome."""
 
     def run(world, minutes, **more):
+        monkeypatch.setattr(module, "require_drafter", lambda *_: None)
         monkeypatch.setattr(module, "encode", lambda prompts, _: [encoded(prompt) for prompt in prompts])
         monkeypatch.setattr(module, "new_engine", lambda *_: nullcontext(world))
         monkeypatch.setattr(module, "calibration_task", lambda *_, **settings: SimpleNamespace(**settings))

@@ -97,3 +97,14 @@ def test_a_draft_of_other_words_is_refused_before_anything_is_measured(model_pai
     assert "first at id 7, which is 'seven' for the draft and 'w7' for the target" in error_of(
         "record", "--target", target, "--drafter", other, "--out", tmp_path / "record.npz"
     )
+
+
+@pytest.mark.parametrize(("heads", "left_out"), [("none", ""), ("streams", "streams read the KV cache")])
+def test_a_demo_in_which_nothing_drafts_is_refused_before_anything_is_measured(
+    heads, left_out, tiny_folders, head_folders, tmp_path
+):
+    words = "--drafter", "none", "--heads", head_folders.get(heads, heads), "--device", "openvino:CPU"
+    said = error_of("demo", "--target", tiny_folders.target, *words, "--out", tmp_path / "out")
+    assert left_out in said
+    assert f"Nothing drafts for {tiny_folders.target}: name a draft model (--drafter) or heads (--heads)" in said
+    assert not (tmp_path / "out").exists()
