@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from decoding.record import AcceptanceRecord
+    from decoding.schedule import Method
 
 _EFFECT = "recording takes longer, but finds the same"
 EXAMPLE = "mirrorsd record --out record.npz"
@@ -100,8 +101,10 @@ def _in_words(result: dict[str, Any]) -> str:
     if repeating := result["repeating"]:
         words.append(repeating_sentence(repeating, result["num_prompts"]))
     words += map(escaped, result["left_out"])
-    for one in (*result["chains"], *result["trees"]):
-        words.append(f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round at most.")
+    drafts = {"chains": f"in windows of up to {result['max_window']}", "trees": "by its largest tree"}
+    for kind, drafted in drafts.items():
+        for one in result[kind]:
+            words.append(f"{escaped(one['name'])}: {one['mean_acceptance_length']:.2f} tokens per round {drafted}.")
     return "\n".join(words)
 
 
@@ -111,14 +114,18 @@ def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
     from planner.what_if.mixed_record import token_acceptance
 
     chains = [
-        {"name": chain.drafter, "method": chain.method, **_accepted(one.chain_lengths(place) for one in made.prompts)}
+        {
+            "name": chain.drafter,
+            "method": chain.method,
+            **_per_round(chain.method, (one.chain_lengths(place) for one in made.prompts)),
+        }
         for place, chain in enumerate(made.chains)
     ]
     trees = [
         {
             "name": f"{tree.drafter} ({tree.method}, {tree.depth} deep{f' top {tree.top_k}' if tree.top_k else ''})",
             **picked(tree, "drafter method depth top_k"),
-            **_accepted(one.tree_lengths(place, MAX_TREE) for one in made.prompts),
+            **_per_round(tree.method, (one.tree_lengths(place, MAX_TREE) for one in made.prompts)),
         }
         for place, tree in enumerate(made.trees)
     ]
@@ -135,11 +142,18 @@ def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
     }
 
 
-def _accepted(lengths: "Iterable[Any]") -> dict[str, float]:
-    """Return the most that would be accepted, over all positions of the texts; an array of `lengths` for each."""
-    from statistics import fmean
+def _per_round(method: "Method", lengths: "Iterable[Any]") -> dict[str, float]:
+    """Return the committed tokens per verification; an array for each text, of what is accepted at each position."""
+    from decoding.methods import METHODS
+    from decoding.record import round_starts
 
-    return {"mean_acceptance_length": 1 + fmean(length for one in lengths for length in one.tolist())}
+    num_tokens = num_rounds = 0
+    for accepted in lengths:
+        if METHODS[method].drafts_itself:
+            accepted[0] = 0  # the first pass has nothing to verify
+        num_tokens += len(accepted)
+        num_rounds += len(round_starts(accepted.tolist(), len(accepted)))
+    return {"mean_acceptance_length": num_tokens / num_rounds}
 
 
 def _shape(text: str) -> tuple[int, int]:

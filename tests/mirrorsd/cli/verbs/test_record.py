@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile, save_profile
 from mirrorsd.cli.chosen import models_of
 from mirrorsd.cli.options import DEFAULT_TARGET
+from sim.acceptance.replay import Replay
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
@@ -112,7 +114,7 @@ def test_sampled_texts_are_recorded_by_seed(words, prompt_file, tmp_path):
 
 def test_trees_of_the_heads_that_are_named_are_recorded(words, prompt_file, head_folders, tmp_path):
     out = tmp_path / "record.npz"
-    heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']}"
+    heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']},prompt-lookup"
     more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--heads", heads, "--tree", "2x4", "--tree", "3x2")
     result = json_of(*words, *more, "--device", "cpu")
     record = AcceptanceRecord.load(out)
@@ -126,9 +128,15 @@ def test_trees_of_the_heads_that_are_named_are_recorded(words, prompt_file, head
     assert [(tree.method, tree.drafter, tree.depth, tree.top_k) for tree in record.trees] == expected
     keys = ("method", "drafter", "depth", "top_k")
     assert [tuple(tree[key] for key in keys) for tree in result["trees"]] == expected
-    for place, tree in enumerate(result["trees"]):
-        lengths = [length for prompt in record.prompts for length in prompt.tree_lengths(place, 64)]
-        assert tree["mean_acceptance_length"] == pytest.approx(1 + sum(lengths) / len(lengths))
+    settings = [{"num_speculative_tokens": 3}]
+    settings += [
+        {"num_speculative_tokens": tree.depth, "tree_top_k": tree.top_k, "tree_size": 64} for tree in record.trees
+    ]
+    for told, own in zip(result["chains"] + result["trees"], settings, strict=True):
+        lanes = {"target_lane": "cpu"} | ({} if told["name"].startswith(streams) else {"draft_lane": "cpu"})
+        schedule = Schedule(method=told["method"], drafter=told.get("drafter", told["name"]), **own, **lanes)
+        committed = Replay(record).walk(schedule, None).num_committed
+        assert told["mean_acceptance_length"] == pytest.approx(committed.mean())
 
 
 @pytest.mark.parametrize(
