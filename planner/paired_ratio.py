@@ -143,12 +143,12 @@ def prompts_error(times_s: Pairs) -> float:
     """Return the half-width (90 %) of log(sum(other) / sum(one)) over prompts, by a delete-one jackknife.
 
     It is taken within kinds of prompts, which take turns in a draw (a stratified sample); all count as one kind where a
-    kind has a single prompt. A single prompt has no such error.
+    kind has a single prompt. One prompt alone does not show it: it is infinite.
     """
     count = len(times_s.one)
     without_one, without_other = (np.sum(side) - np.asarray(side) for side in times_s[:2])
     if count < 2:
-        return 0.0
+        return inf
     logs, kinds = np.log(without_other / without_one), np.asarray(times_s.kinds or [""] * count)
     alike = [logs[kinds == kind] for kind in dict.fromkeys(kinds.tolist())]
     if min(map(len, alike)) < 2:

@@ -266,3 +266,10 @@ def test_the_chance_of_the_prompts_is_a_jackknife_with_students_t(record):
     without_each = [np.delete(plain, at).sum() / np.delete(drafting, at).sum() for at in range(5)]
     standard_error = np.std(np.log(without_each)) * 2  # sqrt(n - 1) times their deviation
     assert compare(synchronous(2), PLAIN).prompts_error == pytest.approx(t_quantile(4) * standard_error)
+
+
+def test_one_recorded_prompt_does_not_show_how_prompts_differ(record):
+    alone = replace(record, prompts=record.prompts[:1])
+    found = comparer(exact_machine(), alone)(synchronous(2), PLAIN)
+    assert (found.low, found.high, found.outcome) == (0, inf, "cannot tell")
+    assert found.on_these.outcome == "faster", "the machine is known"

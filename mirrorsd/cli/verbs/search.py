@@ -12,11 +12,10 @@ from mirrorsd.cli.options import option, output
 if TYPE_CHECKING:
     from planner.plan import Plan
     from planner.search.search import SearchResult
+    from planner.verdict import Claim
 
 _MOST_REASONS = 5
 """Reasons for leaving schedules out that are printed."""
-
-_RATIO = "value low high outcome"
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -87,7 +86,7 @@ def search(
 
 
 def _result(found: "Plan") -> dict[str, Any]:
-    from mirrorsd.compare.numbers import candidate_numbers, picked
+    from mirrorsd.compare.numbers import candidate_numbers
     from planner.wording import schedule_names
 
     ranked, verdict = found.search.candidates, found.verdict
@@ -100,8 +99,8 @@ def _result(found: "Plan") -> dict[str, Any]:
         "winner": candidates[ranked.index(found.recommended)],
         **verdict.entry,
         "pays": verdict.pays,
-        "speedup": None if verdict.speedup is None else picked(verdict.speedup, _RATIO),
-        "lead": None if lead is None else {"over": lead.other, **picked(lead.ratio, _RATIO)},
+        "speedup": None if verdict.claim is None else _ratio(verdict.claim),
+        "lead": None if lead is None else {"over": lead.other, **_ratio(lead)},
         "prompts": {  # which the ranking is over, the choice, and the judgement: verdict, speed-up and lead
             "ranked": prompts,
             "chosen": [prompts[place] for place in (places if halves is None else halves.choosing)],
@@ -111,6 +110,12 @@ def _result(found: "Plan") -> dict[str, Any]:
         "candidates": candidates,
         "left_out": dict(found.search.left_out),
     }
+
+
+def _ratio(claim: "Claim") -> dict[str, Any]:
+    from mirrorsd.compare.numbers import ratio_entry
+
+    return {**(ratio_entry(claim.ratio) or {}), "outcome": claim.outcome}
 
 
 def _break_evens(found: "Plan") -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """A verdict that rests on texts that repeat themselves says so, and what it would be without them."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,14 @@ def test_recorded_texts_that_repeat_are_counted_and_left_out_of_a_second_ratio(r
     assert sentence.startswith(f"1 of 4 answers repeat themselves, which is easy to draft ({first}); without them ")
 
 
+def test_one_text_that_is_left_shows_no_interval(record):
+    found = judged(
+        make_plan(SPACE, machine(), looping(record, {prompt.name for prompt in record.prompts[1:]})), BOTH, 4
+    )
+    assert found.speedup_without.num_pairs == 1
+    assert (found.speedup_without.low, found.speedup_without.outcome) == (0, "cannot tell")
+
+
 def test_no_ratio_is_left_where_all_texts_do_or_nothing_is_compared(record):
     plan = make_plan(SPACE, machine(), looping(record, {prompt.name for prompt in record.prompts}))
     for schedules in (BOTH, {DRAFTING: 1.0}):
@@ -58,7 +67,7 @@ def test_a_prediction_that_rests_on_them_says_so(record):
     said = predicted_on_repeating(plan)
     assert said is not None
     assert said in plan.verdict.warnings
-    assert "without them drafting has " in said
+    assert re.search(r"without them drafting has [\d.]+× the speed", said), "of one prompt no interval is known"
     assert predicted_on_repeating(make_plan(SPACE, machine(), looping(record, set()))) is None
 
 
