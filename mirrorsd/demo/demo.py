@@ -185,7 +185,7 @@ class Demo:
         length, cost = text_length(partial(self._cost, profile), settings.max_new_tokens, left_s)
         if length < settings.max_new_tokens:
             calibration_s = max(stages.elapsed_s, _MOST_CALIBRATION_S)
-            slower = 1 + profile.relative_error  # the machine may have another speed then
+            slower = 1 + profile.common_error  # the machine may have another speed then
             enough = slower * enough_s(self._cost(profile, settings.max_new_tokens))
             needed_s = calibration_s + enough + _AROUND_RUNS_S
             self._shortage = (

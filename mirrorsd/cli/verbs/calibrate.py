@@ -100,7 +100,7 @@ def _shown(profile: "Profile", out: Path) -> "Iterator[str | Table]":
     from planner.wording import in_ms, percent, seconds
 
     yield f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}."
-    yield f"All predictions may be off together by up to {percent(profile.relative_error)}; speed-ups are free of that."
+    yield f"All predictions may be off together by up to {percent(profile.common_error)}; speed-ups are free of that."
     parts = [dict(named_tables(lane)) for lane in profile.lanes]
     rows = [
         (name, *(in_ms(own[name].seconds[0][0]) if name in own else NOTHING for own in parts))

@@ -201,7 +201,7 @@ def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):
 def test_where_texts_are_cut_the_minutes_are_told_in_which_they_are_not(demo_in, monkeypatch):
     """Even on a machine that has become slower, as far as its profile says that it may."""
     pace = 1.0
-    monkeypatch.setattr(sys.modules[__name__], "PROFILE", PROFILE.model_copy(update={"relative_error": 0.2}))
+    monkeypatch.setattr(sys.modules[__name__], "PROFILE", PROFILE.model_copy(update={"pace_error": 0.2}))
 
     def slow(_profile, *, max_new_tokens, **_):
         return PromptCost(record_s=pace * max_new_tokens / 4, short_run_s=0.5, run_s=0.5, num_schedules=8)
