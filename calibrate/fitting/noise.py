@@ -1,6 +1,6 @@
 """Estimates the noise of measured times, and makes them rise with the rows.
 
-A fall counts as noise until a second visit confirms it: `doubtful` names what to measure again, and `cliffs` the falls
+A fall counts as noise until further visits confirm it: `doubtful` names what to measure again, and `cliffs` the falls
 that noise does not explain. Everything between two cliffs is fitted to rise.
 """
 
@@ -16,6 +16,8 @@ _FALL: Final = 0.15
 """Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
 _ENOUGH: Final = 2
 """Visits after which nothing is measured again: repeating for as long as a time is high would select low ones."""
+_CONFIRMED: Final = 3
+"""Visits that have to agree on a fall: both of two may have met a spike, which is as long each time."""
 _CERTAIN: Final = 1e9
 """Weight of a time without noise."""
 
@@ -44,8 +46,8 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
 def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
     """Return the row counts, of ascending ones, whose fall below the one before is more than noise.
 
-    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Two
-    visits that agree may both have met a spike: no interval is narrower than the doubts of its ratios say.
+    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Visits
+    that agree may have met the same spike: no interval is narrower than the doubts of its ratios say.
     """
 
     def half_width(one: Estimate) -> float:
@@ -54,7 +56,7 @@ def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
     return frozenset(
         rows
         for (_, before), (rows, one) in pairwise(line.items())
-        if min(before.num, one.num) > 1
+        if min(before.num, one.num) >= _CONFIRMED
         and log(before.value / one.value) - 2 * hypot(half_width(before), half_width(one)) > log(1 + _FALL)
     )
 

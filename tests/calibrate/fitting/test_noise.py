@@ -86,12 +86,13 @@ def test_what_rises_or_bends_a_little_is_not_doubted(times):
     assert not list(doubtful(bent))
 
 
-def test_a_fall_stands_once_visits_agree():
-    assert cliffs({8: seen(54.0, 54.5), 9: seen(37.0, 37.2)}) == {9}
+def test_a_fall_stands_once_three_visits_agree():
+    assert cliffs({8: seen(54.0, 54.5, 53.8), 9: seen(37.0, 37.2, 36.9)}) == {9}
     assert cliffs({8: seen(54.0), 9: seen(37.0)}) == frozenset(), "one visit each is none that confirms"
-    assert cliffs({8: seen(54.0, 25.0), 9: seen(37.0, 36.0)}) == frozenset(), "the second visit says otherwise"
-    assert cliffs({8: seen(40.0, 40.1), 9: seen(37.0, 37.1)}) == frozenset(), "kernels bend by as much"
-    assert cliffs({8: seen(40.0, 40.0), 9: seen(32.0, 32.0)}) == frozenset(), "one spike at each visit"
+    assert cliffs({8: seen(54.0, 54.0), 9: seen(37.0, 37.0, 37.0)}) == frozenset(), "both may have met a spike"
+    assert cliffs({8: seen(54.0, 25.0, 26.0), 9: seen(37.0, 36.0, 37.0)}) == frozenset(), "others say otherwise"
+    assert cliffs({8: seen(40.0, 40.1, 40.2), 9: seen(37.0, 37.1, 37.2)}) == frozenset(), "kernels bend by as much"
+    assert cliffs({8: seen(40.0, 40.0, 40.0), 9: seen(34.0, 34.0, 34.0)}) == frozenset(), "it is hardly more than that"
 
 
 def test_stretches_end_before_a_cliff():

@@ -6,7 +6,7 @@ from itertools import chain, pairwise
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from calibrate.profiling.anchors import Anchors
@@ -199,8 +199,8 @@ def test_a_busy_spell_on_a_core_does_not_bend_tables():
 
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.integers(0, 99), st.sampled_from([0.0, ONE_PASS_S]), st.sampled_from([0, 20, 100]))
+@example(73, ONE_PASS_S, 20)  # both visits of a prompt's first row, the second to look again, met a spike
 def test_no_table_falls_in_any_weather(seed, time_s, spike_every):
-    """A known defect: of all 600 cases a table falls in three, of one pass with a spike every 20 times (73, 86, 91)."""
     weather = Weather(seed=seed, slow=1.45, spike_every=spike_every)
     engine = machine(weather=weather)
     asked = task(exit_features=(1, 3), num_streams=1, heads=HEADS, time_s=time_s)
