@@ -32,7 +32,7 @@ def run_in_turn(
 
     Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
     first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. Texts are cut at
-    `cuts`; `going_on` is asked after every prompt which schedules run the next one as well, and none ends the runs.
+    `cuts`; `going_on` is asked before every prompt which schedules run it, and none ends the runs.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.
@@ -49,7 +49,7 @@ def run_in_turn(
 
     left: Collection[Schedule] = schedules
     for place, (prompt, cut) in enumerate(zip(prompts, cuts, strict=True)):
-        if place > 0 and going_on is not None:
+        if going_on is not None:
             still = going_on(measured())
             left = [schedule for schedule in left if schedule in still]
         if not left:

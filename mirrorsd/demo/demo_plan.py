@@ -186,13 +186,16 @@ class Race:
         end_s: float,
         clock: Callable[[], float],
     ) -> None:
-        """Begin now; `candidates` are of the plan, whose texts are cut at `cuts` tokens; `end_s` is by the clock."""
+        """Prepare; `candidates` are of the plan, whose texts are cut at `cuts` tokens; `end_s` is by the clock."""
         self._candidates, self._plan, self._cuts = candidates, plan, cuts
         self._known = KnownRounds(plan.profile, [plan.record])
-        self._end_s, self._clock, self._start_s = end_s, clock, clock()
+        self._end_s, self._clock, self._start_s = end_s, clock, 0.0
 
     def going_on(self, measured: Measured) -> list[Schedule]:
-        """Return the schedules that are to run the next prompt; none if there is no time for it."""
+        """Return the schedules that are to run the next prompt: all for the first one, none if there is no time."""
+        if not measured.num_prompts:
+            self._start_s = self._clock()  # what was loaded and warmed up before does not come again
+            return [one.schedule for one in self._candidates]
         num_done, lost = measured.num_prompts, self._lost(measured)
         left = [one for one in self._candidates if one.schedule not in lost]
         done_s = sum(

@@ -217,12 +217,12 @@ def test_runs_end_where_the_targets_lane_is_lost(schedule):
     [
         ("speculative", signal.SIGKILL, "is lost: its process ended"),
         ("hybrid mirror", signal.SIGKILL, "is lost: its process ended"),
-        ("speculative", signal.SIGSTOP, "is lost: nothing could be timed, lane 'small' has not answered for 1 s"),
+        ("speculative", signal.SIGSTOP, "is lost: nothing could be timed, lane 'small' has not answered for 5 s"),
     ],
 )
 def test_a_draft_that_dies_or_hangs_on_real_lanes_costs_a_repetition_alone(name, blow, text, tiny_folders, monkeypatch):
     """In the second rest, where an anchor on its lane is due."""
-    for number, value in {"_EVERY_S": 0.0, "_EVERY_ANCHORS": 0, "_HANGS_S": 1.0}.items():
+    for number, value in {"_EVERY_S": 0.0, "_EVERY_ANCHORS": 0, "_HANGS_S": 5.0}.items():
         monkeypatch.setattr(anchors_module, number, value)
     schedule, rests = for_folders(SCHEDULES[name], tiny_folders), []
     with with_forked_lanes(new_engine(tiny_folders)) as engine:
@@ -248,16 +248,16 @@ def test_a_draft_that_dies_or_hangs_on_real_lanes_costs_a_repetition_alone(name,
     assert second.given_up is None
 
 
-def test_after_every_prompt_some_schedules_may_be_left_out_and_none_ends_the_runs():
+def test_before_every_prompt_some_schedules_may_be_left_out_and_none_ends_the_runs():
     asked = []
 
     def going_on(measured):
         asked.append((measured.num_prompts, measured.cuts))
-        return [[PLAIN, POOLED], [POOLED, SPLIT], []][len(asked) - 1]
+        return [[PLAIN, SPLIT, POOLED], [PLAIN, POOLED], [POOLED, SPLIT], []][measured.num_prompts]
 
     machine = Machine()
     measured = run(machine, [PLAIN, SPLIT, POOLED], going_on=going_on, cuts=[9, 9, 8, 8])
-    assert asked == [(1, (9,)), (2, (9, 9)), (3, (9, 9, 8))]
+    assert asked == [(0, ()), (1, (9,)), (2, (9, 9)), (3, (9, 9, 8))]
     assert machine.measured_runs == [PLAIN, SPLIT, POOLED, POOLED, PLAIN], "rotated, and what left does not come back"
     assert machine.done[-1][0] == "anchor"
     assert [what for what in machine.done if what[1] == 8] == [(POOLED, 8)]

@@ -207,10 +207,12 @@ def test_only_what_is_certainly_slower_is_left_out(plan, is_unsteady):
 def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(plan):
     slower = {PLAIN: 1.0, fastest_of(plan): 1.0}
     runs = ran(plan, slower, 2)
-    # Two prompts took 10 s; the next one, cut alike, takes about 5 s more.
-    for end_s, is_begun in ((16.5, True), (13.5, False)):
+    # After 20 s of warm-ups two prompts took 10 s; the next one, cut alike, takes about 5 s more.
+    for end_s, is_begun in ((36.5, True), (33.5, False)):
         one, clock = race(plan, slower, end_s=end_s)
-        clock.now_s = 10.0
+        clock.now_s = 20.0
+        assert one.going_on(Measured(runs=((), ()))) == list(slower)
+        clock.now_s = 30.0
         assert one.going_on(runs) == (list(slower) if is_begun else [])
 
 
