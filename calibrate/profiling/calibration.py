@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.passes import Measuring
-from calibrate.profiling.samples import Samples, save_samples
+from calibrate.profiling.samples import Samples, samples_beside, save_samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.unfinished import Unfinished
 from decoding.errors import ProfileError
@@ -34,7 +34,7 @@ class Calibration(NamedTuple):
         Raises `ConfigError` if the profile cannot be written, `ProfileError` if the samples cannot be: then the
         profile is there without them.
         """
-        samples_path = path.with_suffix(".samples.json.gz")
+        samples_path = samples_beside(path, "samples")
         try:
             save_samples(self.samples, samples_path)
         except ProfileError:

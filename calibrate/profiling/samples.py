@@ -157,6 +157,11 @@ class Samples:
         return found
 
 
+def samples_beside(profile: Path, kind: Literal["samples", "unfinished"]) -> Path:
+    """Return the file of samples beside a profile, by its name without `.yaml`: other dots belong to the name."""
+    return profile.with_name(f"{profile.name.removesuffix('.yaml')}.{kind}.json.gz")
+
+
 class _Content(BaseModel):
     format: Literal["mirrorsd-samples-2"]
     question: str = ""

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from calibrate.profiling.samples import Samples, load_samples, save_samples
+from calibrate.profiling.samples import Samples, load_samples, samples_beside, save_samples
 from calibrate.profiling.task import CalibrationTask
 from decoding.errors import ProfileError
 from hwprofiles.host import describe_host
@@ -37,7 +37,7 @@ class Unfinished:
     ) -> None:
         """Prepare; nothing is read or written."""
         self.saved: list[str] = [] if saved is None else saved
-        self._path, self._tell = None if profile is None else profile.with_suffix(".unfinished.json.gz"), tell
+        self._path, self._tell = None if profile is None else samples_beside(profile, "unfinished"), tell
         self._sentence = f"What was measured is in {self._path}; {command} goes on from there."
         self._question = ""
         self._saved_s = time.monotonic()

@@ -50,6 +50,12 @@ def test_a_profile_made_of_the_saved_samples_is_the_one_that_was_written(made, t
     )
 
 
+def test_profiles_whose_names_differ_after_a_dot_keep_samples_of_their_own(made, tmp_path):
+    names = {"llama-3.1": "llama-3.1", "llama-3.2": "llama-3.2", "llama-3.yaml": "llama-3"}
+    for name, own in names.items():
+        assert made.save(tmp_path / name).samples == f"{own}.samples.json.gz"
+
+
 def test_a_profile_is_a_function_of_its_samples(made):
     slower = [replace(visit, before_s=1.1 * visit.before_s) for visit in made.samples.visits]
     once, twice = (fitted_profile(TASK, made.samples) for _ in range(2))

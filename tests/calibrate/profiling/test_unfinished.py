@@ -58,9 +58,9 @@ def counts(samples: Samples):
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7])
 def test_an_interrupted_calibration_goes_on_and_measures_nothing_of_its_first_pass_twice(tmp_path, whole, share):
-    path, total_s = tmp_path / "p.yaml", whole.profile.calibration_s
+    path, total_s = tmp_path / "p-0.6b", whole.profile.calibration_s
     (sentence,) = interrupted(path, share * total_s)
-    assert str(tmp_path / "p.unfinished.json.gz") in sentence
+    assert str(tmp_path / "p-0.6b.unfinished.json.gz") in sentence
     made, own_s, (told,), unfinished = resumed(path)
     assert "before an interruption" in told
     assert own_s == pytest.approx((1 - share) * total_s, abs=0.1 * total_s)
