@@ -92,7 +92,7 @@ def _basis(found: SearchResult, num_judged: int) -> str:
 def _why(found: SearchResult, drafting: Candidate | None, winner: Candidate) -> Iterator[str]:
     """Yield the parts of the time: of the winner, and of the best speculation where plain decoding wins."""
     if drafting is not None and not any(one.prediction.num_accepted_tokens for one in found.candidates):
-        yield "no drafted token was right on these prompts, so drafting only costs time"
+        yield "no drafted token was right on these prompts: on them drafting only costs time"
     beaten = [] if drafting is None or winner.schedule.traits.window != "none" else [drafting]
     for one in (*beaten, winner):
         parts = sorted(one.seconds_per_token.items(), key=lambda part: -part[1])
