@@ -24,7 +24,6 @@ from typing import Any, get_args
 import torch
 from _common import EMBEDDED, RESULTS, arguments, facts, quartiles, write_result
 
-from decoding.metrics import overlap_efficiency
 from mirrorsd.lane_choice import device_lanes
 from mirrorsd.model_pair import Dtype, find_pair
 from mirrorsd.text_engine import new_engine
@@ -72,6 +71,11 @@ def _overlap(works: Sequence[Work], turns: int) -> dict[str, Any]:
     medians = dict(zip(("target_s", "draft_s", "parallel_s"), map(median, zip(*rows, strict=True)), strict=True))
     each = [overlap_efficiency(*row) for row in rows]
     return medians | {"turns": turns, "overlap_efficiency": quartiles(each)}
+
+
+def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> float:
+    """Return (T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
+    return (target_s + draft_s - parallel_s) / min(target_s, draft_s)
 
 
 def _wall_s(works: Sequence[Work]) -> float:

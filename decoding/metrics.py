@@ -4,9 +4,8 @@ Sums run over all given traces (micro averages).
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
-from decoding.trace import Span, Trace
+from decoding.trace import Trace
 
 
 def num_tokens(traces: Sequence[Trace]) -> int:
@@ -34,12 +33,6 @@ def per_position_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
     rounds = [entry for trace in traces for entry in trace.rounds]
     width = max((entry.num_drafted for entry in rounds), default=0)
     return [_ratio(sum(entry.num_accepted > place for entry in rounds), len(rounds)) for place in range(width)]
-
-
-def conditional_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
-    """Return for each drafted position: acceptance among the rounds that accepted all before it."""
-    rates = [1.0, *per_position_acceptance_rate(traces)]
-    return [_ratio(now, before) for before, now in pairwise(rates)]
 
 
 def reuse_rate(traces: Sequence[Trace]) -> float:
@@ -74,46 +67,9 @@ def tpot_s(traces: Sequence[Trace]) -> float:
     return _ratio(decode_s(traces), num_tokens(traces))
 
 
-def lane_busy_s(traces: Sequence[Trace], lane: str) -> float:
-    """Return the time in which a lane computes."""
-    return sum(span.end_s - span.start_s for trace in traces for span in _on(trace, lane))
-
-
-def hidden_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
-    """Return the time in which the draft computes while the target does too."""
-    return sum(_overlap(_on(trace, target_lane), _on(trace, draft_lane)) for trace in traces)
-
-
-def exposed_draft_s(traces: Sequence[Trace], target_lane: str, draft_lane: str) -> float:
-    """Return the time in which the draft computes and the target waits."""
-    return lane_busy_s(traces, draft_lane) - hidden_draft_s(traces, target_lane, draft_lane)
-
-
-def overlap_efficiency(target_s: float, draft_s: float, parallel_s: float) -> float:
-    """Return (T_target + T_draft - T_parallel) / min(T_target, T_draft): 1 is perfect overlap, 0 none at all."""
-    return (target_s + draft_s - parallel_s) / min(target_s, draft_s)
-
-
 def _mean_after_prefill(traces: Sequence[Trace], seconds: Sequence[float]) -> float | None:
     before_s = prefill_s(traces)
     return None if before_s is None else (before_s + sum(seconds)) / len(traces)
-
-
-def _on(trace: Trace, lane: str) -> list[Span]:
-    return sorted((span for span in trace.spans if span.lane == lane), key=lambda span: span.start_s)
-
-
-def _overlap(first: Sequence[Span], second: Sequence[Span]) -> float:
-    total, left, right = 0.0, 0, 0
-    while left < len(first) and right < len(second):
-        start = max(first[left].start_s, second[right].start_s)
-        end = min(first[left].end_s, second[right].end_s)
-        total += max(0.0, end - start)
-        if first[left].end_s < second[right].end_s:
-            left += 1
-        else:
-            right += 1
-    return total
 
 
 def _ratio(numerator: float, denominator: float) -> float:

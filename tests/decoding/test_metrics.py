@@ -27,29 +27,18 @@ def test_figures_of_two_texts_together():
     assert metrics.num_accepted_tokens(TRACES) == 7
     assert metrics.mean_acceptance_length(TRACES) == 11 / 4
     assert metrics.per_position_acceptance_rate(TRACES) == [3 / 4, 2 / 4, 2 / 4]
-    assert metrics.conditional_acceptance_rate(TRACES) == [3 / 4, 2 / 3, 1.0]
     assert metrics.reuse_rate(TRACES) == 1 / 2, "of the rounds that asked"
     assert math.isnan(metrics.reuse_rate([trace(1)]))
     assert (metrics.decode_s(TRACES), metrics.tpot_s(TRACES)) == (3.0, 3 / 11)
 
 
-@pytest.mark.parametrize(("parallel_s", "expected"), [(10, 1), (14, 0), (12, 0.5)])
-def test_overlap_efficiency(parallel_s, expected):
-    assert metrics.overlap_efficiency(10, 4, parallel_s) == expected
-
-
 @given(st.lists(st.integers(0, 3), min_size=1))
 def test_closed_forms(accepted):
-    """One more than accepted per verification; unconditional rates are products of conditional ones."""
+    """One more than accepted per verification; that is the sum of the rates by position."""
     traces = [trace(*accepted)]
     length = metrics.mean_acceptance_length(traces)
     assert length == pytest.approx(1 + metrics.num_accepted_tokens(traces) / metrics.num_rounds(traces))
-    unconditional = metrics.per_position_acceptance_rate(traces)
-    assert length == pytest.approx(1 + sum(unconditional))
-    product = 1.0
-    for conditional, rate in zip(metrics.conditional_acceptance_rate(traces), unconditional, strict=True):
-        product *= 0.0 if math.isnan(conditional) else conditional
-        assert product == pytest.approx(rate)
+    assert length == pytest.approx(1 + sum(metrics.per_position_acceptance_rate(traces)))
 
 
 def test_nothing_decoded_has_no_rates():

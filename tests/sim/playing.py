@@ -1,5 +1,8 @@
 """Playing a schedule on a small machine, and what its trace looks like in plain tuples."""
 
+from collections.abc import Iterable
+from itertools import product
+
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -25,6 +28,15 @@ def spans(trace: Trace, *lanes: str) -> list[tuple[str, str, float, float, int]]
 
 def rounds(trace: Trace) -> list[tuple[float, float]]:
     return [(entry.start_s, entry.end_s) for entry in trace.rounds]
+
+
+def together_s(traces: Iterable[Trace], *lanes: str) -> float:
+    """Return the time in which all these lanes compute."""
+    total_s = 0.0
+    for trace in traces:
+        for pieces in product(*([span for span in trace.spans if span.lane == one] for one in lanes)):
+            total_s += max(0.0, min(span.end_s for span in pieces) - max(span.start_s for span in pieces))
+    return total_s
 
 
 def drafting(trace: Trace) -> list[tuple[str, float, float, int]]:

@@ -14,7 +14,7 @@ from sim.acceptance.replay import Acceptance
 from sim.evaluator import Evaluator, predict
 from sim.prediction import Prediction
 from sim.world import simulate
-from tests.sim.playing import by_rows
+from tests.sim.playing import by_rows, together_s
 from tests.sim.worlds.at_random import profiles, random_prompt, records, schedules
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import LOOKUP, TREES, record
@@ -38,9 +38,10 @@ def assert_same(prediction: Prediction, traces: list[Trace], schedule: Schedule)
     if schedule.is_pooled or schedule.draft_lane is None:
         return
     target, draft = schedule.target_lane, schedule.draft_lane
-    assert abs(prediction.target_busy_s - metrics.lane_busy_s(traces, target)) < TOLERANCE_S
-    assert abs(prediction.hidden_draft_s - metrics.hidden_draft_s(traces, target, draft)) < TOLERANCE_S
-    assert abs(prediction.exposed_draft_s - metrics.exposed_draft_s(traces, target, draft)) < TOLERANCE_S
+    hidden_s = together_s(traces, target, draft)
+    assert abs(prediction.target_busy_s - together_s(traces, target)) < TOLERANCE_S
+    assert abs(prediction.hidden_draft_s - hidden_s) < TOLERANCE_S
+    assert abs(prediction.exposed_draft_s - (together_s(traces, draft) - hidden_s)) < TOLERANCE_S
 
 
 def check(schedule: Schedule, profile: Profile, acceptance: Acceptance, most: int | None) -> None:

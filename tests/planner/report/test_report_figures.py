@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.metrics import exposed_draft_s, hidden_draft_s, per_position_acceptance_rate
+from decoding.metrics import per_position_acceptance_rate
 from decoding.schedule import Schedule
 from planner.report.curves import acceptance, landscape, longest_windows, sweep_picture
 from planner.report.table import bars_end_s, exit_layers, marks_end_s, result_rows
@@ -14,6 +14,7 @@ from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.wording import in_ms, milliseconds
 from tests.planner.synthetic import TREES, acceptance_record, machine
+from tests.sim.playing import together_s
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 
@@ -37,8 +38,8 @@ def test_pieces_add_up_to_hidden_and_exposed_draft_time(data):
             exposed = sum(piece.end_s - piece.start_s for piece in drafted if piece.exposed)
             hidden = sum(piece.end_s - piece.start_s for piece in drafted if not piece.exposed)
             lanes = (schedule.target_lane, schedule.draft_lane)
-            assert exposed == pytest.approx(exposed_draft_s([trace], *lanes), abs=1e-9)
-            assert hidden == pytest.approx(hidden_draft_s([trace], *lanes), abs=1e-9)
+            assert hidden == pytest.approx(together_s([trace], *lanes), abs=1e-9)
+            assert hidden + exposed == pytest.approx(together_s([trace], schedule.draft_lane), abs=1e-9)
 
 
 def test_both_worlds_share_one_time_axis(data, mirror):
