@@ -4,15 +4,15 @@ Files that cannot be read at all are findings too. What else is looked for is li
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from decoding.errors import ConfigError, shown, unknown, wrong
-from decoding.validation import mistakes_in
+from decoding.validation import fields_at, mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import MODELS, Platform, kind_of
 from hwprofiles.quantity import quantity_fields
@@ -125,26 +125,9 @@ def _in_words(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     """Return what is wrong by an entry of `mistakes_in`; of data of `model`, where there are other fields or a map."""
     if item["type"] == "extra_forbidden":
         *above, name = item["loc"]
-        return f"{unknown('field', name, _fields_at(model, above))}, found {shown(item['input'])}"
+        return f"{unknown('field', name, fields_at(model, above))}, found {shown(item['input'])}"
     if item["type"] == "model_type":
-        fields = _fields_at(model, item["loc"])
+        fields = fields_at(model, item["loc"])
         told = next((words for field, words in _MAPS.items() if field in fields), "should be a map")
         return f"{told}, found {shown(item['input'])}"
     return wrong(item)
-
-
-def _fields_at(model: type[BaseModel], place: Sequence[int | str]) -> tuple[str, ...]:
-    """Return the fields that the map at a place may have: keys and indices on the way there name no field."""
-    for part in place:
-        if isinstance(part, str) and part in model.model_fields:
-            inner = _model_in(model.model_fields[part].annotation)
-            if inner is None:
-                break
-            model = inner
-    return tuple(model.model_fields)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
