@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from decoding.errors import PlanError
-from hwprofiles.model_shape import ModelShape, model_shape
+from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import BLOCK_LAYERS, EAGLE_VOCABULARY, MEDUSA_HEADS
 from hwprofiles.weights.formats import stored_weights, weights_told
 from planner.retrodict.cases import CaseDrafter
@@ -119,28 +119,23 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
     if kind is None:
         raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {', '.join(_KINDS)}")
     shape, weights = target.shape, weights_told(drafter.weights) if drafter.weights else target.weights
-    layer, head = shape.layer_weight_bytes(weights), shape.head_bytes(weights)
-    if kind == "lookup":
-        return Draft(kind, 0.0, 0, 0, is_once=True)
     if kind == "draft":
         if drafter.shape is None:
             raise PlanError("the case names no draft model")
-        small = model_shape(drafter.shape)
-        num_bytes = small.num_layers * small.layer_weight_bytes(weights) + small.head_bytes(weights)
-        kernels = small.num_layers * KERNELS_PER_LAYER + KERNELS_OF_HEAD
-        return Draft(kind, num_bytes, kernels, small.num_layers, is_once=False)
-    if kind == "block":
-        num_bytes = BLOCK_LAYERS * _dense_layer_bytes(shape, weights) + head
-        kernels = BLOCK_LAYERS * KERNELS_PER_LAYER + KERNELS_OF_HEAD
-        return Draft(kind, num_bytes, kernels, BLOCK_LAYERS, is_once=True)
+        shape = model_shape(drafter.shape)
+    num_layers = {"draft": shape.num_layers, "block": BLOCK_LAYERS}.get(kind, 1)
+    layers, head = num_layers * shape.layer_weight_bytes(weights), shape.head_bytes(weights)
+    kernels = num_layers * KERNELS_PER_LAYER + KERNELS_OF_HEAD
+    square = shape.hidden_size**2 * stored_weights(weights).bits / 8
+    if kind == "lookup":
+        return Draft(kind, 0.0, 0, 0, is_once=True)
     if kind == "heads":
-        square = shape.hidden_size**2 * stored_weights(weights).bits / 8
         return Draft(kind, MEDUSA_HEADS * (square + head), MEDUSA_HEADS * (1 + KERNELS_OF_HEAD), 1, is_once=True)
-    # both project two states into one before their layer
-    joined = 2 * shape.hidden_size**2 * stored_weights(weights).bits / 8
     if kind == "eagle":
-        layer, head = _dense_layer_bytes(shape, weights), head * min(1.0, EAGLE_VOCABULARY / shape.vocab_size)
-    return Draft(kind, layer + joined + head, KERNELS_PER_LAYER + KERNELS_OF_HEAD + 2, 1, is_once=False)
+        head *= min(1.0, EAGLE_VOCABULARY / shape.vocab_size)
+    if kind in ("mtp", "eagle"):  # both project two states into one before their layer
+        layers, kernels = layers + 2 * square, kernels + 2
+    return Draft(kind, layers + head, kernels, num_layers, is_once=kind == "block")
 
 
 def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bool = False) -> RoundTokens:
@@ -174,8 +169,3 @@ def rate_of_tokens(tokens: float, drafted: int) -> float:
 
 _SHARE_ERROR: Final = 0.03
 """A share is told to a point or two, of the texts that the speed is of."""
-
-
-def _dense_layer_bytes(shape: ModelShape, weights: str) -> float:
-    """Return the bytes of a layer as drafters have it: what every token reads of the target's."""
-    return shape.layer_weight_bytes(weights, 1)
