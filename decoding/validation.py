@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, RootModel, ValidationError
 from decoding.errors import MirrorsdError, cut, listed, mistake
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 Many = Annotated[tuple[T, ...], Field(strict=False, fail_fast=True)]
 """A list in a file."""
@@ -52,6 +53,14 @@ def described(error: ValidationError, *, source: str | None = None) -> str:
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
     return listed([before + mistake(item) for item in found[:MOST_SHOWN]], num_others=len(found[MOST_SHOWN:]))
+
+
+def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: str | None = None) -> M:
+    """Return a model of some data; raise `kind` with the first mistakes, as `described`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise kind(described(error, source=source)) from error
 
 
 def fields_at(model: Any, location: Iterable[int | str]) -> tuple[str, ...]:

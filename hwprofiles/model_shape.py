@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from decoding.errors import ModelError, unknown
 from decoding.files import named_path
-from decoding.validation import Many, described
+from decoding.validation import Many, validated
 from decoding.yaml_file import load_yaml
 from hwprofiles.models.hf_shape import shape_fields
 from hwprofiles.models.layer_kinds import (
@@ -270,7 +270,4 @@ def model_shape(name: str | Path) -> ModelShape:
 
 def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelShape:
     """Return the shape of a Hugging Face config, or of the text model in it; `ModelError` where it describes none."""
-    try:
-        return ModelShape.model_validate(shape_fields(raw, source=source))
-    except ValidationError as error:
-        raise ModelError(described(error, source=source)) from error
+    return validated(ModelShape, shape_fields(raw, source=source), ModelError, source=source)

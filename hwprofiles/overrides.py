@@ -12,10 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from decoding.errors import ConfigError, shown
-from decoding.validation import described
+from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.machines.device_names import device_named
 from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
@@ -57,7 +55,7 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
                 place[field] = parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value
             if field == "dispatch_s" and place["dispatch_of"] is None:
                 place["dispatch_of"] = STARTED_BY[place["kind"]]
-    return _checked(data)
+    return validated(Platform, data, ConfigError)
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
@@ -176,11 +174,4 @@ def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -
         price = None if both is None else {"value": both, "status": "derived", "source": source}
         data |= {"price_usd": None, "write_off_s": None, "price_usd_per_hour": price}
     data["links"] = [*data.get("links", ()), *({"between": [end, own], "sheet": link} for end in ends)]
-    return _checked(data)
-
-
-def _checked(data: Mapping[str, Any]) -> Platform:
-    try:
-        return Platform.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(described(error)) from error
+    return validated(Platform, data, ConfigError)

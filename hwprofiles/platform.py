@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 import networkx as nx
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from decoding.errors import ConfigError, ProfileError, unknown
 from decoding.files import named_path
-from decoding.validation import Many, described
+from decoding.validation import Many, validated
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
 from hwprofiles.machines.device_names import NamedDevice, device_named, find_device, machine_of
@@ -206,10 +206,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
 
 def _with_own_device(path: Path) -> Platform:
     sheet = load_yaml(path, DeviceSheet)
-    try:
-        return Platform.model_validate(machine_of(NamedDevice(sheet.name), sheet))
-    except ValidationError as error:
-        raise ConfigError(described(error, source=str(path))) from error
+    return validated(Platform, machine_of(NamedDevice(sheet.name), sheet), ConfigError, source=str(path))
 
 
 def of_this_make(platform: Platform) -> Platform:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from decoding.errors import ModelError, shown
-from decoding.validation import described
+from decoding.validation import validated
 
 UNKNOWN_PARTS: Final = (
     "mlp_only_layers",
@@ -229,10 +229,7 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
     if not isinstance(text, Mapping):
         raise ModelError(f"{source}: text_config: expected an object, found {shown(text)}")
     fields = {name: value for name, value in {**raw, **text}.items() if value is not None}
-    try:
-        found = HfShape.model_validate(fields)
-    except ValidationError as error:
-        raise ModelError(described(error, source=source)) from error
+    found = validated(HfShape, fields, ModelError, source=source)
     unknown = [name for name in UNKNOWN_PARTS if fields.get(name)]
     types = found.layer_types
     unknown += ["layer_types"] * (

@@ -8,11 +8,11 @@ to level), a draft with features or streams `feature_rates` or `stream_rates`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from decoding.errors import ConfigError, shown
 from decoding.files import named_path
-from decoding.validation import described
+from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.profile import Profile
 from sim.acceptance.drawn_texts import draw_record
@@ -129,7 +129,4 @@ def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:
 def _rates(rates: float | Sequence[float] | TaskRates, assumptions: Mapping[str, Any]) -> TaskRates:
     if isinstance(rates, TaskRates):
         return rates
-    try:
-        return TaskRates.model_validate({"rates": rates, **assumptions})
-    except ValidationError as error:
-        raise ConfigError(described(error)) from error
+    return validated(TaskRates, {"rates": rates, **assumptions}, ConfigError)
