@@ -7,21 +7,20 @@ from functools import partial
 from itertools import product
 from typing import Annotated, Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from costs.cost_model import Ints
 from costs.round_plan import pool_size
 from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
-from decoding.record import AcceptanceRecord, RecordedTree, round_starts
-from decoding.roots import rank_without
+from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.profile import Profile
+from sim.acceptance.replay import Replay
 from sim.evaluator import Evaluator
 
 FEWEST = 4
@@ -62,7 +61,6 @@ def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
     return record if parts is None else only(record, parts.judging)
 
 
-Counts = NDArray[np.int64]
 Placement = Literal["split", "pooled"]
 Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
@@ -202,7 +200,7 @@ def _chains(
         for window, with_features in product(space.windows, space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
-    fitted_to = choosing_part(record)
+    fitted_to = Replay(choosing_part(record))
     # rates without exits: the profile's are asked for, and refused by name
     priced = sorted({layer for lane in profile.lanes for layer in lane.exit})
     unstated = () if record.assumed is None else tuple(priced)
@@ -221,7 +219,7 @@ def _chains(
             for budget in _uniform_budgets(source, space, with_source):
                 yield window, budget
             if source != "hybrid":
-                for roots in _uneven_budgets(window, exit_layer, space, fitted_to, with_features=with_features):
+                for roots in _uneven_budgets(window, with_source, space, fitted_to):
                     yield window, partial(with_source, roots_per_row=roots)
 
 
@@ -232,48 +230,21 @@ def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -
     return list(from_exit) if source == "exit" else [partial(setting, draft_top_k=k) for k in space.draft_top_k]
 
 
-def _uneven_budgets(
-    window: int, exit_layer: int | None, space: SearchSpace, fitted_to: AcceptanceRecord, *, with_features: bool
-) -> Iterator[tuple[int, ...]]:
+def _uneven_budgets(window: int, setting: Setting, space: SearchSpace, fitted_to: Replay) -> Iterator[tuple[int, ...]]:
     """Yield uneven roots per row, fitted to the prompts to choose on."""
-    is_recorded = fitted_to.drafter is not None and (exit_layer is None or exit_layer in fitted_to.exit_layers)
-    if window > fitted_to.max_window or not is_recorded or (with_features and not fitted_to.has_features):
+    schedule = setting(roots_per_row=(1,) * (window + 1), target_lane="target", draft_lane="draft")
+    record, exit_layer = fitted_to.record, schedule.exit_layer
+    is_recorded = record.drafter is not None and (exit_layer is None or exit_layer in record.exit_layers)
+    if window > record.max_window or not is_recorded or (schedule.exit_features and not record.has_features):
         return  # the uniform budgets say so
-    ranks = correction_ranks(fitted_to, window, with_features=with_features, exit_layer=exit_layer)
+    ranks = fitted_to.correction_ranks(schedule)
     for num_roots in space.uneven_roots:
-        budget = uneven_budget(ranks, num_roots, most_per_row=fitted_to.num_candidates(exit_layer) - 1)
+        budget = uneven_budget(ranks, num_roots, most_per_row=record.num_candidates(exit_layer) - 1)
         if len(set(budget)) > 1:
             yield budget
 
 
-def correction_ranks(record: AcceptanceRecord, window: int, *, with_features: bool, exit_layer: int | None) -> Counts:
-    """Return how often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
-
-    Candidates are those of `exit_layer`, for None the draft's own; the drafted token of the row is none of them, as in
-    `decoding.roots.choose_roots`. The last round of a text needs no branch and is not counted.
-    """
-    num_ranks = record.num_candidates(exit_layer)
-    counts = np.zeros((window + 1, num_ranks), dtype=np.int64)
-    for prompt in record.prompts:
-        lengths = np.minimum(prompt.match_lengths(with_features=with_features), window)
-        starts = np.array(round_starts(lengths.tolist(), len(lengths))[:-1], dtype=np.int64)
-        accepted = lengths[starts].astype(np.int64)
-        places = starts + accepted
-        candidates = prompt.candidates(exit_layer)[places, :num_ranks]
-        corrections = prompt.text[places]
-        rejected = np.where(
-            accepted < window, prompt.drafts(with_features=with_features)[starts, np.minimum(accepted, window - 1)], -1
-        )
-        is_correction = candidates == corrections[:, None]
-        is_rejected = candidates == rejected[:, None]
-        found = is_correction.any(axis=1)
-        rejected_at = np.where(is_rejected.any(axis=1), is_rejected.argmax(axis=1), num_ranks)
-        ranks = rank_without(is_correction.argmax(axis=1), rejected_at)
-        np.add.at(counts, (accepted[found], ranks[found]), 1)
-    return counts
-
-
-def uneven_budget(ranks: Counts, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
+def uneven_budget(ranks: Ints, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
     """Return the up to `num_roots` roots that are right most often, as roots per row, [window + 1]."""
     budget = [0] * len(ranks)
     limit = min(most_per_row, ranks.shape[1])

@@ -40,7 +40,7 @@ class RootRanks:
         if schedule.uses_exit:
             branch[self._among_exit_roots(schedule, at, accepted)] = FROM_EXIT
         if schedule.root_source != "exit":
-            rank, _ = self._ranks(None, schedule, at, accepted)
+            rank, _ = self.ranks(None, schedule, at, accepted)
             branch[rank < np.array(schedule.draft_roots_per_row)[accepted]] = FROM_DRAFT
         return branch
 
@@ -95,7 +95,7 @@ class RootRanks:
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
         """Return whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
-        rank, place = self._ranks(schedule.exit_layer, schedule, at, accepted)
+        rank, place = self.ranks(schedule.exit_layer, schedule, at, accepted)
         found: NDArray[np.bool_] = rank < np.array(schedule.exit_roots_per_row)[accepted]
         if schedule.root_source == "hybrid":
             last = np.flatnonzero((rank == schedule.exit_top_k) & (place == schedule.exit_top_k))
@@ -111,7 +111,7 @@ class RootRanks:
         moves_up: NDArray[np.bool_] = (before[:, :, None] == roots[:, None, :]).any(axis=(1, 2))
         return moves_up
 
-    def _ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
+    def ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
         """Return (rank without the drafted token, rank with it) of the target's token among a source's candidates.
 
         The last ones of drafts and of exits are kept: schedules that differ in budgets follow each other.

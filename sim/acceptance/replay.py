@@ -143,6 +143,20 @@ class Replay:
             branches[asked.index] = self._roots.branches(schedule, asked.at, asked.num_accepted)
         return branches
 
+    def correction_ranks(self, schedule: Schedule) -> Ints:
+        """Return how often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
+
+        Candidates are those of the schedule's exit, or else the draft's own; the drafted token of the row is none of
+        them, as in `decoding.roots.choose_roots`. The last round of a text needs no branch and is not counted.
+        """
+        asked = self._walked(schedule, None).every.going_on
+        ranks, _ = self._roots.ranks(schedule.exit_layer, schedule, asked.at, asked.num_accepted)
+        num_ranks = self.record.num_candidates(schedule.exit_layer)
+        counts = np.zeros((schedule.num_speculative_tokens + 1, num_ranks), dtype=np.int64)
+        found = ranks < num_ranks
+        np.add.at(counts, (asked.num_accepted[found], ranks[found]), 1)
+        return counts
+
     def outcomes(self, schedule: Schedule, max_new_tokens: int | None) -> Outcomes:
         """Return what a round from every position of the texts would do."""
         self._check(schedule)
