@@ -6,12 +6,13 @@ holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of siz
 between those that were timed is taken on the straight line of logarithms, and none beyond them.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from math import exp, log
+from math import exp, isnan, log, nan
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
@@ -163,27 +164,14 @@ def _products(shape: ModelShape) -> dict[tuple[int, int], int]:
 
 def _product_s(page: Page, grid: Grid, n: int, k: int) -> float:
     """Return the time of one product; `ConfigError` where the table does not reach as far."""
-    around = [(one, _between({at: log(time_s) for at, time_s in grid[one].items()}, k)) for one in _ends([*grid], n)]
-    known = {one: value for one, value in around if value is not None}
-    value = _between(known, n) if around and len(known) == len(around) else None
-    if value is None:
+    logarithm = _between({one: _between({at: log(time_s) for at, time_s in grid[one].items()}, k) for one in grid}, n)
+    if isnan(logarithm):
         raise ConfigError(f"{page.path}: no products around n = {n}, k = {k}, which the model has")
-    return exp(value)
+    return exp(logarithm)
 
 
-def _between(values: Mapping[int, float], at: int) -> float | None:
-    ends = _ends([*values], at)
-    if not ends:
-        return None
-    low, high = ends[0], ends[-1]
-    share = 0.0 if low == high else log(at / low) / log(high / low)
-    return values[low] * (1 - share) + values[high] * share
-
-
-def _ends(sizes: list[int], at: int) -> list[int]:
-    """Return the size itself, or the two around it; none where it lies outside."""
-    ordered = sorted(sizes)
-    place = bisect_left(ordered, at)
-    if place < len(ordered) and ordered[place] == at:
-        return [at]
-    return ordered[place - 1 : place + 1] if 0 < place < len(ordered) else []
+def _between(values: Mapping[int, float], at: int) -> float:
+    """Return the value at a size, between two by its logarithm; NaN beyond them."""
+    sizes = sorted(values)
+    logarithms, found = [log(size) for size in sizes], [values[size] for size in sizes]
+    return float(np.interp(log(at), logarithms, found, left=nan, right=nan))
