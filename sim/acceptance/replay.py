@@ -5,6 +5,7 @@ rule draws which of its tokens were drafted. Where a text ends the sequence is f
 after it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,8 @@ class Replay:
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
-        self._missing: dict[Schedule, str | None] = {}
+        self.missing = lru_cache(MOST_KEPT)(record.missing)
+        """Returns what a schedule asks for that was neither recorded nor assumed, or None."""
 
     @property
     def source(self) -> str:
@@ -81,14 +83,6 @@ class Replay:
         """Return the contexts in which a round may start, for all prompts together."""
         lengths = self._joined.lengths(max_new_tokens)
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
-
-    def missing(self, schedule: Schedule) -> str | None:
-        """Return what the schedule asks for that was neither recorded nor assumed, or None."""
-        if schedule not in self._missing:
-            if len(self._missing) >= MOST_KEPT:
-                self._missing.clear()
-            self._missing[schedule] = self.record.missing(schedule)
-        return self._missing[schedule]
 
     def _check(self, schedule: Schedule) -> None:
         if self.missing(schedule):
