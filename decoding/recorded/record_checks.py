@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
 """Format of a record that uses any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
-GROWN_FIELDS: Final[Mapping[str, Any]] = {
-    "assumed": None,
-    "temperature": 0.0,
-    "seed": 0,
-    "backend": "torch",
-    "host": None,
-    "exits": None,
-}
-"""Fields that were added to the first format, with their values in records that do not use them."""
 MAX_BYTES: Final = 1 << 29
 """Most bytes of all arrays of a file together, decompressed."""
 MAX_HEADER_BYTES: Final = 1 << 22
@@ -70,6 +61,10 @@ class RecordHeader(StrictModel):
     backend: Annotated[str, Field(min_length=1, max_length=100)] = "torch"
     host: Annotated[dict[Fact, Fact], Field(max_length=20)] | None = None
     exits: str | None = None
+
+
+GROWN_FIELDS: Final = {name: one.default for name, one in RecordHeader.model_fields.items() if not one.is_required()}
+"""Fields that were added to the first format, with their values in records that do not use them."""
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
