@@ -7,12 +7,12 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from decoding.errors import ConfigError, shown
 from decoding.files import parse_json, read_text
@@ -64,13 +64,6 @@ class EncodedPrompt(NamedTuple):
     name: str
     category: str
     ids: tuple[int, ...]
-
-
-class ChatTokenizer(Protocol):
-    """Turns a conversation into token ids, as `runtime.models.tokenizer.Tokenizer` does."""
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
-        """Return the ids of a conversation, the opening of the answer included."""
 
 
 def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
@@ -125,13 +118,6 @@ def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prom
     """
     shuffled = random.Random(seed).sample(prompts, len(prompts))
     return take_turns(shuffled)[:count]
-
-
-def encode_prompts(prompts: Sequence[Prompt], tokenizer: ChatTokenizer) -> tuple[EncodedPrompt, ...]:
-    """Return the first turn of each prompt as a chat; raises `ModelFormatError` without a chat template."""
-    chats = ([{"role": "user", "content": prompt.text}] for prompt in prompts)
-    ids = (tuple(tokenizer.encode_chat(chat)) for chat in chats)
-    return tuple(EncodedPrompt(one.prompt_id, one.category, its_ids) for one, its_ids in zip(prompts, ids, strict=True))
 
 
 def _read(lines: Sequence[str], path: Path) -> Iterator[Prompt]:

@@ -1,10 +1,10 @@
 """Prompts as the target reads them: in its chat template, or as they are where a model has none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from calibrate.prompts import EncodedPrompt, Prompt, encode_prompts
+from calibrate.prompts import EncodedPrompt, Prompt
 from decoding.errors import ModelError
 from runtime.models.model_folder import has_random_weights
 from runtime.models.tokenizer import Tokenizer
@@ -37,14 +37,10 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
 
 def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:
     """Return what `encode` returns, with a tokenizer that is loaded already."""
-    return encode_prompts(prompts, tokenizer if tokenizer.has_chat_template else _Plain(tokenizer))
+    return tuple(EncodedPrompt(one.prompt_id, one.category, _ids(one.text, tokenizer)) for one in prompts)
 
 
-class _Plain:
-    """Reads a conversation as mere text."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def encode_chat(self, messages: Sequence[Mapping[str, str]], /) -> list[int]:
-        return self._tokenizer.encode("\n\n".join(message["content"] for message in messages))
+def _ids(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    if not tokenizer.has_chat_template:
+        return tuple(tokenizer.encode(text))
+    return tuple(tokenizer.encode_chat([{"role": "user", "content": text}]))

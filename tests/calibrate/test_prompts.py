@@ -15,13 +15,12 @@ from calibrate.prompts import (
     Prompt,
     bundled_prompts,
     draw_prompts,
-    encode_prompts,
     load_prompts,
     take_per_category,
     take_turns,
 )
 from decoding.errors import ConfigError
-from mirrorsd.prompt_tokens import encode
+from mirrorsd.prompt_tokens import encode, encode_with
 
 KINDS = {"mt_bench", "translation", "summarization", "qa", "math_reasoning", "rag"}
 
@@ -127,6 +126,8 @@ def test_the_subset_is_the_first_of_each_category_in_file_order():
 
 def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would():
     class Tokenizer:
+        has_chat_template = True
+
         def encode_chat(self, messages):
             ((role, text),) = [(message["role"], message["content"]) for message in messages]
             assert role == "user"
@@ -136,7 +137,7 @@ def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would():
         Prompt(prompt_id="one", category="qa", turns=("ab", "never said")),
         Prompt(prompt_id="two", category="", turns=("c",)),
     ]
-    assert encode_prompts(prompts, Tokenizer()) == (
+    assert encode_with(Tokenizer(), prompts) == (
         EncodedPrompt("one", "qa", (97, 98)),
         EncodedPrompt("two", "", (99,)),
     )
