@@ -1,4 +1,4 @@
-"""What heads share: drafting a static tree from the target's last state, and folders as in `weight_folder`."""
+"""What heads share: warming up, a static tree from the target's last state, and folders as in `weight_folder`."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,46 @@ from decoding.schedule import Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks, cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
-from runtime.drafters.feature_drafter import FeatureDrafter
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, require_tree
+from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.vocabulary import OutputRows
 from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
+
+_READ = 40
+"""Tokens of the text that is drafted after for nothing."""
+
+
+class FeatureDrafter(WindowDrafter):
+    """A drafter that reads features of a target of a hidden size, and computes by torch, where its weights are."""
+
+    device: torch.device
+    dtype: torch.dtype
+    hidden_size: int
+    _warm_for: Schedule | None = None
+
+    def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: ARG002
+        """See `WindowDrafter`; a GPU loads a kernel when it is first called, which takes as long as many rounds."""
+        if self.device.type != "cpu" and schedule != self._warm_for:
+            self.warm_up(schedule)
+            self._warm_for = schedule
+
+    def warm_up(self, schedule: Schedule) -> None:
+        """Draft after every number of tokens that a round may commit; the current sequence is lost."""
+        most = schedule.num_speculative_tokens + 1
+        size = len(self.feature_layers) * self.hidden_size
+        features_TE = torch.zeros(_READ, size, dtype=self.dtype, device=self.device)
+        capacity = _READ + most * (most + 1) // 2
+        self.prefill([0] * _READ, schedule=schedule, capacity=capacity, features_TE=features_TE[1:])
+        _finish(self.rollout())
+        for count in range(1, most + 1):
+            _finish(self.rollout([0] * count, features_TE[:count]))
+
+
+def _finish(steps: Steps) -> None:
+    for _ in steps:
+        pass
 
 
 class HeadDrafter(FeatureDrafter):

@@ -20,7 +20,7 @@ from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
-from runtime.drafters.feature_drafter import FeatureDrafter
+from runtime.drafters.head_drafter import FeatureDrafter
 from runtime.drafters.trees import GrowingTree
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
