@@ -141,6 +141,8 @@ def _run(entry: _Entry, trace: Trace) -> Run:
 def _check(traces: Sequence[Trace]) -> None:
     """Refuse what no run can have written, with a `ValueError`."""
     for trace in traces:
+        if trace.world != "measured":
+            raise ValueError(f"expected measured traces, found a {trace.world} one")
         times = [0.0, *(time for entry in trace.rounds for time in (entry.start_s, entry.end_s)), trace.decode_s]
         is_long = not 0 < trace.decode_s <= _LONGEST_S
         if not trace.rounds or times != sorted(times) or is_long or (trace.prefill_s or 0.0) < 0:

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from calibrate.validate import TracePair, compare, first_divergence
-from decoding.errors import TraceError
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
 ROUNDS = ((3, 2, 3), (3, 0, 1), (3, 3, 4))
@@ -88,17 +87,6 @@ def test_a_lost_lane_explains_rounds_that_differ():
     lost.measured.events.append(LaneEvent(0.5, "cpu1", "lost"))
     found = first_divergence(lost, MARGINS)
     assert (found.by, found.margin) == ("lost lane", None)
-
-
-def test_what_cannot_be_compared_is_an_error():
-    with pytest.raises(TraceError, match="no prompt"):
-        compare("s", [])
-    swapped = replace(pair(), simulated=trace("measured", 1))
-    with pytest.raises(TraceError, match="prompt p: expected a simulated trace, found a measured one"):
-        compare("s", [swapped])
-    timeless = pair(simulated_s=0)
-    with pytest.raises(TraceError, match="simulated trace has no rounds or no decode_s"):
-        compare("s", [timeless])
 
 
 def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them():
