@@ -82,15 +82,6 @@ class OutputRows:
         self._rows = self._prompt_ED = self._prompt_logits = None
 
 
-def all_ids(vocab_size: int) -> Array:
-    """Return every id of a vocabulary as a tensor [V]: what is kept of one that is not reduced."""
-    import torch
-
-    from runtime.models.decoder import is_unfilled
-
-    return torch.empty(vocab_size, dtype=torch.long) if is_unfilled() else torch.arange(vocab_size)
-
-
 _ALL_BUT_SIGN = 0x7FFF_FFFF
 _SPARE = 24
 """Places looked at beyond those asked for: in bfloat16 the best logits are often equal, seldom so many of them."""

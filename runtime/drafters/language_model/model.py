@@ -4,15 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from runtime.backends.backend import Backend
 from runtime.drafters.language_model.draft_passes import DraftConfig, DraftPasses
 from runtime.drafters.streams import StreamModel
 from runtime.models.config import ModelConfig
-from runtime.models.decoder import Decoder
+from runtime.models.decoder import Decoder, is_unfilled
 from runtime.models.row_invariance import Linear
-from runtime.models.vocabulary import OutputRows, all_ids
+from runtime.models.vocabulary import OutputRows
 
 
 class DraftModel(nn.Module, DraftPasses):
@@ -34,7 +35,8 @@ class DraftModel(nn.Module, DraftPasses):
         width = len(config.exit_features) * shape.hidden_size
         self.fuse = Linear(width, shape.hidden_size, bias=False) if width else None
         self.streams: StreamModel | None = None
-        self.register_buffer("kept_ids", all_ids(config.vocab_size))
+        all_ids = torch.empty(config.vocab_size, dtype=torch.long) if is_unfilled() else torch.arange(config.vocab_size)
+        self.register_buffer("kept_ids", all_ids)
         self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
         self.backend = None
         self._product: Callable[[Any], Any] | None = None
