@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoding.errors import ConfigError, shown
 from decoding.files import expanded, parse_json
-from decoding.validation import told
+from decoding.validation import errors_as, told
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
@@ -72,11 +72,9 @@ class RunFile:
         self.path = path
         self._settings = json.loads(json.dumps(settings))
         self.is_older = False
-        try:
+        with errors_as(ConfigError, f"{path}: cannot be used for rows"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b", buffering=0)  # what a full disk refuses is not tried again when it is closed
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path}: cannot be used for rows ({error})") from error
         try:
             self._lock()
             self.rows = self._read()
@@ -116,7 +114,7 @@ class RunFile:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """Return the rows that are there; the file is changed only where all of it is ours."""
-        try:
+        with errors_as(ConfigError, f"{self.path}: cannot be used for rows"):
             self._file.seek(0)
             content = self._file.readall()
             whole = content.rfind(b"\n") + 1
@@ -126,8 +124,6 @@ class RunFile:
             self._file.truncate(len(content))
             if content and not content.endswith(b"\n"):
                 self._file.write(b"\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{self.path}: cannot be used for rows ({error})") from error
         return rows
 
     def _check(self, text: str) -> Iterator[dict[str, Any]]:
