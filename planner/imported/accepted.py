@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import isfinite
+from math import nan
 from operator import mul
 from pathlib import Path
+from sys import float_info
 from typing import Any, Final
 
 from decoding.errors import ConfigError
@@ -103,9 +104,9 @@ class EngineAcceptance:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return float("nan")
-    return float(value)
+    """Return a number; NaN for anything else, and for a whole number that is too large for a float."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
+    return float(value) if is_number else nan
 
 
 def is_answers(page: Page) -> bool:
@@ -282,7 +283,7 @@ def read_speculation_profile(page: Page, _: Told) -> Iterator[EngineAcceptance]:
         values = row.fields.get(field)
         if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
             raise row.wrong(field, "a list of rates")
-        shares = list(accumulate(values, mul)) if field == RATES else values
+        shares = list(accumulate(map(_number, values), mul)) if field == RATES else values
         found = EngineAcceptance.of_shares(str(row.fields.get("method") or "a drafter"), row, shares, num_rounds=None)
         if "mean_accept_length" in row.fields:
             told = row.number("mean_accept_length", least=1)

@@ -137,6 +137,14 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
             "accepted by place is [0.5, 0.75]; expected numbers that fall",
         ),
         (
+            f'{{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5, {10**400}]}}',
+            "accepted by place is [0.5, nan]; expected numbers that fall",
+        ),
+        (
+            f'{{"schema_version": "1.0", "measured": true, "marginal_accept_rates": [{10**400}]}}',
+            "expected numbers that fall",
+        ),
+        (
             '{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5], "mean_accept_length": 3}',
             "mean_accept_length is 3; expected 1.5",
         ),
