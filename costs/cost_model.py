@@ -6,7 +6,7 @@ calls is in `costs.round_plan`.
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Amount = TypeVar("Amount", float, Floats)
+"""One number, or one for each context."""
 
 
 class Part(NamedTuple):
@@ -45,8 +47,34 @@ class PartFacts(NamedTuple):
     source: str
 
 
+class Own(NamedTuple):
+    """What the cached tokens of one sequence add to a call, at each context.
+
+    Attributes:
+        num_bytes: what one member of the lane moves for them.
+        work: FLOPs of a member; seconds where the part was measured.
+    """
+
+    num_bytes: Floats
+    work: Floats
+
+
+class SecondsWith(Protocol):
+    """The seconds of a call, by all that its sequences add to it (`Own`)."""
+
+    def __call__(self, num_bytes: Amount, work: Amount, /) -> Amount:
+        """Return the seconds."""
+
+
+class Shared(NamedTuple):
+    """What the sequences of a call have in common: bytes that one member moves once, and what the call then takes."""
+
+    num_bytes: float
+    seconds_with: SecondsWith
+
+
 class LaneCost(Protocol):
-    """A cost model of one lane."""
+    """A cost model of one lane. `seconds` are what `shared` comes to with the `own` of a single sequence."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
@@ -57,6 +85,12 @@ class LaneCost(Protocol):
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """Return why `seconds` would raise, or None."""
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        """Return what a call over the rows of all its sequences costs once: reading weights, above all."""
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        """Return what one sequence adds with so many of the rows; to be asked for what is not `missing`."""
 
     def facts(self, part: Part) -> PartFacts:
         """Return what else is known of the part; raises `ProfileError` where the lane has no cost for it."""
@@ -82,6 +116,21 @@ class MeasuredCost:
             return self._table(part).along(rows, contexts)
         except OutOfRangeError as error:
             raise OutOfRangeError(self._beyond(part, rows, str(error))) from None
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        """See `LaneCost`."""
+        table = self._table(part)
+        shared_s = table.without_context(rows)
+
+        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:  # noqa: ARG001
+            return shared_s + work
+
+        return Shared(table.bytes_per_call, seconds_with)
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        """See `LaneCost`."""
+        own_s = self.seconds(part, rows, contexts) - self._table(part).without_context(rows)
+        return Own(np.zeros(contexts.shape), own_s)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -158,6 +207,19 @@ class GroupCost:
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
         return self._share.seconds(part, rows, contexts) + sum(self.collectives_s(part, rows))
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        """See `LaneCost`."""
+        share, collectives_s = self._share.shared(part, rows), sum(self.collectives_s(part, rows))
+
+        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:
+            return share.seconds_with(num_bytes, work) + collectives_s
+
+        return Shared(share.num_bytes, seconds_with)
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        """See `LaneCost`."""
+        return self._share.own(part, rows, contexts)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from costs.contention import PairContention, Slowdown
-from costs.cost_model import Floats, LaneCost, Part, PartFacts
+from costs.cost_model import Floats, LaneCost, Part, PartFacts, Shared
 from costs.crossings import Messages
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
 from costs.round_plan import DRAFT_READS, DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind
 from costs.ticks import one_in_ticks, work_in_ticks
-from decoding.errors import ConfigError, ProfileError
+from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
@@ -95,6 +95,7 @@ class DurationTables:
         self._call_s = cache(self._seconds)
         self.work_s = cache(self._sum_s)
         self.times_s: Callable[[str, Calls, int], list[float]] = cache(lambda *work: self.work_s(*work).tolist())
+        self.shared, self.own = cache(self._shared_by), cache(self._own_of)
         self._rollout_s = cache(self._rollout_times)
         self._spread = cache(self._error_of)
         self._facts: Callable[[str, Part], PartFacts] = cache(lambda lane, part: self._costs[lane].facts(part))
@@ -252,6 +253,17 @@ class DurationTables:
         seconds = self._costs[lane].seconds(part, rows, self._contexts)
         _require(seconds, LONGEST_S, f"seconds of {part} with {rows} rows on lane {lane!r}")
         return seconds
+
+    def _shared_by(self, lane: str, part: Part, rows: int) -> Shared:
+        """Return what a call over the rows of several sequences costs once; refused as the same rows of one are."""
+        if reason := self.missing_part(lane, part, rows):
+            raise OutOfRangeError(reason)
+        return self.cost(lane).shared(part, rows)
+
+    def _own_of(self, lane: str, part: Part, rows: int) -> tuple[list[float], ...]:
+        """Return the bytes and the work that a sequence adds, by context; an empty list where it adds none."""
+        own = self._costs[lane].own(part, rows, self._contexts)
+        return tuple(amounts.tolist() if amounts.any() else [] for amounts in own)
 
     def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
         calls = [(part, count, rows) for own, rows in works for part, count in own]

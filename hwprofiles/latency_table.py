@@ -72,6 +72,19 @@ class LatencyTable(StrictModel):
         lines = zip(self.seconds[after - 1], self.seconds[after], strict=True)
         return [(other - one) / (last - first) * (rows - first) + one for one, other in lines]
 
+    def without_context(self, rows: float) -> float:
+        """Return seconds at so many rows before any token is cached, which may lie outside of the grid.
+
+        There the straight line through both ends of the grid goes on: the seconds do not fall below 0, nor rise above
+        those of the first context. `OutOfRangeError` for rows outside the grid.
+        """
+        if reason := self.missing(rows, np.array(self.contexts[:1])):
+            raise OutOfRangeError(reason)
+        first, last = self.contexts[0], self.contexts[-1]
+        line = self._line(rows)
+        slope = (line[-1] - line[0]) / (last - first) if last > first else 0.0
+        return min(max(0.0, line[0] - slope * first), line[0])
+
     def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
         """Return why `along` would refuse; None if it would not."""
         low, high = self.contexts[0], self.contexts[-1]

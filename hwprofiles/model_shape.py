@@ -194,10 +194,18 @@ class ModelShape(Heads):
 
     def layer_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
+        return self.matrix_flops(rows) + self.mixing_flops(rows, context, is_prompt=is_prompt)
+
+    def matrix_flops(self, rows: float) -> float:
+        """Return FLOPs of one layer's matrices over `rows` tokens."""
         experts = self.expert_share * max(1, self.experts_per_token) * self.expert_parameters
+        return rows * 2 * (self.read_parameters + experts)
+
+    def mixing_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
+        """Return FLOPs by which one layer mixes `rows` tokens of a sequence with each other and with cached ones."""
         total: Any = sum(kind.num_layers * kind.flops(rows, context, is_prompt=is_prompt) for kind in self.layer_kinds)
         mixing: Number = total / self.num_layers
-        return rows * 2 * (self.read_parameters + experts) + mixing
+        return mixing
 
     def layer_activation_bytes(self, rows: float) -> float:
         """Return bytes of states between a layer's matrices, each written once and read once."""

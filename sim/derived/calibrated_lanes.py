@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import ValidationError
 
-from costs.cost_model import Floats, LaneCost, MeasuredCost, Part, PartFacts
+from costs.cost_model import Floats, LaneCost, MeasuredCost, Own, Part, PartFacts, Shared
 from decoding.errors import ProfileError, mistake
 from hwprofiles.lane_profile import TARGET_PARTS, LaneProfile
 from hwprofiles.machines.device_names import find_device
@@ -115,6 +115,14 @@ class _CarriedCost:
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
         return self._of(part).missing(part, rows, contexts)
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        """See `LaneCost`."""
+        return self._of(part).shared(part, rows)
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        """See `LaneCost`."""
+        return self._of(part).own(part, rows, contexts)
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`; a derived part has the error of what its lane achieves, too."""

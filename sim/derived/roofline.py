@@ -15,13 +15,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from costs.cost_model import Floats, Part, PartFacts
+from costs.cost_model import Amount, Floats, Own, Part, PartFacts, Shared
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
-from hwprofiles.models.layer_kinds import Number
 from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
 
@@ -43,11 +42,11 @@ _MOST_WORKS: Final = 512
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
-class CallWork(NamedTuple):
-    """Bytes and FLOPs of a call at each context, and the kernels that it starts; all devices of a group together."""
+class SharedWork(NamedTuple):
+    """Bytes and FLOPs of a call without its caches, and the kernels that it starts; all devices of a group together."""
 
-    num_bytes: Floats
-    flops: Floats
+    num_bytes: float
+    flops: float
     num_kernels: int
 
 
@@ -85,36 +84,45 @@ class StoredModel:
         """Return the cached bytes of a sequence."""
         return self.shape.kv_bytes(num_tokens, self.cache_bits)
 
-    def layer_bytes(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
-        """Return the traffic of one layer: weights, cached keys and values, those of the new tokens, and states."""
-        kv = self.shape.layer_kv_bytes(rows, context, self.cache_bits, is_prompt=is_prompt)
-        return self.shape.layer_weight_bytes(self.weights, rows) + kv + self.shape.layer_activation_bytes(rows)
-
     @property
     def head_bytes(self) -> float:
         """Traffic of the `lm_head`."""
         return self.shape.head_bytes(self.weights)
 
-    @cached_property
-    def work(self) -> Callable[[LanePart, float, Contexts], CallWork]:
-        """What a call of a part over some rows takes on any device; kept, since devices ask again and again."""
-        return lru_cache(_MOST_WORKS)(self._work_of)
-
-    def _work_of(self, kind: LanePart, rows: float, cached: Contexts) -> CallWork:
-        contexts = np.frombuffer(cached.content).reshape(cached.shape)
-        depth = self.shape.num_layers
-        few = {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}
-        num_layers = few.get(kind, depth)
-        num_heads = int(kind in _WITH_HEAD)
-        is_prompt = kind in _PROMPTS
-        layer_bytes = self.layer_bytes(rows, contexts, is_prompt=is_prompt)
+    def shared_work(self, kind: LanePart, rows: float) -> SharedWork:
+        """Return what a call of a part over so many rows takes on any device: weights, and states between them."""
+        num_layers, num_heads = self._num_layers(kind), int(kind in _WITH_HEAD)
+        flops = num_layers * self.shape.matrix_flops(rows) + num_heads * self.shape.head_flops(rows)
+        if self._moves_nothing(kind):
+            return SharedWork(0.0, flops, 0)
+        layer_bytes = self.shape.layer_weight_bytes(self.weights, rows) + self.shape.layer_activation_bytes(rows)
         num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
-        layer_flops = self.shape.layer_flops(rows, contexts, is_prompt=is_prompt)
-        flops = num_layers * layer_flops + num_heads * self.shape.head_flops(rows)
-        if kind == "draft_streams" or self.head == LOOKUP:
-            # rows of a pass that reads weights and starts kernels anyway; or no pass at all
-            return CallWork(0.0 * num_bytes, flops, 0)
-        return CallWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
+        return SharedWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
+
+    @cached_property
+    def own_work(self) -> Callable[[LanePart, float, Contexts], tuple[Floats, Floats]]:
+        """The bytes and FLOPs that rows of one sequence add, by context; kept, since devices ask again and again.
+
+        They are those of its cache: keys, values and states that are read, and those of the new tokens.
+        """
+        return lru_cache(_MOST_WORKS)(self._own_work_of)
+
+    def _own_work_of(self, kind: LanePart, rows: float, cached: Contexts) -> tuple[Floats, Floats]:
+        contexts, num_layers = np.frombuffer(cached.content).reshape(cached.shape), self._num_layers(kind)
+        is_prompt = kind in _PROMPTS
+        flops = num_layers * self.shape.mixing_flops(rows, contexts, is_prompt=is_prompt)
+        if self._moves_nothing(kind):
+            return np.zeros_like(flops), flops
+        kv_bytes = self.shape.layer_kv_bytes(rows, contexts, self.cache_bits, is_prompt=is_prompt)
+        return num_layers * kv_bytes, flops
+
+    def _num_layers(self, kind: LanePart) -> int:
+        depth = self.shape.num_layers
+        return {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}.get(kind, depth)
+
+    def _moves_nothing(self, kind: LanePart) -> bool:
+        """Whether a part is rows of a pass that reads weights and starts kernels anyway; or no pass at all."""
+        return kind == "draft_streams" or self.head == LOOKUP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,47 +196,81 @@ class RooflineCost:
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        num_bytes, _, _ = model.work(part.kind, 1, Contexts.of(_TYPICAL))
+        own = self.own(part, 1, _TYPICAL)
         source = f"roofline of {model} on {self.device.name}"
-        return PartFacts(self._relative_error(part, model), float(num_bytes) / self.num_devices, source)
+        num_bytes = self.shared(part, 1).num_bytes + float(own.num_bytes)
+        return PartFacts(self._relative_error(part), num_bytes, source)
 
     def one(self, part: Part, rows: float, context: float) -> float:
         """Return the seconds of one call at one context, which must be in range."""
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        model, rows = self._model(part), self._padded(part, rows)
-        assert model is not None, "asked for what is missing"
-        num_passes = rows if self.device.feeds_single_rows and part.kind not in _PROMPTS else 1
-        rows_at_once = rows / num_passes
-        num_bytes, flops, num_kernels = model.work(
-            part.kind, rows_at_once, Contexts.of(self.device.padded_context(contexts))
-        )
-        growth = self.device.growth(rows_at_once)
-        slower_starts = 1.0 if self.device.prices is None else growth
-        pass_s = self._roofline_s(num_bytes * growth, flops, num_kernels * slower_starts)
-        return num_passes * pass_s + (num_passes - 1) * self.device.graph_s
+        return self.shared(part, rows).seconds_with(*self.own(part, rows, contexts))
 
-    def _roofline_s(self, num_bytes: Floats, flops: Floats, num_kernels: float) -> Floats:
+    def shared(self, part: Part, rows: float) -> Shared:
+        """See `LaneCost`."""
+        num_passes, rows_at_once = self._passes(part, rows)
+        num_bytes, flops, num_kernels = self._work(part, rows_at_once)
+        growth, restart_s = self.device.growth(rows_at_once), (num_passes - 1) * self.device.graph_s
+        if self.device.prices is not None:
+            num_kernels *= growth
+
+        def seconds_with(more_bytes: Amount, work: Amount) -> Amount:
+            read_bytes, computed = num_bytes + more_bytes / num_passes, flops + work / num_passes
+            return num_passes * self._roofline_s(read_bytes * growth, computed, num_kernels) + restart_s
+
+        return Shared(num_passes * num_bytes, seconds_with)
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        """See `LaneCost`."""
+        num_passes, rows_at_once = self._passes(part, rows)
+        cached = Contexts.of(self.device.padded_context(contexts))
+        each = num_passes / self.num_devices
+        num_bytes, flops = self._known_model(part).own_work(part.kind, rows_at_once, cached)
+        return Own(each * num_bytes, each * flops)
+
+    def _passes(self, part: Part, rows: float) -> tuple[float, float]:
+        """Return in how many passes a call computes its rows, and the rows of each."""
+        rows = self._padded(part, rows)
+        num_passes = rows if self.device.feeds_single_rows and part.kind not in _PROMPTS else 1
+        return num_passes, rows / num_passes
+
+    def _work(self, part: Part, rows: float) -> tuple[float, float, float]:
+        """Return a member's bytes, FLOPs and kernels of a call over so many rows, without caches."""
+        num_bytes, flops, num_kernels = self._known_model(part).shared_work(part.kind, rows)
+        return num_bytes / self.num_devices, flops / self.num_devices, num_kernels
+
+    def _known_model(self, part: Part) -> StoredModel:
+        model = self._model(part)
+        assert model is not None, "asked for what is missing"
+        return model
+
+    def _roofline_s(self, num_bytes: Amount, flops: Amount, num_kernels: float) -> Amount:
+        """Return the seconds of a member's bytes, FLOPs and kernels."""
         device = self.device
         dispatch_s = num_kernels * device.kernel_s
         reading_s, computing_s = num_bytes / device.bytes_per_s, flops / device.flops
         if device.unhidden_share is not None:
             both_s = reading_s + device.unhidden_share * computing_s
-            return np.maximum(both_s, computing_s) / self.num_devices + dispatch_s
-        working_s = np.maximum(reading_s, computing_s) / self.num_devices
-        return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+            return _longer(both_s, computing_s) + dispatch_s
+        working_s = _longer(reading_s, computing_s)
+        return _longer(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
-    def _relative_error(self, part: Part, model: StoredModel) -> float:
+    def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
         here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
-        work = model.work(part.kind, self._padded(part, _TYPICAL_ROWS), Contexts.of(_TYPICAL))
+        rows = self._padded(part, _TYPICAL_ROWS)
+        shared_bytes, shared_flops, num_kernels = self._work(part, rows)
+        own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, Contexts.of(_TYPICAL))
+        num_bytes = shared_bytes + float(own_bytes) / self.num_devices
+        num_flops = shared_flops + float(own_flops) / self.num_devices
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
-            num_bytes, flops, num_kernels = work
             kernels = num_kernels * (1 + dispatch)
-            alone_s = self._roofline_s(num_bytes, flops * (1 + computing), kernels) - self._roofline_s(*work)
-            return abs(float(alone_s) + dispatch * self.device.graph_s) / here
+            then_s = self._roofline_s(num_bytes, num_flops * (1 + computing), kernels)
+            alone_s = then_s - self._roofline_s(num_bytes, num_flops, num_kernels)
+            return abs(alone_s + dispatch * self.device.graph_s) / here
 
         dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))
         return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
@@ -248,3 +290,10 @@ class RooflineCost:
             return self.target
         is_at_once = self.draft is not None and self.draft.head in IN_ONE_PASS
         return self.draft if part.kind in (_HEAD_PARTS if is_at_once else DRAFT_PARTS) else None
+
+
+def _longer(one_s: Amount, other_s: Amount | float) -> Amount:
+    """Return the longer of two times; numbers are compared without the cost of arrays."""
+    if isinstance(one_s, np.ndarray):
+        return np.maximum(one_s, other_s)
+    return max(one_s, other_s)

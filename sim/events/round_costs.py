@@ -1,17 +1,16 @@
 """What one call over several sequences costs: their rows add up, and each reads its own KV cache.
 
-    cost(sum of rows, lowest context) + sum over sequences of (cost(its rows, its context) - cost(its rows, lowest))
-
-What does not depend on the context (reading the weights, above all) counts once, for the sum of all rows.
+What does not depend on the context (reading the weights, above all) counts once, for the sum of all rows. On it comes
+what each sequence adds by its own rows and context, see `costs.cost_model.Own`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import inf
 from typing import Final, NamedTuple
 
 from costs.contention import PairContention
-from costs.cost_model import GroupCost
+from costs.cost_model import GroupCost, Part
 from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, LATER, STARTS, RoundPlan, StepKind
@@ -101,15 +100,22 @@ class RoundCosts:
         total = sum(rows)
         if not total:
             return 0.0
-        lowest, times_s = min(places), self._tables.times_s
-        seconds = times_s(lane, calls, total)[lowest]
         if len(rows) == 1:
-            return seconds
-        for own in {*rows} - {0}:
-            own_s = times_s(lane, calls, own)
-            lowest_s = own_s[lowest]
-            seconds += sum([own_s[at] - lowest_s for at, num in zip(places, rows, strict=True) if num == own])
-        return max(seconds, TICK_S)  # where tables fall with the context
+            return self._tables.times_s(lane, calls, total)[places[0]]
+        places_by_rows = {
+            count: [at for at, own in zip(places, rows, strict=True) if own == count] for count in {*rows} - {0}
+        }
+        seconds = sum([count * self._call_s(lane, part, total, places_by_rows) for part, count in calls])
+        return max(one_in_ticks(seconds), TICK_S)  # where tables fall with the context
+
+    def _call_s(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> float:
+        """Return the seconds of a call over rows of several sequences."""
+        num_bytes = work = 0.0
+        for rows, places in places_by_rows.items():
+            own_bytes, own_work = self._tables.own(lane, part, rows)
+            num_bytes += sum([own_bytes[at] for at in places]) if own_bytes else 0.0
+            work += sum([own_work[at] for at in places]) if own_work else 0.0
+        return self._tables.shared(lane, part, total).seconds_with(num_bytes, work)
 
     def _bytes_of(self, lane: str, calls: Calls) -> float:
         cost = self._tables.cost(lane)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costs.cost_model import Floats, Part, PartFacts
+from costs.cost_model import Amount, Floats, Own, Part, PartFacts, Shared
 from hwprofiles.lane_profile import PARTS, LanePart
 
 
@@ -20,6 +20,15 @@ class ConstantCost:
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         return None if part.kind in self.seconds_by_kind else f"no constant cost is given for {part}"
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:
+            return self.seconds_by_kind[part.kind] + 0 * num_bytes + work
+
+        return Shared(0.0, seconds_with)
+
+    def own(self, part: Part, rows: float, contexts: Floats) -> Own:
+        return Own(np.zeros(contexts.shape), np.zeros(contexts.shape))
 
     def facts(self, part: Part) -> PartFacts:
         return PartFacts(relative_error=0.0, bytes_per_call=0.0, source="constant")

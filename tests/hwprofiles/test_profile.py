@@ -27,6 +27,19 @@ def test_between_grid_points_it_is_linear_in_rows_and_in_context() -> None:
     assert TABLE.at(6, 144) == pytest.approx((4 + 6 + 5 + 9) / 4)
 
 
+def test_before_any_context_the_line_through_both_ends_goes_on() -> None:
+    def table(*seconds: float) -> LatencyTable:
+        return TABLE.model_copy(update={"rows": (1,), "contexts": (100, 200, 300), "seconds": (seconds,)})
+
+    assert TABLE.without_context(2) == pytest.approx(2 - 2 * 32 / 224)
+    assert table(5.0, 5.0, 7.0).without_context(1) == 4.0, "steps of padded caches"
+    assert table(5.0, 5.0, 4.0).without_context(1) == 5.0, "no more than was measured"
+    assert table(1.0, 5.0, 9.0).without_context(1) == 0.0
+    assert ANY_CONTEXT.without_context(2) == 2
+    with pytest.raises(OutOfRangeError, match="more than 8 rows"):
+        TABLE.without_context(9)
+
+
 @given(ROWS, ROWS, CONTEXTS, CONTEXTS)
 def test_a_monotone_table_is_interpolated_monotonically_within_its_numbers(r0, r1, c0, c1) -> None:
     low, high = TABLE.at(min(r0, r1), min(c0, c1)), TABLE.at(max(r0, r1), max(c0, c1))

@@ -61,7 +61,9 @@ def test_a_round_at_the_peak_in_closed_form():
     derived = derived_profile(asked.platform, demand_of(asked, ["cpu"]))
     plain = Schedule(method="autoregressive", target_lane="cpu")
     model, (_, pool) = asked.target, asked.platform.pool_of("cpu")
-    num_bytes = model.shape.num_layers * model.layer_bytes(1, 64.0) + model.head_bytes
+    shape = model.shape
+    of_layer = shape.layer_weight_bytes(model.weights) + shape.layer_activation_bytes(1) + shape.layer_kv_bytes(1, 64.0)
+    num_bytes = shape.num_layers * of_layer + model.head_bytes
     least_s = fastest_reading(asked.platform, derived, 64.0)(plain)
     assert least_s == pytest.approx(num_bytes / pool.bytes_per_s.highest)
 

@@ -26,6 +26,13 @@ def at(cost, kind, rows, context, exit_layer=None):
     return float(cost.seconds(Part(kind, exit_layer), rows, np.array([float(context)]))[0])
 
 
+def layer_bytes(model, rows, context):
+    """The traffic of one layer: weights, the cache of a sequence, and states between matrices."""
+    shape = model.shape
+    of_rows = shape.layer_weight_bytes(model.weights, rows) + shape.layer_activation_bytes(rows)
+    return of_rows + shape.layer_kv_bytes(rows, context, model.cache_bits)
+
+
 def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
     shape = TARGET.shape
     kv = 513 * 2 * 8 * 128 * 2
@@ -35,7 +42,7 @@ def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
 
 def test_by_a_measured_law_start_reading_and_the_unhidden_share_of_computing_add_up():
     law = DeviceSpeed(name="gpu", bytes_per_s=1e12, flops=5e13, kernel_s=4e-6, unhidden_share=0.5)
-    num_bytes, flops = TARGET.layer_bytes(4, 512), TARGET.shape.layer_flops(4, 512)
+    num_bytes, flops = layer_bytes(TARGET, 4, 512), TARGET.shape.layer_flops(4, 512)
     expected_s = num_bytes / 1e12 + flops / 1e14 + KERNELS_PER_LAYER * 4e-6
     assert at(cost(law), "layer", 4, 512) == pytest.approx(expected_s, rel=1e-12)
     shared_s = (num_bytes / 1e12 + flops / 1e14) / 4 + KERNELS_PER_LAYER * 4e-6
@@ -73,7 +80,7 @@ def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
     here = cost()
     assert at(here, "exit", 3, 0, exit_layer=20) == at(here, "lm_head", 3, 0)
     shape = DRAFT.shape
-    num_bytes = 28 * DRAFT.layer_bytes(1, 100) + shape.head_bytes("int4")
+    num_bytes = 28 * layer_bytes(DRAFT, 1, 100) + shape.head_bytes("int4")
     assert at(here, "draft_step", 1, 100) == pytest.approx(num_bytes / 1e11, abs=1e-15)
 
 
@@ -81,6 +88,42 @@ def test_a_member_of_a_group_has_its_share_of_the_work():
     group = cost(num_devices=4)
     assert at(group, "layer", 2, 0) == pytest.approx(at(cost(), "layer", 2, 0) / 4, abs=1e-15)
     assert at(group, "lm_head", 2, 0) == pytest.approx(at(cost(), "lm_head", 2, 0) / 4, abs=1e-15)
+
+
+def together(cost, kind, rows, contexts):
+    """Seconds of a call over so many rows of each sequence, at its own context."""
+    part = Part(kind)
+    own = [cost.own(part, count, np.array([float(at)])) for count, at in zip(rows, contexts, strict=True)]
+    num_bytes, work = (sum(float(amounts[0]) for amounts in found) for found in zip(*own, strict=True))
+    return cost.shared(part, sum(rows)).seconds_with(num_bytes, work)
+
+
+def test_sequences_share_a_passs_weights_and_each_reads_its_own_cache():
+    one = together(cost(), "layer", [3], [500])
+    assert one == at(cost(), "layer", 3, 500)
+    cached = 2 * 8 * 128 * 2
+    num_bytes = layer_bytes(TARGET, 4, 0) + (500 + 9000) * cached
+    assert together(cost(), "layer", [3, 1], [500, 9000]) == pytest.approx(num_bytes / 1e11, rel=1e-12)
+    of_states = replace(TARGET, shape=model_shape("qwen3.5-27b"))
+    hybrid, state_bytes = RooflineCost(device=SLOW_MEMORY, target=of_states), of_states.shape.layer_kv_bytes(1, 0.0)
+    weights = hybrid.shared(Part("layer"), 2).num_bytes
+    assert together(hybrid, "layer", [1, 1], [0, 0]) == pytest.approx((weights + 2 * state_bytes) / 1e11, rel=1e-12)
+
+
+def test_caches_that_hide_behind_slow_starts_one_by_one_do_not_hide_together():
+    """Starts take 8 ms; weights and one cache of 9,000 tokens are read in 7 ms, and each further cache takes 0.4 ms."""
+    device = DeviceSpeed(name="gpu", bytes_per_s=1e11, flops=1e18, kernel_s=1e-3)
+    alone, many = at(cost(device), "layer", 1, 9000), together(cost(device), "layer", [1] * 64, [9000] * 64)
+    assert alone == KERNELS_PER_LAYER * 1e-3
+    expected = layer_bytes(TARGET, 64, 0) + 64 * 9000 * 2 * 8 * 128 * 2
+    assert many == pytest.approx(expected / 1e11, rel=1e-12)
+    assert many > 3 * alone
+
+
+def test_a_member_of_a_group_reads_its_share_of_every_cache():
+    contexts = [500, 9000, 9000]
+    shared_s = together(cost(num_devices=4), "layer", [1] * 3, contexts)
+    assert shared_s == pytest.approx(together(cost(), "layer", [1] * 3, contexts) / 4, rel=1e-12)
 
 
 STATIC = DeviceSpeed(
@@ -100,6 +143,9 @@ def test_a_graph_of_one_row_is_run_once_for_every_row_and_dispatched_each_time()
     single = cost(replace(STATIC, row_buckets=(1,), graph_s=1e-3))
     one_s = at(single, "draft_step", 1, 100)
     assert at(single, "draft_step", 3, 100) == pytest.approx(3 * one_s + 2 * 1e-3, abs=1e-12)
+    both_s = together(single, "draft_step", [2, 1], [100, 3000])
+    of_each = 2 * one_s + at(single, "draft_step", 1, 3000)
+    assert both_s == pytest.approx(of_each + 2 * 1e-3, abs=1e-12)
     assert at(single, "draft_prefill", 300, 0) == at(cost(STATIC), "draft_prefill", 300, 0)
     assert single.missing(Part("draft_step"), 65, np.zeros(1)) is None
 
@@ -118,7 +164,7 @@ def test_what_a_lane_does_not_have_is_said_and_refused():
 def test_facts_name_model_and_device_and_the_traffic_of_one_member():
     facts = cost(num_devices=4).facts(Part("layer"))
     assert facts.source == "roofline of Qwen3-14B in bf16 on gpu"
-    assert facts.bytes_per_call == pytest.approx(TARGET.layer_bytes(1, 512) / 4)
+    assert facts.bytes_per_call == pytest.approx(layer_bytes(TARGET, 1, 512) / 4)
 
 
 devices = st.builds(
