@@ -40,10 +40,9 @@ class Part(NamedTuple):
 
 
 class PartFacts(NamedTuple):
-    """What else is known of a part: the error of all its times (half-width, 90 %), bytes read by a call, and source."""
+    """What else is known of a part: the error of all its times (half-width, 90 %), and their source."""
 
     relative_error: float
-    bytes_per_call: float
     source: str
 
 
@@ -96,6 +95,11 @@ class LaneCost(Protocol):
         """Return what else is known of the part; raises `ProfileError` where the lane has no cost for it."""
 
 
+def traffic(cost: LaneCost, part: Part, rows: float, contexts: Floats) -> Floats:
+    """Return the bytes that one member of a lane moves in a call, at each context."""
+    return cost.shared(part, rows).num_bytes + cost.own(part, rows, contexts).num_bytes
+
+
 class MeasuredCost:
     """The tables of a lane's profile, interpolated linearly in rows and in context, never extrapolated."""
 
@@ -120,17 +124,18 @@ class MeasuredCost:
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         table = self._table(part)
-        shared_s = table.without_context(rows)
+        shared_s, shared_bytes = table.without_context(rows)
 
         def seconds_with(num_bytes: Amount, work: Amount) -> Amount:  # noqa: ARG001
             return shared_s + work
 
-        return Shared(table.bytes_per_call, seconds_with)
+        return Shared(shared_bytes, seconds_with)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        own_s = self.seconds(part, rows, contexts) - self._table(part).without_context(rows)
-        return Own(np.zeros(contexts.shape), own_s)
+        table = self._table(part)
+        shared_s, shared_bytes = table.without_context(rows)
+        return Own(table.traffic(rows, contexts) - shared_bytes, self.seconds(part, rows, contexts) - shared_s)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -148,7 +153,7 @@ class MeasuredCost:
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
         table = self._table(part)
-        return PartFacts(table.relative_error, table.bytes_per_call, table.source)
+        return PartFacts(table.relative_error, table.source)
 
     def _table(self, part: Part) -> LatencyTable:
         if part not in self._tables:

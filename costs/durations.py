@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from costs.contention import PairContention, Slowdown
-from costs.cost_model import Floats, LaneCost, Part, PartFacts, Shared
+from costs.cost_model import Floats, LaneCost, Part, PartFacts, Shared, traffic
 from costs.crossings import Messages
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
@@ -94,6 +94,8 @@ class DurationTables:
         self.missing_part = cache(self._why_missing)
         self._call_s = cache(self._seconds)
         self.work_s = cache(self._sum_s)
+        self.traffic = cache(self._bytes_of)
+        self.traffics: Callable[[str, Calls, int], list[float]] = cache(lambda *work: self.traffic(*work).tolist())
         self.times_s: Callable[[str, Calls, int], list[float]] = cache(lambda *work: self.work_s(*work).tolist())
         self.shared, self.own = cache(self._shared_by), cache(self._own_of)
         self._rollout_s = cache(self._rollout_times)
@@ -235,8 +237,8 @@ class DurationTables:
         """Return how much two lanes slow each other, by the bandwidth that their calls want; none without calls."""
         wanted = np.zeros(1), np.zeros(1)
         if target_calls:
-            target_bytes = sum(count * self._facts(target, part).bytes_per_call for part, count in target_calls)
-            draft_bytes = sum(self._facts(draft, part).bytes_per_call for part, _ in draft_calls)
+            target_bytes = self.traffic(target, target_calls, rows)
+            draft_bytes = sum(self.traffic(draft, ((part, 1),), own) for part, own in draft_calls)
             target_s, draft_s = self.work_s(target, target_calls, rows), self._draft_s(draft, draft_calls, more_s)
             wanted = target_bytes / target_s, draft_bytes / draft_s
         slowdown = PairContention.of(self.profile, target, draft).slowdown(*wanted)
@@ -248,6 +250,11 @@ class DurationTables:
         """Return the seconds of the calls of each part; zero for none."""
         seconds = [count * self._call_s(lane, part, rows) for part, count in calls]
         return work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
+
+    def _bytes_of(self, lane: str, calls: Calls, rows: int) -> Floats:
+        """Return the bytes that the calls of each part move at each context."""
+        moved = [count * traffic(self._costs[lane], part, rows, self._contexts) for part, count in calls]
+        return np.sum(moved, axis=0) if moved else np.zeros(len(self._contexts))
 
     def _seconds(self, lane: str, part: Part, rows: int) -> Floats:
         seconds = self._costs[lane].seconds(part, rows, self._contexts)

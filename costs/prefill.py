@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from costs.contention import PairContention
-from costs.cost_model import LaneCost, Part
+from costs.cost_model import LaneCost, Part, traffic
 from costs.crossings import crossing_s, route_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
@@ -71,7 +71,7 @@ class PrefillTimes:
         if target == draft:
             return target_s + draft_s + target_dispatch_s  # the draft's request is there when the target has read
         if target_s and draft_s:
-            target_s, draft_s = self._at_once(readers, target_s, draft_s)
+            target_s, draft_s = self._at_once(readers, rows, target_s, draft_s)
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)
 
     def _states_s(self, target: str, draft: str, rows: int) -> float:
@@ -84,13 +84,13 @@ class PrefillTimes:
         cost.facts(part)  # refused where nothing was measured
         return float(cost.seconds(part, rows, _ANY_CONTEXT)[0]) if rows else 0.0
 
-    def _at_once(self, readers: Readers, target_s: float, draft_s: float) -> tuple[float, float]:
+    def _at_once(self, readers: Readers, rows: int, target_s: float, draft_s: float) -> tuple[float, float]:
         """Return when either has read, if both begin at once: slowed until one has, then the other goes on alone."""
         target, draft, part, _ = readers
         assert part is not None, "nobody reads next to the target"
         of_target, of_draft = PairContention.of(self._profile, target, draft).slowdown_of_two(
-            self._costs[target].facts(_TARGET).bytes_per_call / target_s,
-            self._costs[draft].facts(part).bytes_per_call / draft_s,
+            float(traffic(self._costs[target], _TARGET, rows, _ANY_CONTEXT)[0]) / target_s,
+            float(traffic(self._costs[draft], part, rows, _ANY_CONTEXT)[0]) / draft_s,
         )
         both_s = min(target_s * of_target, draft_s * of_draft)
         return both_s + target_s - both_s / of_target, both_s + draft_s - both_s / of_draft

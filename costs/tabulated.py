@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from costs.cost_model import Floats, LaneCost, Part
+from costs.cost_model import Floats, LaneCost, Part, traffic
 from hwprofiles.lane_profile import PARTS, LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Profile
@@ -62,22 +62,28 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
     if not known:
         return None
     times = np.array([cost.seconds(part, count, contexts) for count in known])  # [rows, contexts]
-    if np.ptp(times, axis=1).max() <= _SAME * times.max():
-        times, contexts = times[:, :1], np.zeros(1)
-    is_even = isinstance(rows, range)
-    kept = _bends(times) if is_even else list(range(len(known))), _bends(times.T)
+    num_bytes = np.array([traffic(cost, part, count, contexts) for count in known])
+    grids = times, num_bytes
+    if all(np.ptp(grid, axis=1).max() <= _SAME * grid.max() for grid in grids):
+        times, num_bytes = grids = times[:, :1], num_bytes[:, :1]
+        contexts = np.zeros(1)
+    kept = _bends(*grids) if isinstance(rows, range) else list(range(len(known))), _bends(times.T, num_bytes.T)
     facts = cost.facts(part)
     return LatencyTable(
         rows=tuple(known[place] for place in kept[0]),
         contexts=tuple(int(contexts[place]) for place in kept[1]),
         seconds=tuple(tuple(map(float, line)) for line in times[np.ix_(*kept)]),
         relative_error=facts.relative_error,
-        bytes_per_call=facts.bytes_per_call,
+        bytes_per_call=float(num_bytes[0][len(contexts) // 2]),
+        num_bytes=tuple(tuple(map(float, line)) for line in num_bytes[np.ix_(*kept)]) if np.ptp(num_bytes) else (),
         source=facts.source,
     )
 
 
-def _bends(times: Floats) -> list[int]:
+def _bends(*grids: Floats) -> list[int]:
     """Return the indices along the first, even axis that no straight line between others hits, the ends included."""
-    bends = np.abs(np.diff(times, n=2, axis=0)).max(axis=1) > _SAME * times.max()
-    return sorted({0, len(times) - 1, *(np.flatnonzero(bends) + 1).tolist()})
+    bends = {0, len(grids[0]) - 1}
+    for grid in grids:
+        is_bend = np.abs(np.diff(grid, n=2, axis=0)).max(axis=1) > _SAME * grid.max()
+        bends |= {*(np.flatnonzero(is_bend) + 1).tolist()}
+    return sorted(bends)

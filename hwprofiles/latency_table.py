@@ -17,6 +17,8 @@ from decoding.validation import Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import MOST_IN_A_TABLE, Bytes, Count, RelativeError, Seconds
 
+_Grid = Sequence[Sequence[float]]
+
 
 class LatencyTable(StrictModel):
     """Mean seconds of one model part over a grid, [rows][contexts].
@@ -26,6 +28,7 @@ class LatencyTable(StrictModel):
         contexts: grid of context lengths (cached tokens), ascending; a single entry stands for any context.
         relative_error: common error of the table (half-width, 90 %), beyond that of the lane.
         bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
+        num_bytes: the same over the grid, [rows][contexts]; empty where it is taken to be `bytes_per_call` everywhere.
     """
 
     rows: Annotated[Many[Count], Field(min_length=1)]
@@ -33,6 +36,7 @@ class LatencyTable(StrictModel):
     seconds: Many[Many[Seconds]]
     relative_error: RelativeError = 0.0
     bytes_per_call: Bytes = 0.0
+    num_bytes: Many[Many[Bytes]] = ()
     source: str
 
     @model_validator(mode="after")
@@ -44,6 +48,8 @@ class LatencyTable(StrictModel):
             raise ValueError(
                 f"seconds must be {len(self.rows)} lists (rows) of {len(self.contexts)} numbers (contexts)"
             )
+        if self.num_bytes and [len(line) for line in self.num_bytes] != [len(line) for line in self.seconds]:
+            raise ValueError("num_bytes must have as many rows and contexts as seconds")
         taken = [one for line in self.seconds for one in line if one]
         if taken and max(taken) > MOST_IN_A_TABLE * min(taken):
             told = f"seconds go from {min(taken):g} to {max(taken):g}"
@@ -56,32 +62,44 @@ class LatencyTable(StrictModel):
 
     def along(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `at` of many contexts (at least one), same shape as `contexts`; `OutOfRangeError` as there."""
+        return self._along(self.seconds, rows, contexts)
+
+    def traffic(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the bytes of a call as `along` returns its seconds."""
+        if not self.num_bytes:
+            return np.full(contexts.shape, self.bytes_per_call, dtype=np.float64)
+        return self._along(self.num_bytes, rows, contexts)
+
+    def _along(self, grid: _Grid, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
         if reason := self.missing(rows, contexts):
             raise OutOfRangeError(reason)
-        line = self._line(rows)
+        line = self._line(grid, rows)
         if len(line) == 1:
             return np.full(contexts.shape, line[0], dtype=np.float64)
         return np.interp(contexts, self.contexts, line)
 
-    def _line(self, rows: float) -> Sequence[float]:
-        """Return seconds at so many rows, by context of the grid."""
+    def _line(self, grid: _Grid, rows: float) -> Sequence[float]:
+        """Return what a grid has at so many rows, by context."""
         after = bisect_left(self.rows, rows)
         if self.rows[after] == rows:
-            return self.seconds[after]
+            return grid[after]
         first, last = self.rows[after - 1 : after + 1]
-        lines = zip(self.seconds[after - 1], self.seconds[after], strict=True)
+        lines = zip(grid[after - 1], grid[after], strict=True)
         return [(other - one) / (last - first) * (rows - first) + one for one, other in lines]
 
-    def without_context(self, rows: float) -> float:
-        """Return seconds at so many rows before any token is cached, which may lie outside of the grid.
+    def without_context(self, rows: float) -> tuple[float, float]:
+        """Return seconds and bytes at so many rows before any token is cached, which may lie outside of the grid.
 
-        There the straight line through both ends of the grid goes on: the seconds do not fall below 0, nor rise above
-        those of the first context. `OutOfRangeError` for rows outside the grid.
+        There the straight line through both ends of the grid goes on: neither falls below 0, nor rises above what it is
+        at the first context. `OutOfRangeError` for rows outside the grid.
         """
         if reason := self.missing(rows, np.array(self.contexts[:1])):
             raise OutOfRangeError(reason)
-        first, last = self.contexts[0], self.contexts[-1]
-        line = self._line(rows)
+        num_bytes = self._before(self.num_bytes, rows) if self.num_bytes else self.bytes_per_call
+        return self._before(self.seconds, rows), num_bytes
+
+    def _before(self, grid: _Grid, rows: float) -> float:
+        first, last, line = self.contexts[0], self.contexts[-1], self._line(grid, rows)
         slope = (line[-1] - line[0]) / (last - first) if last > first else 0.0
         return min(max(0.0, line[0] - slope * first), line[0])
 
@@ -109,7 +127,7 @@ class LatencyTable(StrictModel):
 
     def reading(self, num_bytes: float) -> Self:
         """Return a copy whose calls read so many bytes."""
-        return self.model_copy(update={"bytes_per_call": num_bytes})
+        return self.model_copy(update={"bytes_per_call": num_bytes, "num_bytes": ()})
 
 
 class Anchor(StrictModel):

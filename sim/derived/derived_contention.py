@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from costs.contention import fair_share_slowdowns
-from costs.cost_model import GroupCost, LaneCost, Part
+from costs.cost_model import GroupCost, LaneCost, Part, traffic
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup, LanePart
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -36,11 +36,11 @@ def contentions(
     }
 
     @cache
-    def traffic(name: str, kind: LanePart) -> float:
+    def drawn(name: str, kind: LanePart) -> float:
         """Return the bytes per second that a member draws while its lane runs a part."""
         part, dispatch_s = Part(kind), costs[name].device.graph_s if kind == "draft_step" else 0.0
-        busy_s = float(whole[name].seconds(part, 1, np.array([float(TYPICAL_CONTEXT)]))[0])
-        return whole[name].facts(part).bytes_per_call / (busy_s + dispatch_s)
+        one, typical = whole[name], np.array([float(TYPICAL_CONTEXT)])
+        return float(traffic(one, part, 1, typical)[0]) / (float(one.seconds(part, 1, typical)[0]) + dispatch_s)
 
     for pair in pairs:
         pools = [[platform.pool_of(member)[0] for member in platform.members(name)] for name in pair]
@@ -52,7 +52,7 @@ def contentions(
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
-            wants = (num_members[target] * traffic(target, "layer"), num_members[draft] * traffic(draft, "draft_step"))
+            wants = (num_members[target] * drawn(target, "layer"), num_members[draft] * drawn(draft, "draft_step"))
             slowdown = (1.0, 1.0)
             if not is_by_operation:
                 of_target, of_draft = fair_share_slowdowns([np.array([want]) for want in wants], capacity)

@@ -36,7 +36,7 @@ _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""Cached tokens at which a part's traffic and errors are told."""
+"""Cached tokens at which a part's errors are told, and groups share a memory."""
 _MOST_WORKS: Final = 512
 """Kinds of calls whose work is kept."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
@@ -191,15 +191,12 @@ class RooflineCost:
         return None
 
     def facts(self, part: Part) -> PartFacts:
-        """See `LaneCost`; traffic is that of one member at one row and a typical context."""
+        """See `LaneCost`."""
         model = self._model(part)
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        own = self.own(part, 1, _TYPICAL)
-        source = f"roofline of {model} on {self.device.name}"
-        num_bytes = self.shared(part, 1).num_bytes + float(own.num_bytes)
-        return PartFacts(self._relative_error(part), num_bytes, source)
+        return PartFacts(self._relative_error(part), f"roofline of {model} on {self.device.name}")
 
     def one(self, part: Part, rows: float, context: float) -> float:
         """Return the seconds of one call at one context, which must be in range."""

@@ -57,7 +57,7 @@ class RoundCosts:
         self._demands = tables.demands(schedule, plan)
         self._step: Calls = ((plan.step, 1),) if plan.step else ()
         self._is_shared = self.contention.pool_bytes_per_s < inf
-        self._bytes, self._branch_works = cache(self._bytes_of), cache(self._works_of)
+        self._branch_works = cache(self._works_of)
 
     def segment(self, segment: int, rows: Rows, places: Places) -> Step:
         """Return an operation of the target."""
@@ -89,37 +89,39 @@ class RoundCosts:
 
     def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
         """Return a step of a lane that does these works, each with its own rows, `more_s` included."""
-        seconds = sum([self._seconds(lane, calls, rows, places) for calls, rows in works], start=more_s)
-        bytes_per_s = 0.0
-        if self._is_shared and seconds:
-            bytes_per_s = sum([self._bytes(lane, calls) for calls, _ in works]) / seconds
-        return Step(seconds, sum(works[0][1]), works, bytes_per_s)
+        seconds, num_bytes = more_s, 0.0
+        for calls, rows in works:
+            if total := sum(rows):
+                calls_s, calls_bytes = self._calls(lane, calls, rows, total, places)
+                seconds, num_bytes = seconds + calls_s, num_bytes + calls_bytes
+        return Step(seconds, sum(works[0][1]), works, num_bytes / seconds if seconds else 0.0)
 
-    def _seconds(self, lane: str, calls: Calls, rows: Rows, places: Places) -> float:
-        """Return the seconds of all calls, one after another, in whole ticks; 0 without rows."""
-        total = sum(rows)
-        if not total:
-            return 0.0
+    def _calls(self, lane: str, calls: Calls, rows: Rows, total: int, places: Places) -> tuple[float, float]:
+        """Return the seconds of all calls, one after another, in whole ticks, and the bytes that they move.
+
+        The bytes are left out where lanes share no memory.
+        """
         if len(rows) == 1:
-            return self._tables.times_s(lane, calls, total)[places[0]]
+            seconds = self._tables.times_s(lane, calls, total)[places[0]]
+            return seconds, self._tables.traffics(lane, calls, total)[places[0]] if self._is_shared else 0.0
         places_by_rows = {
             count: [at for at, own in zip(places, rows, strict=True) if own == count] for count in {*rows} - {0}
         }
-        seconds = sum([count * self._call_s(lane, part, total, places_by_rows) for part, count in calls])
-        return max(one_in_ticks(seconds), TICK_S)  # where tables fall with the context
+        seconds = num_bytes = 0.0
+        for part, count in calls:
+            call_s, call_bytes = self._call(lane, part, total, places_by_rows)
+            seconds, num_bytes = seconds + count * call_s, num_bytes + count * call_bytes
+        return max(one_in_ticks(seconds), TICK_S), num_bytes  # at least a tick where tables fall with the context
 
-    def _call_s(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> float:
-        """Return the seconds of a call over rows of several sequences."""
+    def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> tuple[float, float]:
+        """Return the seconds and the bytes of a call over rows of several sequences."""
         num_bytes = work = 0.0
         for rows, places in places_by_rows.items():
             own_bytes, own_work = self._tables.own(lane, part, rows)
             num_bytes += sum([own_bytes[at] for at in places]) if own_bytes else 0.0
             work += sum([own_work[at] for at in places]) if own_work else 0.0
-        return self._tables.shared(lane, part, total).seconds_with(num_bytes, work)
-
-    def _bytes_of(self, lane: str, calls: Calls) -> float:
-        cost = self._tables.cost(lane)
-        return sum(count * cost.facts(part).bytes_per_call for part, count in calls)
+        shared = self._tables.shared(lane, part, total)
+        return shared.seconds_with(num_bytes, work), shared.num_bytes + num_bytes
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
         """Return the seconds of every collective in a step of a lane; none where it is one device."""

@@ -31,7 +31,7 @@ class ConstantCost:
         return Own(np.zeros(contexts.shape), np.zeros(contexts.shape))
 
     def facts(self, part: Part) -> PartFacts:
-        return PartFacts(relative_error=0.0, bytes_per_call=0.0, source="constant")
+        return PartFacts(relative_error=0.0, source="constant")
 
 
 MILLISECONDS = ConstantCost(dict.fromkeys(PARTS, 1e-3))

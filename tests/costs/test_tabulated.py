@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.cost_model import MeasuredCost, Part, PartFacts
+from costs.cost_model import MeasuredCost, Own, Part, PartFacts, Shared, traffic
 from costs.tabulated import tabulated
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile
@@ -27,8 +27,14 @@ class Kinked:
     def missing(self, part, rows, contexts):
         return None if part.kind != "draft_streams" and rows <= self._most_rows else "too many"
 
+    def shared(self, part, rows):
+        return Shared(7.0 * -(-rows // self._width), lambda num_bytes, work: work)
+
+    def own(self, part, rows, contexts):
+        return Own(3.0 * np.ceil(contexts / self._step) * self._step, self.seconds(part, rows, contexts))
+
     def facts(self, part):
-        return PartFacts(0.1, 7.0, "made up")
+        return PartFacts(0.1, "made up")
 
 
 @given(
@@ -50,6 +56,7 @@ def test_tables_say_what_the_cost_model_says(cost, first, count):
         for rows in range(1, 22):
             if cost.missing(part, rows, at) is None and rows <= 20:
                 assert tables.seconds(part, rows, at) == pytest.approx(cost.seconds(part, rows, at), rel=1e-9)
+                assert traffic(tables, part, rows, at) == pytest.approx(traffic(cost, part, rows, at), rel=1e-9)
             else:
                 assert tables.missing(part, rows, at)
     assert found.lane("x").draft_streams is None

@@ -21,7 +21,8 @@ from sim.acceptance.rates import Texts
 from sim.acceptance.replay import Acceptance
 from sim.batch_prediction import BatchPrediction, BatchPredictor, best_by_batch, switch_off_at
 from sim.derived.derived_profile import Demand, derived_profile
-from sim.derived.roofline import StoredModel
+from sim.derived.device_speed import DeviceSpeed
+from sim.derived.roofline import RooflineCost, StoredModel
 from sim.evaluator import predict
 from tests.sim.playing import by_rows
 from tests.sim.worlds.at_random import profiles, records, schedules
@@ -79,7 +80,7 @@ def without_rows(profile: Profile) -> Profile:
 
     def flat(table: LatencyTable) -> LatencyTable:
         first = ((table.seconds[0][0],),)
-        return table.model_copy(update={"rows": (1, 5000), "contexts": (0,), "seconds": first * 2})
+        return table.model_copy(update={"rows": (1, 5000), "contexts": (0,), "seconds": first * 2, "num_bytes": ()})
 
     return profile.model_copy(update={"lanes": with_tables(profile, flat), "links": ()})
 
@@ -212,6 +213,25 @@ def test_half_of_a_memory_each_makes_both_lanes_twice_as_slow(schedule, size):
 
     assert decode_s(halved) == decode_s(slowed) > decode_s(alone)
     assert decode_s(ample) == decode_s(alone)
+
+
+@pytest.mark.parametrize("kind", ["exit", "draft", "both", "streams"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_lanes_that_do_nothing_but_read_are_twice_as_slow_together_in_any_context_and_batch(kind, size):
+    """Each reads as fast as their memory does, experts of a mixture too."""
+    models = {"target": "qwen3-30b-a3b", "draft": "qwen3-0.6b"}
+    stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
+    cost = RooflineCost(device=DeviceSpeed(name="any", bytes_per_s=1e11, flops=1e30), exits=(4,), **stored)
+    sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
+    texts = Texts(num_texts=3, num_tokens=12, prompt_length=20000)
+    record = Bernoulli(0.7, texts=texts, stream_rates=(0.5,), **sure).record
+    measured = Contention(lanes=("target", "draft"), slowdown=(2, 2), source="by hand")
+
+    def decode_s(**fields):
+        predictor = BatchPredictor(machine(**fields), record, costs={"target": cost, "draft": cost})
+        return predictor.predict(OVERLAPPING[kind], size).decode_s
+
+    assert decode_s(memory_pool_bytes_per_s=1e11) == pytest.approx(decode_s(contention=(measured,)), rel=1e-6)
 
 
 @pytest.mark.parametrize("size", [0, 257])

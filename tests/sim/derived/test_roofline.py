@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.cost_model import Part
+from costs.cost_model import Part, traffic
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.curves.row_prices import RowPrices
 from hwprofiles.model_shape import model_shape
@@ -161,10 +161,11 @@ def test_what_a_lane_does_not_have_is_said_and_refused():
         here.seconds(Part("layer"), 1, np.zeros(1))
 
 
-def test_facts_name_model_and_device_and_the_traffic_of_one_member():
-    facts = cost(num_devices=4).facts(Part("layer"))
-    assert facts.source == "roofline of Qwen3-14B in bf16 on gpu"
-    assert facts.bytes_per_call == pytest.approx(layer_bytes(TARGET, 1, 512) / 4)
+def test_facts_name_model_and_device_and_traffic_is_that_of_one_member():
+    group, contexts = cost(num_devices=4), np.array([0.0, 30000.0])
+    assert group.facts(Part("layer")).source == "roofline of Qwen3-14B in bf16 on gpu"
+    expected = [layer_bytes(TARGET, 3, context) / 4 for context in contexts]
+    assert traffic(group, Part("layer"), 3, contexts) == pytest.approx(expected)
 
 
 devices = st.builds(

@@ -33,9 +33,11 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             seconds=tuple(tuple(seconds(scale) for _ in contexts) for _ in range(5)),
             relative_error=random.uniform(0, 0.1),
             bytes_per_call=random.uniform(0, 4),
+            num_bytes=tuple(tuple(random.uniform(0, 4) for _ in contexts) for _ in range(5)) if has_bytes else (),
             source="random",
         )
 
+    has_bytes = draw(st.booleans())
     knows_prefill = draw(st.booleans())
 
     def random_lane(name: str) -> LaneProfile:
