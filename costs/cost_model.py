@@ -6,6 +6,7 @@ calls is in `costs.round_plan`.
 
 from collections.abc import Iterator
 from functools import cached_property
+from math import inf
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -40,10 +41,14 @@ class Part(NamedTuple):
 
 
 class PartFacts(NamedTuple):
-    """What else is known of a part: the error of all its times (half-width, 90 %), and their source."""
+    """What else is known of a part: the error of all its times (half-width, 90 %), and their source.
+
+    `most_positions` is how many tokens a sequence may have for the part's model; infinite where that is not known.
+    """
 
     relative_error: float
     source: str
+    most_positions: float = inf
 
 
 class Own(NamedTuple):

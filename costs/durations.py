@@ -115,10 +115,25 @@ class DurationTables:
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
         """Return why `durations` would raise, or None."""
         try:
-            demands = self.demands(schedule, RoundPlan.of(schedule, shape, self.profile.num_layers))
-            return next(filter(None, (self.missing_part(*demand) for demand in demands)), None)
+            plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
+            missing = filter(None, (self.missing_part(*demand) for demand in self.demands(schedule, plan)))
+            return next(missing, None) or self._beyond_positions(schedule, plan)
         except (ConfigError, ProfileError) as error:
             return str(error)
+
+    def require_positions(self, schedule: Schedule, plan: RoundPlan) -> None:
+        """Raise `OutOfRangeError` where the last window of a text is beyond the positions of a model."""
+        if reason := self._beyond_positions(schedule, plan):
+            raise OutOfRangeError(reason)
+
+    def _beyond_positions(self, schedule: Schedule, plan: RoundPlan) -> str | None:
+        """Return why not: paths of a tree, and the sequences of a batch, have the same positions."""
+        longest = self._range[-1] + schedule.num_speculative_tokens + 1
+        for lane, part, _ in plan.demands:
+            facts = self._facts(lane, part)
+            if longest > facts.most_positions:
+                return f"{part}: {longest} positions, and {facts.most_positions:g} there are ({facts.source})"
+        return None
 
     def demands(self, schedule: Schedule, plan: RoundPlan) -> tuple[tuple[str, Part, int], ...]:
         """Return every part that is ever called, with its lane and rows."""
@@ -136,6 +151,7 @@ class DurationTables:
         """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
         plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
+        self.require_positions(schedule, plan)
         calls = self.drafting_calls(schedule, plan)
         drafting_s = [self.work_s(target.name, calls, operation.rows) for operation in plan.segments]
         segments_s = tuple(

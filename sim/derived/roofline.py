@@ -185,7 +185,7 @@ class RooflineCost:
             self._padded(part, rows)
         except OutOfRangeError as error:
             return f"{part}: {error}"
-        longest = float(contexts.max()) + rows
+        longest = float(contexts.max()) + (rows if part.kind in _PROMPTS else 1)  # of any sequence, at least
         if longest > model.shape.max_position:
             return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
         return None
@@ -196,7 +196,8 @@ class RooflineCost:
         if model is None:
             msg = f"lane {self.device.name!r} has no {part}"
             raise ProfileError(msg)
-        return PartFacts(self._relative_error(part), f"roofline of {model} on {self.device.name}")
+        source, most = f"roofline of {model} on {self.device.name}", model.shape.max_position
+        return PartFacts(self._relative_error(part), source, most)
 
     def one(self, part: Part, rows: float, context: float) -> float:
         """Return the seconds of one call at one context, which must be in range."""

@@ -40,6 +40,7 @@ class RoundCosts:
     """What the operations of a schedule's rounds cost with several sequences at once."""
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, tables: DurationTables) -> None:
+        tables.require_positions(schedule, plan)
         profile, prices = tables.profile, tables.prices
         self.plan, self.messages = plan, Messages.of(schedule, profile)
         self.target_half_s, self.draft_half_s = (

@@ -12,12 +12,13 @@ from decoding.errors import ConfigError, OutOfRangeError
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import DECODING_PARTS
 from hwprofiles.model_shape import model_shape
+from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from hwprofiles.quantity import Quantity
 from sim.acceptance.assumed import Bernoulli
-from sim.acceptance.rates import Texts
+from sim.acceptance.rates import AssumedTree, Texts
 from sim.acceptance.replay import Acceptance
 from sim.batch_prediction import BatchPrediction, BatchPredictor, best_by_batch, switch_off_at
 from sim.derived.derived_profile import Demand, derived_profile
@@ -27,7 +28,8 @@ from sim.evaluator import predict
 from tests.sim.playing import by_rows
 from tests.sim.worlds.at_random import profiles, records, schedules
 from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
-from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
+from tests.sim.worlds.records import TREES
+from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 TOLERANCE_S = 1e-8
 
@@ -232,6 +234,31 @@ def test_lanes_that_do_nothing_but_read_are_twice_as_slow_together_in_any_contex
         return predictor.predict(OVERLAPPING[kind], size).decode_s
 
     assert decode_s(memory_pool_bytes_per_s=1e11) == pytest.approx(decode_s(contention=(measured,)), rel=1e-6)
+
+
+@pytest.mark.parametrize("schedule", [speculative(3), OVERLAPPING["both"], tree(TREES[0], 7, draft_lane="target")])
+def test_a_sequence_has_its_own_positions_whatever_rows_a_batch_and_a_tree_have(schedule):
+    """The last round begins after 110 tokens, and a window of three and its first token end at position 114."""
+    shape, head = model_shape("qwen3-0.6b"), "medusa" if schedule.is_tree else None
+    drafts = head_shape(head, shape) if head else shape
+    texts = Texts(num_texts=64, num_tokens=12, prompt_length=100)
+    trees = (AssumedTree(method="medusa", drafter="head", depth=3),)
+    sure = {"alternative_rates": (0.2, 0.5), "exit_coverage": {4: (0.5, 0.7)}}
+    record = Bernoulli(0.7, texts=texts, trees=trees, **sure)
+
+    def predictor(most: int) -> BatchPredictor:
+        target, draft = (one.model_copy(update={"max_position": most}) for one in (shape, drafts))
+        cost = RooflineCost(
+            device=DeviceSpeed(name="any", bytes_per_s=1e11, flops=1e13),
+            exits=(4,),
+            target=StoredModel(shape=target, weights="bf16"),
+            draft=StoredModel(shape=draft, weights="bf16", head=head),
+        )
+        return BatchPredictor(machine(), record, costs={"target": cost, "draft": cost})
+
+    assert predictor(114).predict(schedule, 64).mean_rows > 114
+    with pytest.raises(OutOfRangeError, match="114 positions, and 113 there are"):
+        predictor(113).predict(schedule, 64)
 
 
 @pytest.mark.parametrize("size", [0, 257])
