@@ -12,6 +12,7 @@ from costs.round_plan import LAYER
 from decoding.errors import ProfileError, mistake
 from hwprofiles.engines import priced
 from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
 from hwprofiles.quantity import CALIBRATION
@@ -177,8 +178,8 @@ def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Itera
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
     """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device.
 
-    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment; candidates of the
-    `lm_head` are gathered. States are taken to be as wide as the target's.
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment, and each Medusa
+    head one for its matrix; candidates of every `lm_head` are gathered. States are taken to be as wide as the target's.
     """
     members = platform.members(name)
     if len(members) == 1:
@@ -187,25 +188,31 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     ring = [_way(platform, *pair, collective=True) for pair in pairs]
     hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
     num_links = len(members) - 1 if all(platform.link(*hop).is_mesh for hop in hops) else 1
-    target, draft = demand.target.shape, demand.draft.shape
-    per_pass = {
-        shape.name: shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers for shape in (target, draft)
-    }
+    num_reduces, num_gathers = _exchanges(demand.draft)
     return DeviceGroup(
         num_devices=len(members),
         latency_s=max(latency_s for latency_s, _ in ring),
         bytes_per_s=min(_NO_COPY_BYTES_PER_S, *(num_links * bytes_per_s for _, bytes_per_s in ring)),
-        reduced_bytes_per_row=target.width * _STATE_BYTES,
+        reduced_bytes_per_row=demand.target.shape.width * _STATE_BYTES,
         gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
         all_reduces={
             "layer": 2,
-            "prefill": per_pass[target.name],
-            "draft_step": per_pass[draft.name],
-            "draft_prefill": per_pass[draft.name],
+            "prefill": _exchanges(demand.target)[0],
+            **dict.fromkeys(("draft_step", "draft_prefill", "heads", "head_prefill"), num_reduces),
         },
-        all_gathers={"lm_head": 1, "exit": 1, "draft_step": 1},
+        all_gathers={"lm_head": 1, "exit": 1, "draft_step": num_gathers, "heads": num_gathers},
         source=f"links of {platform.name}",
     )
+
+
+def _exchanges(model: StoredModel) -> tuple[int, int]:
+    """Return the all-reduces and the all-gathers of a model's pass; a lookup has no pass."""
+    shape = model.shape
+    if model.head == LOOKUP:
+        return 0, 0
+    if model.head == "medusa":
+        return shape.num_layers, shape.num_layers
+    return shape.num_segments if shape.num_tracks > 1 else 2 * shape.num_layers, 1
 
 
 def speed_on(

@@ -10,7 +10,7 @@ from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.model_shape import model_shape
-from hwprofiles.models.head_shapes import HEADS, head_shape
+from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform, load_platform
 from sim.acceptance.assumed import Bernoulli
@@ -100,6 +100,22 @@ def test_a_tensor_parallel_layer_waits_for_two_all_reduces_and_a_head_for_one_ga
     for kind, waits_s in (("layer", 2 * reduce_s), ("lm_head", gather_s), ("draft_step", 56 * reduce_s + gather_s)):
         share_s = found.costs["gpus"].one(Part(kind), 3, 0)
         assert cost.seconds(Part(kind), 3, np.zeros(1))[0] == pytest.approx(share_s + waits_s, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("head", "part", "num_reduces", "num_gathers"),
+    [("dflash", "heads", 10, 1), ("medusa", "heads", 4, 4), ("eagle3", "draft_step", 2, 1), (LOOKUP, "heads", 0, 0)],
+)
+def test_heads_on_a_group_wait_for_its_members_as_draft_models_do(head, part, num_reduces, num_gathers):
+    """A block of five layers, four Medusa heads of a matrix and an lm_head each, a layer, and no model at all."""
+    asked = demand(["gpus"])
+    draft = StoredModel(shape=head_shape(head, asked.target.shape), weights="int4", head=head)
+    found = derived_profile(platform(), replace(asked, draft=draft))
+    cost = GroupCost(found.costs["gpus"], found.profile.lane("gpus").group)
+    link = {"latency_s": 1e-5, "bytes_per_s": 1e10}
+    waits_s = num_reduces * all_reduce_s(3 * 4096 * 2, 2, **link) + num_gathers * all_gather_s(3 * 2 * 8, 2, **link)
+    share_s = found.costs["gpus"].one(Part(part), 3, 0)
+    assert cost.seconds(Part(part), 3, np.zeros(1))[0] == pytest.approx(share_s + waits_s, abs=1e-9)
 
 
 def test_parallel_tracks_meet_after_every_segment_only():
