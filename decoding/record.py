@@ -141,7 +141,12 @@ class AcceptanceRecord:
 
     @property
     def contexts(self) -> range:
-        """KV positions in the target's cache when it verifies, from the fewest to the most possible."""
+        """KV positions in the target's cache when it verifies, from the fewest to the most possible.
+
+        Raises `RecordError` where there is no prompt.
+        """
+        if not self.prompts:
+            raise RecordError(f"the record of {self.target} with {self.drafter} has no prompt")
         lengths = [(prompt.prompt_length, len(prompt.text)) for prompt in self.prompts]
         return range(min(before for before, _ in lengths) - 1, max(before + text for before, text in lengths) - 1)
 

@@ -279,3 +279,8 @@ def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wi
     known = record(prompt(), narrow)
     assert known.contexts == range(5 - 1, 9 + 3 - 1)
     assert [known.num_candidates(layer) for layer in (4, None)] == [2, 1]
+
+
+def test_a_record_without_prompts_reaches_nowhere_and_says_so():
+    with pytest.raises(RecordError, match="^the record of t with d has no prompt$"):
+        _ = dataclasses.replace(record(), prompts=()).contexts
