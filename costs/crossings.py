@@ -15,6 +15,7 @@ import numpy as np
 from costs.cost_model import Floats
 from costs.ticks import in_ticks, one_in_ticks
 from decoding.errors import ProfileError
+from decoding.messages import NUM_SAMPLED_FROM
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.profile import BYTES_PER_CANDIDATE, LinkProfile, Profile
@@ -80,7 +81,7 @@ class Messages:
     """Routes between the two lanes, and the bytes of a schedule's messages.
 
     Verdicts are by the number of accepted tokens, windows by that of drafted ones; an exit message has 0 without an
-    exit.
+    exit. Under the ratio rule windows are taken to be sampled, and to carry what each token was sampled from.
     """
 
     to_draft: Route
@@ -96,6 +97,7 @@ class Messages:
         counts = range(schedule.num_rows)
         state_bytes = profile.features_bytes_per_row
         states = schedule.reads_features and not schedule.traits.overlaps
+        drafted_bytes = float(BYTES_PER_CANDIDATE * (1 + NUM_SAMPLED_FROM * (schedule.verification == "ratio")))
         found = cls(
             to_draft=route_of(profile, target, draft),
             to_target=route_of(profile, draft, target),
@@ -107,7 +109,7 @@ class Messages:
             * (BYTES_PER_CANDIDATE * schedule.num_exit_candidates + schedule.exit_features * state_bytes)
             if schedule.uses_exit
             else 0.0,
-            window_bytes=tuple(float(BYTES_PER_CANDIDATE * count) for count in counts),
+            window_bytes=tuple(drafted_bytes * count for count in counts),
         )
         found._check(target, draft)
         return found

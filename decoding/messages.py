@@ -10,6 +10,10 @@ Outcome = tuple[int, int]
 """(num_accepted, next_token): what a round ends with, and the key under which a branch is found."""
 
 
+NUM_SAMPLED_FROM = 64
+"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
+
+
 class Candidates(NamedTuple):
     """A truncated distribution over target ids, best first; `probabilities` sum to one after truncation."""
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.messages import Candidates
+from decoding.messages import NUM_SAMPLED_FROM, Candidates
 from decoding.record import Ids
 from decoding.recorded.prompt_record import Shares
 from runtime.arrays import Array, concatenated, inference
 from runtime.backends.backend import prefill_pieces
-from runtime.drafters.language_model.draft_passes import NUM_SAMPLED_FROM, DraftPasses
+from runtime.drafters.language_model.draft_passes import DraftPasses
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1

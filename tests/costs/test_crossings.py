@@ -46,6 +46,14 @@ def test_a_second_message_queues_after_the_first_on_every_link():
     assert arrival_s.tolist() == [13.0 + 2.0 + 2.0, 90 + (1 + 1) + (2 + 2)]
 
 
+def test_windows_under_the_ratio_rule_carry_what_their_tokens_were_drawn_from():
+    def window_bytes(schedule):
+        return Messages.of(schedule, LINKED).window_bytes
+
+    assert window_bytes(speculative(2)) == (0, 8, 16)
+    assert window_bytes(speculative(2, verification="ratio")) == (0, 8 + 64 * 8, 2 * (8 + 64 * 8))
+
+
 @pytest.mark.parametrize(
     "profile",
     [

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.errors import LaneError, ModelError
-from decoding.messages import Candidates, Window
+from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
 from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
 from runtime.backends.backend import Backend, Head, Plan, segments_between
 from runtime.backends.sequences import Text
@@ -214,10 +214,6 @@ def normalise_features(hidden_TED: Array, eps: float) -> Array:
     """Return hidden states of E target layers as a draft or a head reads them: each at unit scale, [..., T, E * D]."""
     *rows, num_layers, size = hidden_TED.shape
     return unit_scale(hidden_TED, eps).reshape(*rows, num_layers * size)
-
-
-NUM_SAMPLED_FROM = 64
-"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
 
 
 class Proposal(NamedTuple):
