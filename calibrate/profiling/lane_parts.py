@@ -169,8 +169,9 @@ class LaneParts:
     def _step(self, kind: DraftStep, rows: int, context: int) -> Measurement:
         """Return the measurement of a step.
 
-        One row never has features, even where steps may: drafted tokens are fed one by one, without. Several rows with
-        features are a rollout's first step, of which the last row alone proposes, or start branches.
+        Several rows with features are a rollout's first step, of which the last row alone proposes, or start branches.
+        One row is timed without features, as drafted tokens are fed one by one. A rollout after a round in which none
+        was accepted has one row with features: it is priced as one without, for which this is too little.
         """
         num_proposals = {"draft_step": None, "draft_step_features": 1, "draft_start": rows - _START_WINDOW}
         return Measurement(
