@@ -17,6 +17,7 @@ from hwprofiles.profile import Profile
 from sim.acceptance.replay import Acceptance, replay_of
 from sim.events.round_costs import RoundCosts
 from sim.events.simulated_batch import SimulatedBatch
+from sim.prediction import Prediction
 
 MAX_BATCH = 256
 
@@ -51,15 +52,17 @@ class BatchPredictor:
         self._acceptance = replay_of(acceptance)
         self._tables = DurationTables(profile, self._acceptance.contexts(None), costs)
 
-    def gain(self, schedule: Schedule, batch_size: int) -> float:
-        """Estimate a batch's tokens per second over those of one sequence, without playing it.
+    def estimate(self, schedule: Schedule, batch_size: int, alone: Prediction) -> float:
+        """Estimate a batch's tokens per second from the prediction of one sequence `alone`, without playing it.
 
-        That is how much less a round costs per sequence if all have a window, contexts are the shortest, and a draft
-        that works at the same time as the target is hidden. Errors are those of `predict` for full batches.
+        A round takes as much longer as its least does: if all have a window, contexts are the shortest, and a draft
+        that works at the same time as the target is hidden. What else one sequence waits for (misses, above all) is
+        taken to be no more for several. Errors are those of `predict` for full batches.
         """
         costs = self._costs(schedule, batch_size)
         costs.check(batch_size)
-        return batch_size * costs.least_s(schedule, 1) / costs.least_s(schedule, batch_size)
+        longer_s = costs.least_s(schedule, batch_size) - costs.least_s(schedule, 1)
+        return batch_size / (alone.tpot_s + longer_s / alone.mean_acceptance_length)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         """Predict what a schedule does with `batch_size` sequences at once (1..256).

@@ -105,9 +105,12 @@ class RoundCosts:
         if len(rows) == 1:
             seconds = self._tables.times_s(lane, calls, total)[places[0]]
             return seconds, self._tables.traffics(lane, calls, total)[places[0]] if self._is_shared else 0.0
-        places_by_rows = {
-            count: [at for at, own in zip(places, rows, strict=True) if own == count] for count in {*rows} - {0}
-        }
+        counts = {*rows}
+        places_by_rows = (
+            {count: [at for at, own in zip(places, rows, strict=True) if own == count] for count in counts - {0}}
+            if len(counts) > 1
+            else {rows[0]: places}
+        )
         seconds = num_bytes = 0.0
         for part, count in calls:
             call_s, call_bytes = self._call(lane, part, total, places_by_rows)

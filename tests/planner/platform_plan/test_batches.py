@@ -1,20 +1,23 @@
 """Which window is best with how many sequences at once, on a machine that is not here."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
-from planner.platform_plan.batches import BatchPlan, plan_batches
+from decoding.errors import OutOfRangeError
+from planner.platform_plan.batches import BatchPlan, _asked, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from sim.acceptance.assumed import Bernoulli
+from sim.batch_prediction import BatchPredictor
 from tests.planner.platform_plan.conftest import question
 
 
 def planned(**asked):
-    return plan_platform(question(lengths=(64, 24), **asked))
+    return plan_platform(question(**{"lengths": (64, 24)} | asked))
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,19 @@ def test_servers_are_answered_for_as_many_as_they_take():
     large = plan_batches(planned(platform="h200"), (128, 256)).choices
     assert large[256].plain.tokens_per_s > 1.2 * large[128].plain.tokens_per_s
     assert large[256].speedup < large[128].speedup
+
+
+def test_no_schedule_is_much_faster_than_its_estimate_and_the_fastest_is_played():
+    """After 2,000 tokens caches make a target's pass for eight sequences much longer, and a miss hardly."""
+    plan = planned(lengths=(2000, 12))
+    predictor = BatchPredictor(plan.profile, plan.question.record, costs=plan.costs)
+    speeds = []
+    for one in _asked(plan):
+        with suppress(OutOfRangeError):
+            speeds.append(predictor.predict(one.schedule, 8).tokens_per_s)
+            assert speeds[-1] <= 1.1 * predictor.estimate(one.schedule, 8, one.prediction)
+    assert len(speeds) > 10
+    assert plan_batches(plan, (8,)).choices[8].drafting.tokens_per_s == max(speeds)
 
 
 def test_of_one_sequence_in_turn_it_is_what_the_plan_says(plan, batches):
