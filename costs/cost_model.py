@@ -52,21 +52,23 @@ class PartFacts(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What the cached tokens of one sequence add to a call, at each context.
+    """What one sequence adds to a call by its cached tokens, at each context.
 
     Attributes:
         num_bytes: what one member of the lane moves for them.
-        work: FLOPs of a member; seconds where the part was measured.
+        reading_s, computing_s: the time of that, as fast as for the sequence's rows alone, and of computing with them;
+            where the part was measured, all of the time is the first.
     """
 
     num_bytes: Floats
-    work: Floats
+    reading_s: Floats
+    computing_s: Floats
 
 
 class SecondsWith(Protocol):
-    """The seconds of a call, by all that its sequences add to it (`Own`)."""
+    """The seconds of a call, by the reading and computing that its sequences add to it (`Own`)."""
 
-    def __call__(self, num_bytes: Amount, work: Amount, /) -> Amount:
+    def __call__(self, reading_s: Amount, computing_s: Amount, /) -> Amount:
         """Return the seconds."""
 
 
@@ -131,8 +133,8 @@ class MeasuredCost:
         table = self._table(part)
         shared_s, shared_bytes = table.without_context(rows)
 
-        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:  # noqa: ARG001
-            return shared_s + work
+        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
+            return shared_s + reading_s + computing_s
 
         return Shared(shared_bytes, seconds_with)
 
@@ -140,7 +142,8 @@ class MeasuredCost:
         """See `LaneCost`."""
         table = self._table(part)
         shared_s, shared_bytes = table.without_context(rows)
-        return Own(table.traffic(rows, contexts) - shared_bytes, self.seconds(part, rows, contexts) - shared_s)
+        own_s = self.seconds(part, rows, contexts) - shared_s
+        return Own(table.traffic(rows, contexts) - shared_bytes, own_s, np.zeros(contexts.shape))
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -222,8 +225,8 @@ class GroupCost:
         """See `LaneCost`."""
         share, collectives_s = self._share.shared(part, rows), sum(self.collectives_s(part, rows))
 
-        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:
-            return share.seconds_with(num_bytes, work) + collectives_s
+        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
+            return share.seconds_with(reading_s, computing_s) + collectives_s
 
         return Shared(share.num_bytes, seconds_with)
 

@@ -284,7 +284,7 @@ class DurationTables:
         return self.cost(lane).shared(part, rows)
 
     def _own_of(self, lane: str, part: Part, rows: int) -> tuple[list[float], ...]:
-        """Return the bytes and the work that a sequence adds, by context; an empty list where it adds none."""
+        """Return what `Own` has, by context; an empty list where a sequence adds none."""
         own = self._costs[lane].own(part, rows, self._contexts)
         return tuple(amounts.tolist() if amounts.any() else [] for amounts in own)
 

@@ -204,19 +204,20 @@ class RooflineCost:
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        return self.shared(part, rows).seconds_with(*self.own(part, rows, contexts))
+        _, reading_s, computing_s = self.own(part, rows, contexts)
+        return self.shared(part, rows).seconds_with(reading_s, computing_s)
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops, num_kernels = self._work(part, rows_at_once)
-        growth, restart_s = self.device.growth(rows_at_once), (num_passes - 1) * self.device.graph_s
-        if self.device.prices is not None:
-            num_kernels *= growth
+        device, growth = self.device, self.device.growth(rows_at_once)
+        reads_s, computes_s = num_bytes * growth / device.bytes_per_s, flops / device.flops
+        restarts_s, num_starts = (num_passes - 1) * device.graph_s, num_kernels * (growth if device.prices else 1.0)
 
-        def seconds_with(more_bytes: Amount, work: Amount) -> Amount:
-            read_bytes, computed = num_bytes + more_bytes / num_passes, flops + work / num_passes
-            return num_passes * self._roofline_s(read_bytes * growth, computed, num_kernels) + restart_s
+        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
+            more_s = reading_s / num_passes, computing_s / num_passes
+            return num_passes * self._roofline_s(reads_s + more_s[0], computes_s + more_s[1], num_starts) + restarts_s
 
         return Shared(num_passes * num_bytes, seconds_with)
 
@@ -226,7 +227,8 @@ class RooflineCost:
         cached = Contexts.of(self.device.padded_context(contexts))
         each = num_passes / self.num_devices
         num_bytes, flops = self._known_model(part).own_work(part.kind, rows_at_once, cached)
-        return Own(each * num_bytes, each * flops)
+        reading_s = each * num_bytes * self.device.growth(rows_at_once) / self.device.bytes_per_s
+        return Own(each * num_bytes, reading_s, each * flops / self.device.flops)
 
     def _passes(self, part: Part, rows: float) -> tuple[float, float]:
         """Return in how many passes a call computes its rows, and the rows of each."""
@@ -244,11 +246,10 @@ class RooflineCost:
         assert model is not None, "asked for what is missing"
         return model
 
-    def _roofline_s(self, num_bytes: Amount, flops: Amount, num_kernels: float) -> Amount:
-        """Return the seconds of a member's bytes, FLOPs and kernels."""
+    def _roofline_s(self, reading_s: Amount, computing_s: Amount, num_kernels: float) -> Amount:
+        """Return the seconds of a member's reading, computing and kernels together."""
         device = self.device
         dispatch_s = num_kernels * device.kernel_s
-        reading_s, computing_s = num_bytes / device.bytes_per_s, flops / device.flops
         if device.unhidden_share is not None:
             both_s = reading_s + device.unhidden_share * computing_s
             return _longer(both_s, computing_s) + dispatch_s
@@ -261,13 +262,13 @@ class RooflineCost:
         rows = self._padded(part, _TYPICAL_ROWS)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
         own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, Contexts.of(_TYPICAL))
-        num_bytes = shared_bytes + float(own_bytes) / self.num_devices
-        num_flops = shared_flops + float(own_flops) / self.num_devices
+        reading_s = (shared_bytes + float(own_bytes) / self.num_devices) / self.device.bytes_per_s
+        computing_s = (shared_flops + float(own_flops) / self.num_devices) / self.device.flops
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             kernels = num_kernels * (1 + dispatch)
-            then_s = self._roofline_s(num_bytes, num_flops * (1 + computing), kernels)
-            alone_s = then_s - self._roofline_s(num_bytes, num_flops, num_kernels)
+            then_s = self._roofline_s(reading_s, computing_s * (1 + computing), kernels)
+            alone_s = then_s - self._roofline_s(reading_s, computing_s, num_kernels)
             return abs(alone_s + dispatch * self.device.graph_s) / here
 
         dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))

@@ -22,13 +22,13 @@ class ConstantCost:
         return None if part.kind in self.seconds_by_kind else f"no constant cost is given for {part}"
 
     def shared(self, part: Part, rows: float) -> Shared:
-        def seconds_with(num_bytes: Amount, work: Amount) -> Amount:
-            return self.seconds_by_kind[part.kind] + 0 * num_bytes + work
+        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
+            return self.seconds_by_kind[part.kind] + reading_s + computing_s
 
         return Shared(0.0, seconds_with)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
-        return Own(np.zeros(contexts.shape), np.zeros(contexts.shape))
+        return Own(*np.zeros((3, *contexts.shape)))
 
     def facts(self, part: Part) -> PartFacts:
         return PartFacts(relative_error=0.0, source="constant")

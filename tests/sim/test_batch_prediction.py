@@ -89,11 +89,11 @@ def without_rows(profile: Profile) -> Profile:
 
 LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
     ("autoregressive", 1): 149.71938309902285,
-    ("autoregressive", 4): 544.7115871463835,
-    ("autoregressive", 32): 3584.077989537048,
+    ("autoregressive", 4): 545.2528160750085,
+    ("autoregressive", 32): 3639.542800633383,
     ("speculative", 1): 201.38675037536987,
-    ("speculative", 4): 685.728839609184,
-    ("speculative", 32): 4358.581339726189,
+    ("speculative", 4): 686.2546674986995,
+    ("speculative", 32): 4380.178059860014,
 }
 
 

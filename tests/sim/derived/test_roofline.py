@@ -94,8 +94,8 @@ def together(cost, kind, rows, contexts):
     """Seconds of a call over so many rows of each sequence, at its own context."""
     part = Part(kind)
     own = [cost.own(part, count, np.array([float(at)])) for count, at in zip(rows, contexts, strict=True)]
-    num_bytes, work = (sum(float(amounts[0]) for amounts in found) for found in zip(*own, strict=True))
-    return cost.shared(part, sum(rows)).seconds_with(num_bytes, work)
+    _, *own_s = (sum(float(amounts[0]) for amounts in found) for found in zip(*own, strict=True))
+    return cost.shared(part, sum(rows)).seconds_with(*own_s)
 
 
 def test_sequences_share_a_passs_weights_and_each_reads_its_own_cache():
@@ -118,6 +118,15 @@ def test_caches_that_hide_behind_slow_starts_one_by_one_do_not_hide_together():
     expected = layer_bytes(TARGET, 64, 0) + 64 * 9000 * 2 * 8 * 128 * 2
     assert many == pytest.approx(expected / 1e11, rel=1e-12)
     assert many > 3 * alone
+
+
+def test_caches_are_read_as_fast_as_for_their_sequences_rows_and_weights_as_for_all():
+    """A row more slows the reading of weights by a tenth; each cache is read for a single row."""
+    contexts = [500, 9000, 9000]
+    slowed = cost(replace(SLOW_MEMORY, growth_per_row=0.1))
+    caches_s = sum(TARGET.shape.layer_kv_bytes(1, context) for context in contexts) / 1e11
+    weights_s = slowed.shared(Part("layer"), 3).num_bytes * 1.2 / 1e11
+    assert together(slowed, "layer", [1] * 3, contexts) == pytest.approx(weights_s + caches_s, rel=1e-12)
 
 
 def test_a_member_of_a_group_reads_its_share_of_every_cache():
