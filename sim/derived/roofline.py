@@ -89,8 +89,12 @@ class StoredModel:
         """Traffic of the `lm_head`."""
         return self.shape.head_bytes(self.weights)
 
-    def shared_work(self, kind: LanePart, rows: float) -> SharedWork:
-        """Return what a call of a part over so many rows takes on any device: weights, and states between them."""
+    @cached_property
+    def shared_work(self) -> Callable[[LanePart, float], SharedWork]:
+        """What a call of a part over so many rows takes on any device: weights, and states between them."""
+        return lru_cache(_MOST_WORKS)(self._shared_work_of)
+
+    def _shared_work_of(self, kind: LanePart, rows: float) -> SharedWork:
         num_layers, num_heads = self._num_layers(kind), int(kind in _WITH_HEAD)
         flops = num_layers * self.shape.matrix_flops(rows) + num_heads * self.shape.head_flops(rows)
         if self._moves_nothing(kind):
