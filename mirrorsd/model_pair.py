@@ -55,8 +55,9 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
             "num_key_value_heads": shape.num_kv_heads,
             "head_dim": shape.head_dim,
             "rms_norm_eps": 1e-6,
-            "sliding_window": None,
         }
+    if family == "MistralForCausalLM":
+        own["sliding_window"] = None
     return {
         "architectures": [family],
         "vocab_size": shape.vocab_size,

@@ -170,7 +170,8 @@ def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
     if before.get(_WEIGHTS) != now[_WEIGHTS]:
         called = f"a target called {before.get(_TARGET)}"
         raise TrainingError(f"{path}: the run here is of {called} with other weights; name another folder")
-    for name in sorted((before.keys() | now.keys()) - {_TARGET}):
+    unknown = set() if _DRAFT_WEIGHTS in before else {_DRAFT_WEIGHTS}  # of a run that older code began
+    for name in sorted((before.keys() | now.keys()) - {_TARGET} - unknown):
         if before.get(name) != now.get(name):
             msg = f"{path}: the run here has {name} {before.get(name)}, not {now.get(name)}; name another folder"
             raise TrainingError(msg)

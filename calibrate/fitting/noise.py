@@ -14,10 +14,9 @@ from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
 
 _FALL: Final = 0.15
 """Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
-_ENOUGH: Final = 2
-"""Visits after which nothing is measured again: repeating for as long as a time is high would select low ones."""
-_CONFIRMED: Final = 3
-"""Visits that have to agree on a fall: both of two may have met a spike, which is as long each time."""
+ENOUGH: Final = 3
+"""Visits that have to agree on a fall, for both of two may have met a spike, which is as long each time; after them
+nothing is measured again: repeating for as long as a time is high would select low ones."""
 _CERTAIN: Final = 1e9
 """Weight of a time without noise."""
 
@@ -39,7 +38,7 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
     for key, one in line:
         if highest is None or one.value >= highest[1].value:
             highest = key, one
-        elif highest[1].value > (1 + _FALL) * one.value and min(one.num, highest[1].num) < _ENOUGH:
+        elif highest[1].value > (1 + _FALL) * one.value and min(one.num, highest[1].num) < ENOUGH:
             yield from (highest[0], key)
 
 
@@ -56,7 +55,7 @@ def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
     return frozenset(
         rows
         for (_, before), (rows, one) in pairwise(line.items())
-        if min(before.num, one.num) >= _CONFIRMED
+        if min(before.num, one.num) >= ENOUGH
         and log(before.value / one.value) - 2 * hypot(half_width(before), half_width(one)) > log(1 + _FALL)
     )
 

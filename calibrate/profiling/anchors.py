@@ -14,7 +14,7 @@ from itertools import cycle
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from decoding.errors import LaneError
+from decoding.errors import LaneError, MemoryFitError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from runtime.wire.measurement import Measurement
@@ -140,7 +140,7 @@ class Anchors:
         """Return a lane's answer; a lane that fails or is late is ended."""
         try:
             return reply.result(timeout_s)
-        except LaneError as error:
+        except (LaneError, MemoryFitError) as error:
             self._lanes[lane].kill(f"nothing could be timed, {error}")
             raise
 
@@ -205,7 +205,7 @@ class _Taking:
 
     def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
         self.lanes = lanes = lanes_of(schedule)
-        self.loss: LaneError | None = None
+        self.loss: LaneError | MemoryFitError | None = None
         self.alone: dict[str, list[float]] = {lane: [] for lane in lanes}
         self.shared = list[tuple[float, float]]()
         self._anchors = anchors
@@ -259,7 +259,7 @@ class _Taking:
         """Keep the error of the body as the draft's loss, unless it was the target's lane that was lost."""
         try:
             yield
-        except LaneError as error:
+        except (LaneError, MemoryFitError) as error:
             if not self._anchors.is_alive(self.lanes[0]):
                 raise
             self.loss = error

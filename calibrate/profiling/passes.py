@@ -7,6 +7,7 @@ from itertools import accumulate, pairwise
 from math import inf
 from typing import Final
 
+from calibrate.fitting.noise import ENOUGH
 from calibrate.profiling.anchors import Anchors, decode_with_anchors
 from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
@@ -151,8 +152,9 @@ class Measuring:
         visited, decoded = self._kept() if index == 0 else (set(), set())
         left = {lane: [cell for cell in own if cell not in visited] for lane, own in cells.items()}
         self._visit(left, index, lambda share: progress(_VISITS * share))
-        if self._clock() < self._end_s:  # what cannot be is timed once more: nothing else is refined by it before
-            self._visit(second_looks(cells, self.samples))
+        for _ in range(ENOUGH - 1):  # what cannot be is timed again: nothing else is refined by it before
+            if self._clock() < self._end_s:
+                self._visit(second_looks(cells, self.samples))
         if drafter is None and not decoded:  # pairs come before whatever is decoded
             context, max_rows = task.contexts[0], task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, task.pairs, self._anchors, context=context, max_rows=max_rows)

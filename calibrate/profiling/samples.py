@@ -158,8 +158,9 @@ class Samples:
 
 
 def samples_beside(profile: Path, kind: Literal["samples", "unfinished"]) -> Path:
-    """Return the file of samples beside a profile, by its name without `.yaml`: other dots belong to the name."""
-    return profile.with_name(f"{profile.name.removesuffix('.yaml')}.{kind}.json.gz")
+    """Return the file of samples beside a profile, by its name without its ending; other dots belong to the name."""
+    name = profile.name.removesuffix(".yaml").removesuffix(".yml")
+    return profile.with_name(f"{name}.{kind}.json.gz")
 
 
 class _Content(BaseModel):

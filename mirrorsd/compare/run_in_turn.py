@@ -6,7 +6,7 @@ from typing import Final
 
 from calibrate.profiling.anchors import Anchors, decode_past_a_loss, lanes_of
 from calibrate.prompts import EncodedPrompt
-from decoding.errors import LaneError
+from decoding.errors import LaneError, MemoryFitError
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -99,7 +99,7 @@ class _Turns:
         for lane in lanes_of(schedule):
             try:
                 self._engine.load_target(lane)  # it may have been lost
-            except LaneError:
+            except (LaneError, MemoryFitError):
                 if lane == schedule.target_lane:
                     raise
         tokens: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from decoding.errors import ConfigError, LaneError, LaneTimeoutError, MirrorsdError
+from decoding.errors import ConfigError, LaneError, LaneTimeoutError, MemoryFitError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
@@ -194,7 +194,7 @@ class DraftCalls:
             return
         try:
             spans = self._answer(self._lane.request(DraftRole.drop))
-        except LaneError as error:
+        except (LaneError, MemoryFitError) as error:
             self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
             return
         if spans is not None:
@@ -218,11 +218,11 @@ class DraftCalls:
         rows = self._schedule.num_rows if num_rows is None else num_rows
         try:
             return self._deadline.wait(self._lane, reply, rows, extra_s).value
-        except MirrorsdError as error:  # such as `MemoryFitError`, where a device is full by now
+        except (LaneError, MemoryFitError) as error:  # a device may be full by now
             self.lose(error)
             return None
 
-    def lose(self, error: MirrorsdError) -> None:
+    def lose(self, error: LaneError | MemoryFitError) -> None:
         """Give the draft up, even if only an operation failed: that may have left its state half changed.
 
         Raise the error where the draft is in the target's lane.

@@ -205,12 +205,13 @@ class OpenedTurns:
     """User turns that the target goes on with after openers, up to prompts of `longest` tokens."""
 
     def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer, longest: int) -> None:
-        """Raise `TrainingError` where an opener alone is too long."""
+        """Raise `TrainingError` where every opener alone is too long."""
         self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
-        taken = max(len(tokenizer.encode_chat([{"role": "user", "content": one}])) for one in recipe.openers)
-        if taken >= longest:
-            raise _too_long(taken, recipe, longest)
-        self._most_tokens = min(recipe.max_user_tokens, longest - taken)
+        taken = [len(tokenizer.encode_chat([{"role": "user", "content": one}])) for one in recipe.openers]
+        if min(taken) >= longest:
+            raise _too_long(min(taken) + 1, recipe, longest)
+        room = longest - max(count for count in taken if count < longest)  # longer ones are dropped with their turns
+        self._most_tokens = min(recipe.max_user_tokens, room)
         turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
         closing = _common_end(*turns)
         self._openings = {opener: _user_turn(tokenizer, opener)[: -len(closing) or None] for opener in recipe.openers}

@@ -71,12 +71,13 @@ def test_a_time_without_noise_stays(times):
 # What is doubted, and what stands
 
 
-def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_twice():
+def test_a_peak_and_a_fall_are_doubted_until_they_were_seen_three_times():
     peak = [("5", seen(25.0)), ("9", seen(54.0)), ("17", seen(37.0))]
     assert set(doubtful(peak)) == {"9", "17"}
     first_call = [("38", seen(157.0)), ("215", seen(45.0))]
     assert set(doubtful(first_call)) == {"38", "215"}
-    assert not set(doubtful([("9", seen(54.0, 53.0)), ("17", seen(37.0, 36.0))]))
+    assert set(doubtful([("9", seen(54.0, 53.0)), ("17", seen(37.0, 36.0))])) == {"9", "17"}
+    assert not set(doubtful([("9", seen(54.0, 53.0, 53.5)), ("17", seen(37.0, 36.0, 36.5))]))
 
 
 @given(TIMES)

@@ -156,11 +156,18 @@ def test_user_turns_end_where_a_prompt_would_leave_no_room_for_its_answer(make):
     assert max(len(row.ids) for row in rows) == 24
 
 
-@pytest.mark.parametrize("positions", [16, 9, 3])
+@pytest.mark.parametrize("positions", [14, 9, 3])
 def test_openers_that_leave_no_room_for_an_answer_are_told(make, positions):
     left = f"max_answer_tokens 8: of the target's {positions} positions it leaves {max(positions - 8, 0)}, and a prompt"
-    with pytest.raises(TrainingError, match=f"{left} takes 8; lower it, or shorten the prompts"):
+    with pytest.raises(TrainingError, match=f"{left} takes 7; lower it, or shorten the prompts"):
         make(sizes={"max_position": positions})
+
+
+def test_an_opener_that_is_too_long_costs_its_own_turns_alone(make):
+    rows = read_conversations(
+        [make(RECIPE.model_copy(update={"num_conversations": 3}), sizes={"max_position": 16})], vocab_size=61
+    )
+    assert max(len(row.prompt) for row in rows) <= 16 - RECIPE.max_answer_tokens
 
 
 @pytest.mark.parametrize("num_complete", [0, 1])

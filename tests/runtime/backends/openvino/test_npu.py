@@ -149,7 +149,11 @@ def test_a_compiler_ends_with_its_lane(fresh, monkeypatch):
     os.mkfifo(told)
     fresh.write_text(HANGS.format(told=str(told)))
     monkeypatch.setenv("PYTHONPATH", f"{fresh.parent}{os.pathsep}{Path(__file__).parents[4]}")
-    with subprocess.Popen([sys.executable, "-c", COMPILES]) as lane, told.open("rb", buffering=0) as said:
+    with (
+        subprocess.Popen([sys.executable, "-c", COMPILES]) as lane,
+        os.fdopen(os.open(told, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as said,
+    ):
+        assert select([said], [], [], 120)[0], "the compiler never began"
         assert said.read(8) == b"it hangs"
         lane.kill()
         assert select([said], [], [], 30)[0], "the compiler goes on"
