@@ -7,7 +7,7 @@ calls is in `costs.round_plan`.
 from collections.abc import Iterator
 from functools import cached_property
 from math import inf
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Amount = TypeVar("Amount", float, Floats)
-"""One number, or one for each context."""
 
 
 class Part(NamedTuple):
@@ -52,35 +50,24 @@ class PartFacts(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What one sequence adds to a call by its cached tokens, at each context.
+    """What one sequence adds to a call by its cached tokens, at each context: seconds, and bytes that a member moves.
 
-    Attributes:
-        num_bytes: what one member of the lane moves for them.
-        reading_s, computing_s: the time of that, as fast as for the sequence's rows alone, and of computing with them;
-            where the part was measured, all of the time is the first.
+    Attention is a kernel of its own between the matrices, so they add up.
     """
 
     num_bytes: Floats
-    reading_s: Floats
-    computing_s: Floats
-
-
-class SecondsWith(Protocol):
-    """The seconds of a call, by the reading and computing that its sequences add to it (`Own`)."""
-
-    def __call__(self, reading_s: Amount, computing_s: Amount, /) -> Amount:
-        """Return the seconds."""
+    seconds: Floats
 
 
 class Shared(NamedTuple):
-    """What the sequences of a call have in common: bytes that one member moves once, and what the call then takes."""
+    """What the sequences of a call have in common: bytes that one member moves once, and the seconds without caches."""
 
     num_bytes: float
-    seconds_with: SecondsWith
+    seconds: float
 
 
 class LaneCost(Protocol):
-    """A cost model of one lane. `seconds` are what `shared` comes to with the `own` of a single sequence."""
+    """A cost model of one lane. `seconds` are the sum of `shared` and of the `own` of a single sequence."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
@@ -132,18 +119,13 @@ class MeasuredCost:
         """See `LaneCost`."""
         table = self._table(part)
         shared_s, shared_bytes = table.without_context(rows)
-
-        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
-            return shared_s + reading_s + computing_s
-
-        return Shared(shared_bytes, seconds_with)
+        return Shared(shared_bytes, shared_s)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
         table = self._table(part)
         shared_s, shared_bytes = table.without_context(rows)
-        own_s = self.seconds(part, rows, contexts) - shared_s
-        return Own(table.traffic(rows, contexts) - shared_bytes, own_s, np.zeros(contexts.shape))
+        return Own(table.traffic(rows, contexts) - shared_bytes, self.seconds(part, rows, contexts) - shared_s)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -223,12 +205,8 @@ class GroupCost:
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
-        share, collectives_s = self._share.shared(part, rows), sum(self.collectives_s(part, rows))
-
-        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
-            return share.seconds_with(reading_s, computing_s) + collectives_s
-
-        return Shared(share.num_bytes, seconds_with)
+        share = self._share.shared(part, rows)
+        return share._replace(seconds=share.seconds + sum(self.collectives_s(part, rows)))
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""

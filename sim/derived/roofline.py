@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import hypot, inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from costs.cost_model import Amount, Floats, Own, Part, PartFacts, Shared
+from costs.cost_model import Floats, Own, Part, PartFacts, Shared
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.bounds import LONGEST_S
 from hwprofiles.lane_profile import TARGET_PARTS, LanePart
@@ -208,31 +208,34 @@ class RooflineCost:
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        _, reading_s, computing_s = self.own(part, rows, contexts)
-        return self.shared(part, rows).seconds_with(reading_s, computing_s)
+        return self._call_s(part, rows, *self._own_work(part, rows, contexts))
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
-        num_bytes, flops, num_kernels = self._work(part, rows_at_once)
-        device, growth = self.device, self.device.growth(rows_at_once)
-        reads_s, computes_s = num_bytes * growth / device.bytes_per_s, flops / device.flops
-        restarts_s, num_starts = (num_passes - 1) * device.graph_s, num_kernels * (growth if device.prices else 1.0)
-
-        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
-            more_s = reading_s / num_passes, computing_s / num_passes
-            return num_passes * self._roofline_s(reads_s + more_s[0], computes_s + more_s[1], num_starts) + restarts_s
-
-        return Shared(num_passes * num_bytes, seconds_with)
+        return Shared(num_passes * self._work(part, rows_at_once)[0], float(self._call_s(part, rows)))
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        num_passes, rows_at_once = self._passes(part, rows)
+        num_bytes, flops = self._own_work(part, rows, contexts)
+        own_s = self._call_s(part, rows, num_bytes, flops) - self._call_s(part, rows)
+        return Own(self._passes(part, rows)[0] * num_bytes, own_s)
+
+    def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
+        """Return a member's bytes and FLOPs in each pass of a call for the cache of its one sequence."""
         cached = Contexts.of(self.device.padded_context(contexts))
-        each = num_passes / self.num_devices
-        num_bytes, flops = self._known_model(part).own_work(part.kind, rows_at_once, cached)
-        reading_s = each * num_bytes * self.device.growth(rows_at_once) / self.device.bytes_per_s
-        return Own(each * num_bytes, reading_s, each * flops / self.device.flops)
+        num_bytes, flops = self._known_model(part).own_work(part.kind, self._passes(part, rows)[1], cached)
+        return num_bytes / self.num_devices, flops / self.num_devices
+
+    def _call_s(self, part: Part, rows: float, own_bytes: Any = 0.0, own_flops: Any = 0.0) -> Any:
+        """Return the seconds of a call, with what its sequence adds to each pass."""
+        num_passes, rows_at_once = self._passes(part, rows)
+        num_bytes, flops, num_kernels = self._work(part, rows_at_once)
+        device, growth = self.device, self.device.growth(rows_at_once)
+        reading_s = (num_bytes + own_bytes) * growth / device.bytes_per_s
+        num_starts = num_kernels * (growth if device.prices else 1.0)
+        pass_s = self._roofline_s(reading_s, (flops + own_flops) / device.flops, num_starts)
+        return num_passes * pass_s + (num_passes - 1) * device.graph_s
 
     def _passes(self, part: Part, rows: float) -> tuple[float, float]:
         """Return in how many passes a call computes its rows, and the rows of each."""
@@ -250,15 +253,15 @@ class RooflineCost:
         assert model is not None, "asked for what is missing"
         return model
 
-    def _roofline_s(self, reading_s: Amount, computing_s: Amount, num_kernels: float) -> Amount:
+    def _roofline_s(self, reading_s: Any, computing_s: Any, num_kernels: float) -> Any:
         """Return the seconds of a member's reading, computing and kernels together."""
         device = self.device
         dispatch_s = num_kernels * device.kernel_s
         if device.unhidden_share is not None:
             both_s = reading_s + device.unhidden_share * computing_s
-            return _longer(both_s, computing_s) + dispatch_s
-        working_s = _longer(reading_s, computing_s)
-        return _longer(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+            return np.maximum(both_s, computing_s) + dispatch_s
+        working_s = np.maximum(reading_s, computing_s)
+        return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
 
     def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
@@ -293,10 +296,3 @@ class RooflineCost:
             return self.target
         is_at_once = self.draft is not None and self.draft.head in IN_ONE_PASS
         return self.draft if part.kind in (_HEAD_PARTS if is_at_once else DRAFT_PARTS) else None
-
-
-def _longer(one_s: Amount, other_s: Amount | float) -> Amount:
-    """Return the longer of two times; numbers are compared without the cost of arrays."""
-    if isinstance(one_s, np.ndarray):
-        return np.maximum(one_s, other_s)
-    return max(one_s, other_s)

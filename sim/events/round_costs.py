@@ -119,15 +119,13 @@ class RoundCosts:
 
     def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> tuple[float, float]:
         """Return the seconds and the bytes of a call over rows of several sequences."""
-        num_bytes = reading_s = computing_s = 0.0
+        num_bytes, seconds = self._tables.shared(lane, part, total)
         for rows, places in places_by_rows.items():
-            own_bytes, reads_s, computes_s = self._tables.own(lane, part, rows)
+            own_bytes, own_s = self._tables.own(lane, part, rows)
             if own_bytes and self._is_shared:
                 num_bytes += sum([own_bytes[at] for at in places])
-            reading_s += sum([reads_s[at] for at in places]) if reads_s else 0.0
-            computing_s += sum([computes_s[at] for at in places]) if computes_s else 0.0
-        shared = self._tables.shared(lane, part, total)
-        return shared.seconds_with(reading_s, computing_s), shared.num_bytes + num_bytes
+            seconds += sum([own_s[at] for at in places]) if own_s else 0.0
+        return seconds, num_bytes
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
         """Return the seconds of every collective in a step of a lane; none where it is one device."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from costs.cost_model import Amount, Floats, Own, Part, PartFacts, Shared
+from costs.cost_model import Floats, Own, Part, PartFacts, Shared
 from hwprofiles.lane_profile import PARTS, LanePart
 
 
@@ -22,13 +22,10 @@ class ConstantCost:
         return None if part.kind in self.seconds_by_kind else f"no constant cost is given for {part}"
 
     def shared(self, part: Part, rows: float) -> Shared:
-        def seconds_with(reading_s: Amount, computing_s: Amount) -> Amount:
-            return self.seconds_by_kind[part.kind] + reading_s + computing_s
-
-        return Shared(0.0, seconds_with)
+        return Shared(0.0, self.seconds_by_kind[part.kind])
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
-        return Own(*np.zeros((3, *contexts.shape)))
+        return Own(*np.zeros((2, *contexts.shape)))
 
     def facts(self, part: Part) -> PartFacts:
         return PartFacts(relative_error=0.0, source="constant")
