@@ -178,16 +178,6 @@ def test_what_is_slower_than_another_on_these_prompts_is_left_out_but_the_two_of
     assert one.going_on(few) == list(slower), "one run decides nothing"
 
 
-def test_what_cannot_be_told_apart_goes_on(plan):
-    slower = dict.fromkeys([PLAIN, *DRAFTING.values()], 1.0)
-    one, _ = race(plan, slower)
-    first, second = list(DRAFTING.values())[:2]
-    runs = ran(plan, slower | {first: 1.0, second: 1.0}, WANTED_PROMPTS)
-    going_on = one.going_on(runs)
-    assert PLAIN in going_on
-    assert fastest_of(plan) in going_on
-
-
 @pytest.mark.parametrize("is_unsteady", [False, True])
 def test_only_what_is_certainly_slower_is_left_out(plan, is_unsteady):
     """One is fast beyond its prediction, and another a tenth slower: always, or in the mean of very unlike prompts."""

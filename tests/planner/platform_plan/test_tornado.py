@@ -58,14 +58,6 @@ def test_the_largest_effects_come_first_and_after_those_that_turn_the_answer(bar
     assert all(bar.number.low <= bar.number.value <= bar.number.high for bar in bars)
 
 
-def test_between_today_and_where_the_answer_turns_today_leads_and_beyond_it_does_not(asked, bars):
-    for turn, field, now in ((bar.turn, bar.number.field, bar.number.value) for bar in bars if bar.turn):
-        before, after = ((turn.at / now) ** share * now for share in (0.9, 1.01))
-        assert asked.lead_lost(asked.standing({field: before})) == 1
-        assert asked.lead_lost(asked.standing({field: after})) > 1
-        assert (turn.at < now) == (turn.side == "below")
-
-
 def test_more_bandwidth_never_slows_plain_decoding_and_more_acceptance_is_never_less(asked):
     (rate,) = (number for number in uncertain_numbers(asked.plan) if number.field == "acceptance.rate")
     assert asked.standing({rate.field: rate.low}).speedup < asked.standing({rate.field: rate.high}).speedup
@@ -88,5 +80,5 @@ def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(h100x2):
     bar = bar_of_exchanging(asked)
     assert asked.leader.pair.target == "gpus"
     assert (bar.turn.side, bar.turn.leader.pair.target) == ("above", "gpu0")
-    whole = [plan_platform(asked.moved({EXCHANGING: by * bar.turn.at})).best.pair.target for by in (0.8, 1.01)]
+    whole = [plan_platform(asked.moved({EXCHANGING: by * bar.turn.at})).best.pair.target for by in (0.9, 1.01)]
     assert whole == ["gpus", "gpu0"]

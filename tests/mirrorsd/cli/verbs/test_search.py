@@ -102,8 +102,6 @@ def test_acceptance_may_be_assumed(profile_path, tmp_path):
     space.write_text("windows: [2, 4]\nexit_top_k: [2]\ndraft_top_k: [2]\n")
     words = ("search", "--profile", profile_path, "--acceptance", "0.8,0.8,0.7", "--space", space)
     found = json_of(*words)
-    sources = {one["predicted"]["source"].split(",")[0] for one in found["candidates"] if "source" in one["predicted"]}
-    assert sources <= {"assumed acceptance 0.8"}
     assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by position." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
     for missing in (
