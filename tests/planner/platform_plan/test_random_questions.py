@@ -21,15 +21,17 @@ RUNNER, COMMAND = CliRunner(), get_command(app)
 """Made once: that takes as long as many an answer."""
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_random_question_is_answered_by_the_laws_or_refused_in_words(seed, tmp_path):
-    words = random_words(seed, tmp_path)
-    found = answer(words)
-    if found is not None:
-        broken = [law for law, holds in laws(found, words).items() if not holds]
-        assert not broken, " ".join(words)
-        if seed % 10 == 0:
-            require_rising(words, found)
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_random_questions_are_answered_by_the_laws_or_refused_in_words(first, tmp_path):
+    answered = []
+    for seed in range(first, first + 10):
+        words = random_words(seed, tmp_path)
+        if (found := answer(words)) is not None:
+            broken = [law for law, holds in laws(found, words).items() if not holds]
+            assert not broken, " ".join(words)
+            answered.append((words, found))
+    assert len(answered) > 2
+    require_rising(*answered[0])
 
 
 def answer(words: list[str]) -> dict[str, Any] | None:
@@ -98,10 +100,11 @@ def require_rising(words: list[str], found: dict[str, Any]) -> None:
 
 
 def require_no_slower(before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+    assert before is not None
+    assert after is not None
     in_turn = "autoregressive", "speculative"
     for methods, loss in ((in_turn, ROUNDING), ((*in_turn, "mirror"), A_STEP)):
-        if before is not None and after is not None:
-            then, now = (
-                min(row["tpot_s"] for row in one["ranking"] if row["method"] in methods) for one in (before, after)
-            )
-            assert now <= then * (1 + loss)
+        then, now = (
+            min(row["tpot_s"] for row in one["ranking"] if row["method"] in methods) for one in (before, after)
+        )
+        assert now <= then * (1 + loss)
