@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from decoding.metrics import per_position_acceptance_rate
@@ -151,12 +152,15 @@ def test_the_picture_of_a_sweep_marks_today_and_every_tie(data):
     for sweep in data.plan.sensitivity.sweeps:
         picture = sweep_picture(sweep, "the draft model's tokens")
         assert ("logarithmic" in picture) == (sweep.quantity != "acceptance")
-        marks, lines = places(picture, 5)[: 1 + len(sweep.ties)], places(picture, 3)
+        marks, points = places(picture, 5)[: 1 + len(sweep.ties)], places(picture, 3)
+        lines = [points[place : place + len(sweep.values)] for place in range(0, len(points), len(sweep.values))]
         assert picture.count(">today<") == 1
-        # whoever is the fastest at a mark, no line of the picture is much below it there
+        scale = np.log if sweep.quantity == "draft_speed" else np.array
+        expected = np.interp(scale([sweep.now, *sweep.ties.values()]), scale(sweep.values), [x for x, _ in lines[0]])
+        assert [x for x, _ in marks] == pytest.approx(expected, abs=0.1)
         for x, y in marks:
-            near = [at for at in lines if abs(at[0] - x) < 1]
-            assert all(at[1] <= y + 1e-9 for at in near)
+            lowest = max(np.interp(x, *zip(*line, strict=True)) for line in lines)
+            assert y == pytest.approx(lowest, abs=0.1), "where the fastest is, whoever that may be"
 
 
 def test_stacked_bars_are_as_long_as_the_predicted_time_and_no_mark_is_beyond_the_scale(data):
