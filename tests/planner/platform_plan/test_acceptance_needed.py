@@ -19,6 +19,7 @@ def asked(monkeypatch):
             return SimpleNamespace(tpot_s=lambda one: 1 / ratio(one, rate), predict=predict, with_texts=evaluator)
 
         def ratio_of(ours, plain):
+            assert plain == SimpleNamespace(schedule="plain", rate=ours.rate, tpot_s=1.0, error=0.0)
             value = ratio(ours.schedule, ours.rate)
             return Ratio(value=value, num_pairs=1, prompts_error=0.0, machine_error=ours.error)
 
