@@ -40,10 +40,14 @@ def test_rows_of_the_target_are_shared_and_none_of_them_is_stored(kind, folder, 
     of_decoder = {name for name in tensors if name.startswith(("layers.", "embedding")) and "base" in name}
     assert not of_decoder
     loaded = kind.load(folder, target, dtype=torch.float32)
-    for owner in (getattr(loaded, "head", None), getattr(loaded, "decoder", None)):
-        if owner is not None:
-            assert owner.embedding.weight.data_ptr() == target.embedding.weight.data_ptr()
-            assert torch.equal(owner.lm_head.weight, target.lm_head.weight[KEPT])
+    module = kind.module(loaded)
+    held = [*module.parameters(), *module.buffers()]
+    if not isinstance(loaded, ExitHeads):
+        output = module.output if hasattr(module, "output") else loaded.output
+        assert torch.equal(output.rows, target.lm_head.weight[KEPT])
+        held.append(output._target_VD)
+    shared = {matrix.weight.data_ptr() for matrix in (target.embedding, target.lm_head)}
+    assert {weight.data_ptr() for weight in held if len(weight) == VOCAB_SIZE} <= shared
 
 
 def test_the_two_maps_lead_from_draft_ids_to_target_ids_and_back(folder):
