@@ -59,7 +59,7 @@ def test_characters_tell_about_as_much_as_the_embedded_models_tokenizer(embedded
 
 def test_a_model_that_lost_its_tokenizer_is_refused(tmp_path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
-    with pytest.raises(ModelFormatError):
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json: no such file"):
         num_tokens(PROMPTS, tmp_path)
 
 

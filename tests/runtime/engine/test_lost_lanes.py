@@ -249,7 +249,7 @@ def test_a_draft_in_the_targets_lane_takes_the_target_with_it(run, engine):
 
 def test_a_draft_that_is_not_to_be_had_is_still_an_error(engine, tmp_path):
     """Nobody waits for a model that was named wrongly to be there the next time."""
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="is not a shipped drafter .* and the folder has no config.json"):
         engine.generate(speculative(drafter=str(tmp_path)), PROMPT, max_new_tokens=8)
 
 
