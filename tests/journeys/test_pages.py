@@ -77,13 +77,14 @@ def test_what_is_recommended_writes_plain_decodings_text_after_short_and_long_pr
 
 
 def test_every_schedule_that_was_run_runs_again_by_its_file(walk, demo):
-    for path in sorted((walk.folder / "out/demo/schedules").glob("*.yaml")):
+    paths = sorted((walk.folder / "out/demo/schedules").glob("*.yaml"))
+    assert paths
+    for path in paths:
         if load_schedule(path).draft_lane is None:
             continue  # plain decoding is what others are compared with
         words = f"mirrorsd run --schedule {path.relative_to(walk.folder)} --prompt 'Why is the sky blue?'"
         walk.quickly(Printed(words, "the demo's folder"))
 
 
-def test_all_that_was_printed_on_the_way_works(walk):
-    for done in list(walk.done.values()):
-        walk.follow(done)
+def test_all_that_was_printed_on_the_way_works(walk, demo):
+    assert [one for done in list(walk.done.values()) for one in walk.follow(done)]

@@ -21,5 +21,5 @@ def test_a_command_works(printed, page_walk):
 
 
 def test_all_that_was_printed_on_the_way_works(walk, page_walk):
-    for done in list(walk.done.values()):
-        walk.follow(done)
+    page_walk(COMMANDS[0])
+    assert [one for done in list(walk.done.values()) for one in walk.follow(done)]
