@@ -14,20 +14,15 @@ from pathlib import Path
 
 import torch
 
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra import save_hydra
 from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.medusa import save_medusa
 from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND
-from runtime.drafters.streams import save_streams
 from runtime.models.decoder import Decoder
 from runtime.verification.rules import sample, uniform
 from tests.runtime import plain
+from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.tiny_folders import save_exits_of, save_target
-from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
-from tests.tiny_heads import tiny_hydra, tiny_medusa
 from tests.tiny_models import tiny_streams, tiny_target
 
 VOCAB_SIZE = 4
@@ -61,13 +56,13 @@ def save_pair(root: Path) -> Decoder:
     _save_draft(target, root / "draft with features", exit_features=(1,), feature_layer=1)
     inside = tiny_streams(load_draft(root / "draft", target, dtype=torch.float32).decoder, num_streams=1, start_layer=1)
     add_streams(root / "draft", inside, root / "draft with streams", training={})
-    common = {"target_name": "tiny", "metadata": {}}
-    save_medusa(tiny_medusa(target, num_heads=2, kept=_KEPT), _PATHS, root / "medusa", target=target, **common)
-    save_hydra(tiny_hydra(target, num_heads=2, kept=_KEPT), _PATHS, root / "hydra", target=target, **common)
-    save_eagle(tiny_eagle1(target, kept=_KEPT), root / "eagle2", feature_layers=(), **common)
-    save_eagle(tiny_eagle3(target, 2, kept=_KEPT), root / "eagle3", feature_layers=(1, 2), **common)
-    streams = tiny_streams(target, num_streams=2, start_layer=1)
-    save_streams(streams, _PATHS, root / "speculative_streaming", kept_ids=_KEPT, target=target, **common)
+    kept = {"kept": _KEPT}
+    for kind in ("medusa", "hydra"):
+        save_head(kind, target, root / kind, sizes={"num_heads": 2} | kept, paths=_PATHS)
+    save_head("eagle1", target, root / "eagle2", sizes=kept, feature_layers=())
+    save_head("eagle3", target, root / "eagle3", sizes={"num_taps": 2} | kept, feature_layers=(1, 2))
+    sizes = {"num_streams": 2, "start_layer": 1}
+    save_head("streams", target, root / "speculative_streaming", sizes=sizes, paths=_PATHS, kept_ids=_KEPT)
     lookup = root / "prompt_lookup"
     lookup.mkdir()
     settings = {"speculators_model_type": PROMPT_LOOKUP_KIND, "min_ngram": 1, "max_ngram": 2}

@@ -9,12 +9,9 @@ import yaml
 
 from decoding.methods import METHODS
 from hwprofiles.host import lanes_of
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra import save_hydra
 from tests.journeys.walk import Walk
-from tests.mirrorsd.conftest import head_folders, tiny_folders  # noqa: F401
-from tests.tiny_eagle import tiny_eagle3
-from tests.tiny_heads import tiny_hydra
+from tests.mirrorsd.conftest import SIX_NODES, head_folders, tiny_folders  # noqa: F401
+from tests.runtime.drafters.folders.kinds import save_head
 
 REAL = [name for name, traits in METHODS.items() if not traits.is_simulated_only]
 SPACES = {name: {"methods": [name]} for name in REAL if name not in ("speculative", "mirror")}
@@ -30,10 +27,8 @@ pytestmark = pytest.mark.skipif(len(lanes_of("cpu")) < 3, reason="split placemen
 def heads(tiny_folders, head_folders):  # noqa: F811
     """A head of every kind, by the method that it is for."""
     target, root = tiny_folders.decoder, tiny_folders.target.parent
-    facts = {"target_name": tiny_folders.target.name, "metadata": {}}
-    paths = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0))
-    save_hydra(tiny_hydra(target), paths, root / "hydra", target=target, **facts)
-    save_eagle(tiny_eagle3(target), root / "eagle3", feature_layers=(1, 2, 3), **facts)
+    save_head("hydra", target, root / "hydra", paths=SIX_NODES)
+    save_head("eagle3", target, root / "eagle3")
     return [*head_folders, "hydra", "eagle3"]
 
 

@@ -6,13 +6,11 @@ import pytest
 import tokenizers
 
 from decoding.schedule import Schedule, save_schedule
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.medusa import save_medusa
-from runtime.drafters.streams import save_streams
+from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.tiny_folders import save_all
-from tests.tiny_eagle import KEPT, tiny_eagle1
-from tests.tiny_heads import tiny_medusa
-from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams, tiny_target
+from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
+
+SIX_NODES = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0))
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +28,9 @@ def tiny_folders(tmp_path_factory):
 def head_folders(tiny_folders):
     """Heads and streams of the tiny model."""
     target, root = tiny_folders.decoder, tiny_folders.target.parent
-    facts = {"target_name": tiny_folders.target.name, "metadata": {}}
-    paths = ((0,), (1,), (0, 0), (2,), (0, 1), (1, 0))
-    save_medusa(tiny_medusa(target), paths, root / "medusa", target=target, **facts)
-    save_eagle(tiny_eagle1(target), root / "eagle", feature_layers=(), **facts)
-    save_streams(tiny_streams(target), paths, root / "streams", kept_ids=KEPT, target=target, **facts)
+    save_head("medusa", target, root / "medusa", paths=SIX_NODES)
+    save_head("eagle1", target, root / "eagle", feature_layers=())
+    save_head("streams", target, root / "streams", paths=SIX_NODES)
     return {name: root / name for name in ("medusa", "eagle", "streams")}
 
 

@@ -8,15 +8,13 @@ from calibrate.profiling.samples import load_samples
 from calibrate.profiling.task import CalibrationTask
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.streams import save_streams
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
 from tests.calibrate.tiny_calibration import calibrate_tiny
+from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.tiny_folders import save_draft_of, save_exits_of, save_target
-from tests.tiny_eagle import KEPT, tiny_eagle3
-from tests.tiny_models import tiny_streams, tiny_target
+from tests.tiny_models import tiny_target
 
 
 def test_two_real_lanes_give_a_profile_of_every_part(tmp_path, forked_lanes):
@@ -26,9 +24,8 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path, forked_lanes):
     drafter = save_draft_of(decoder, tmp_path / "drafter", exit_features=(1, 2))
     exits = save_exits_of(decoder, tmp_path / "exits")
     eagle, streams = str(tmp_path / "eagle"), str(tmp_path / "streams")
-    facts = {"target_name": "tiny", "metadata": {}}
-    save_eagle(tiny_eagle3(decoder, num_taps=2), Path(eagle), feature_layers=(1, 3), **facts)
-    save_streams(tiny_streams(decoder), ((0,), (1,), (0, 0)), Path(streams), kept_ids=KEPT, target=decoder, **facts)
+    save_head("eagle3", decoder, Path(eagle), sizes={"num_taps": 2}, feature_layers=(1, 3))
+    save_head("streams", decoder, Path(streams), paths=((0,), (1,), (0, 0)))
     lanes = tuple(LaneCores(name=name, cores=()) for name in ("one", "two"))
     task = CalibrationTask(
         target="tiny",

@@ -11,19 +11,15 @@ from decoding import metrics
 from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import Work
-from runtime.drafters.eagle.folder import save_eagle
-from runtime.drafters.hydra import save_hydra
-from runtime.drafters.medusa import save_medusa
 from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.drafters.streams import save_streams
 from runtime.verification.rules import Sampling
 from runtime.wire.measurement import Measurement
 from tests.runtime import plain
+from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.engine.schedules import NEAR_TIE, PROMPT, new_engine
 from tests.runtime.thread_lanes import thread_engine
-from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
-from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
-from tests.tiny_models import EOS, VOCAB_SIZE, tiny_streams
+from tests.tiny_heads import PATHS
+from tests.tiny_models import EOS, VOCAB_SIZE
 
 HEADS = ("medusa", "hydra", "eagle2", "eagle3")
 METHODS = (*HEADS, "speculative_streaming")
@@ -34,14 +30,11 @@ def folders(tiny_folders, tmp_path_factory):
     """By method: the folder of its drafter."""
     root, target = tmp_path_factory.mktemp("heads"), tiny_folders.decoder
     (root / "chain").symlink_to(tiny_folders.drafter)
-    common = {"target_name": "tiny", "metadata": {}}
-    save_medusa(tiny_medusa(target), PATHS, root / "medusa", target=target, **common)
-    save_hydra(tiny_hydra(target), PATHS, root / "hydra", target=target, **common)
-    save_eagle(tiny_eagle1(target), root / "eagle2", feature_layers=(), **common)
-    save_eagle(tiny_eagle3(target), root / "eagle3", feature_layers=(1, 2, 3), **common)
+    for kind in ("medusa", "hydra", "eagle3"):
+        save_head(kind, target, root / kind)
+    save_head("eagle1", target, root / "eagle2", feature_layers=())
     paths = tuple(path for path in PATHS if len(path) <= 3)
-    streams = tiny_streams(target)
-    save_streams(streams, paths, root / "speculative_streaming", kept_ids=KEPT, target=target, **common)
+    save_head("streams", target, root / "speculative_streaming", paths=paths)
     return root
 
 

@@ -1,7 +1,6 @@
 """Every kind of folder with trained weights: how its weights are made, saved and loaded."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,13 +18,14 @@ from tests.tiny_models import tiny_adapters, tiny_draft, tiny_streams
 LAYERS = (1, 2, 3)
 STREAM_PATHS = ((0,), (1,), (0, 0), (0, 0, 1))
 METADATA = {"seed": 7}
+FACTS = {"target_name": "tiny-target", "metadata": METADATA}
 
 
 class Kind(NamedTuple):
     """How weights of a kind are made, saved and loaded."""
 
-    make: Callable[[Any], Any]
-    save: Callable[[Any, Path, Any], None]
+    make: Callable[..., Any]
+    save: Callable[..., None]
     load: Callable[..., Any]
     """Of folder, target and dtype."""
     module: Callable[[Any], Any]
@@ -45,28 +45,26 @@ def as_module(exits):
 
 
 def _save_exits(exits, folder, target):
-    save_exits(exits, folder, target=target, target_name="tiny-target", metadata=METADATA)
+    save_exits(exits, folder, target=target, **FACTS)
 
 
 def _save_heads(save):
-    def write(heads, folder, target):
-        save(heads, PATHS, folder, target=target, target_name="tiny-target", metadata=METADATA)
+    def write(heads, folder, target, *, paths=PATHS):
+        save(heads, paths, folder, target=target, **FACTS)
 
     return write
 
 
-def _save_eagle(head, folder, _target):
-    save_eagle(head, folder, feature_layers=LAYERS, target_name="tiny-target", metadata=METADATA)
+def _save_eagle(head, folder, _target, *, feature_layers=LAYERS):
+    save_eagle(head, folder, feature_layers=feature_layers, **FACTS)
 
 
-def _save_streams(streams, folder, target):
-    save_streams(
-        streams, STREAM_PATHS, folder, kept_ids=KEPT, target=target, target_name="tiny-target", metadata=METADATA
-    )
+def _save_streams(streams, folder, target, *, paths=STREAM_PATHS, kept_ids=KEPT):
+    save_streams(streams, paths, folder, kept_ids=kept_ids, target=target, **FACTS)
 
 
 def _save_draft(draft, folder, _target):
-    save_draft(draft, folder, target_name="tiny-target", metadata=METADATA)
+    save_draft(draft, folder, **FACTS)
 
 
 def _load_streams(folder, target, *, dtype):
@@ -113,3 +111,8 @@ KINDS = {
     ),
     "exits": Kind(_exits, _save_exits, load_exits, as_module, {"exit_layers": [1, 3]}, "1.norm"),
 }
+
+
+def save_head(kind, target, folder, *, sizes=None, **how):
+    """Write the folder of a tiny head or of streams: of those sizes, saved so (`paths`, `feature_layers`)."""
+    KINDS[kind].save(KINDS[kind].make(target, **sizes or {}), folder, target, **how)
