@@ -61,8 +61,8 @@ def save_target(decoder, folder, dtype=torch.float32):
     return folder
 
 
-def save_draft_of(target, folder, *, exit_features=()):
-    """Write a draft that is the target itself, a little blurred by the folder's int8."""
+def save_draft_of(target, folder, *, exit_features=(), noise=0.0, fuse_std=0.02):
+    """Write a draft that is the target itself, blurred by the folder's int8 and by `noise` on the layers' weights."""
     vocab_size = target.config.vocab_size
     layers = tuple(range(1, target.config.num_layers + 1))
     config = DraftConfig(
@@ -74,8 +74,10 @@ def save_draft_of(target, folder, *, exit_features=()):
     torch.manual_seed(5)
     draft = DraftModel(target.config, config)
     draft.decoder.load_state_dict(target.state_dict(), strict=False)
+    for parameter in draft.decoder.layers.parameters() if noise else ():
+        parameter.data += noise * torch.randn_like(parameter)
     if draft.fuse is not None:
-        torch.nn.init.normal_(draft.fuse.weight, std=0.02)
+        torch.nn.init.normal_(draft.fuse.weight, std=fuse_std)
     draft.share(target, torch.arange(vocab_size))
     save_draft(draft, folder, target_name="tiny", metadata={})
     return folder

@@ -1,6 +1,7 @@
 """Above temperature zero: rounds replayed along sampled texts are real rounds, exactly or in distribution."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,9 +18,6 @@ from decoding.messages import Candidates
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.draft_passes import DraftConfig
-from runtime.drafters.language_model.folder import save_draft
-from runtime.drafters.language_model.model import DraftModel
 from runtime.models.model_folder import NamedFolder
 from runtime.verification.rules import Sampling, probabilities, truncated
 from sim.acceptance.replay import Replay
@@ -29,7 +27,7 @@ from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import machine
 from tests.runtime import plain
 from tests.runtime.thread_lanes import thread_engine
-from tests.runtime.tiny_folders import save_all
+from tests.runtime.tiny_folders import save_all, save_draft_of
 from tests.tiny_models import tiny_draft, tiny_target
 
 COSTS = dict.fromkeys(("target", "draft"), MILLISECONDS)
@@ -45,28 +43,9 @@ def folders(tmp_path_factory):
     return save_all(
         tiny_target(num_layers=NUM_LAYERS),
         tmp_path_factory.mktemp("tiny"),
-        save_draft=save_poor_draft_of,
+        save_draft=partial(save_draft_of, noise=0.12, fuse_std=0.1),  # right now and then
         exit_layers=(2,),
     )
-
-
-def save_poor_draft_of(target, folder, *, exit_features=(), noise=0.12):
-    """The target with noise on its weights: it is right now and then."""
-    torch.manual_seed(5)
-    sizes = {
-        "source_layers": tuple(range(1, NUM_LAYERS + 1)),
-        "vocab_size": 61,
-        "feature_layer": 2 if exit_features else 0,
-    }
-    draft = DraftModel(target.config, DraftConfig(**sizes, exit_features=exit_features))
-    draft.decoder.load_state_dict(target.state_dict(), strict=False)
-    for parameter in draft.decoder.layers.parameters():
-        parameter.data += noise * torch.randn_like(parameter)
-    if draft.fuse is not None:
-        torch.nn.init.normal_(draft.fuse.weight, std=0.1)
-    draft.share(target, torch.arange(61))
-    save_draft(draft, folder, target_name="tiny", metadata={})
-    return folder
 
 
 @pytest.fixture(scope="module")
