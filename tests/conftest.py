@@ -67,6 +67,13 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    """A cache of the test's own."""
+    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture(scope="module")
 def forked_lanes():
     """Lanes that are started meanwhile are forked, for what they are started for is not their start."""

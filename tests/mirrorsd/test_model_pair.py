@@ -175,8 +175,7 @@ def test_a_schedule_that_nothing_drafts_for_is_refused(tiny_folders, method, dra
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
+def cache(tmp_path, monkeypatch, empty_cache):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

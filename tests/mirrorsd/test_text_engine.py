@@ -43,8 +43,7 @@ def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_nam
 PROMPTS = [Prompt(prompt_id=text, category="", turns=(text,)) for text in ("w1 w2 w3", "w4", "")]
 
 
-def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
+def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(empty_cache) -> None:
     pair = find_pair("shape:smollm2-135m", drafter="none", heads=())
     assert num_tokens(PROMPTS, pair.target_folder) == (2, 1, 1)
     with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and reads no prompts: .*--replay"):

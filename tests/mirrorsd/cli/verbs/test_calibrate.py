@@ -143,9 +143,8 @@ def test_a_prompt_that_does_not_fit_is_refused_before_anything_is_measured(
 
 
 def test_a_shape_is_calibrated_by_its_name_and_its_acceptance_is_assumed_next(
-    prompt_file, tmp_path, monkeypatch, asked
+    prompt_file, tmp_path, empty_cache, asked
 ):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     models = ("--target", "shape:smollm2-360m", "--drafter", "shape:smollm2-135m", "--heads", "none")
     sizes = ("--prompts", prompt_file("x" * 30, "x" * 90), "--max-new-tokens", 20)
     result = call("calibrate", *models, *sizes, "--out", tmp_path / "profile.yaml")

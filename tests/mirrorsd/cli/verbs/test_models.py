@@ -13,11 +13,7 @@ from tests.journeys.printed import leaves
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.tiny_models import TINY_SHAPE
 
-
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_cache):

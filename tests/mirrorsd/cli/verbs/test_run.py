@@ -279,9 +279,8 @@ LABEL = "random weights, replayed acceptance"
 
 
 @pytest.fixture
-def shapes(in_threads, tmp_path, monkeypatch):
+def shapes(in_threads, tmp_path, empty_cache):
     """Runs a target and a draft of which only the shapes are there."""
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     for name, raw in (("large", TINY_SHAPE), ("small", TINY_SHAPE | {"num_hidden_layers": 1})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(raw))

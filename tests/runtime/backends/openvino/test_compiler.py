@@ -12,10 +12,7 @@ from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.library import op, ov
 
-
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 class Builder:
@@ -71,6 +68,7 @@ def test_a_damaged_file_is_made_again(num_zeros):
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
+    compiled_folder().parent.mkdir()
     compiled_folder().write_text("in the way")
     build = Builder(3.0)
     for _ in range(2):

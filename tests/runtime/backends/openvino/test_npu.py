@@ -98,9 +98,8 @@ def test_what_does_not_fit_is_refused_by_its_number_before_anything_is_compiled(
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch):
+def fresh(tmp_path, monkeypatch, empty_cache):
     """Nothing is compiled yet, and what the compiler's process does first can be written."""
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(compiler, "compiled_apart", COMPILED_APART)
     return tmp_path / "sitecustomize.py"

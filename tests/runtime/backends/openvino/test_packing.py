@@ -10,12 +10,8 @@ from runtime.backends.openvino.graph import ANY, Constants, X, head_graph
 from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
 FORMS = ["int8", "int4"]
-
-
-@pytest.fixture(autouse=True)
-def empty_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
 
 
 def matrix(rows=6, inputs=128, seed=0):

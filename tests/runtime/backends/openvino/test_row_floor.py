@@ -12,7 +12,7 @@ FOUND = 4
 
 
 @pytest.fixture
-def probes(monkeypatch, tmp_path):
+def probes(monkeypatch, empty_cache):
     """Probes of decoders so far, each of which found so many rows; nothing is kept yet."""
     found = []
 
@@ -20,7 +20,6 @@ def probes(monkeypatch, tmp_path):
         found.append(FOUND)
         return FOUND
 
-    monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path))
     monkeypatch.setattr(compiled_decoder, "row_floor", probe)
     monkeypatch.setattr(compiled_decoder, "chosen_by", lambda: CPU)
     return found
