@@ -5,6 +5,7 @@ import pytest
 from hwprofiles.other_use import Use
 from mirrorsd.cli import console
 from mirrorsd.cli.progress_bar import OthersWatch, watching_others
+from tests.mirrorsd.clock import Clock
 
 BUSY, QUIET = Use(programs=0.8, host=0.0, num_cores=2), Use(programs=0.0, host=0.0, num_cores=2)
 
@@ -20,13 +21,6 @@ class Others:
 
     def so_far(self):
         return self.total
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
 
 
 @pytest.fixture

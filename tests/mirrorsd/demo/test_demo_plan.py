@@ -23,6 +23,7 @@ from mirrorsd.demo.demo_plan import (
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
+from tests.mirrorsd.clock import Clock
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
@@ -129,15 +130,6 @@ def test_rather_fewer_schedules_than_fewer_than_four_prompts(left_s, expected):
 
 CUTS = [8] * WANTED_PROMPTS + [24] * 8
 PACES = [1.0, 1.1, 0.95, 1.05, 1.0, 0.9, 1.0, 1.0, 1.1, 1.0, 1.0, 1.0]
-
-
-class Clock:
-    """Stands still between what is set."""
-
-    now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
 
 
 @pytest.fixture(scope="module")

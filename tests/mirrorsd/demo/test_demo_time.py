@@ -23,6 +23,7 @@ from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import Answer
 from sim.world import simulate
+from tests.mirrorsd.clock import Clock
 from tests.planner.synthetic import acceptance_record, machine
 
 NUM_TOKENS, NUM_PROMPTS = 32, 40
@@ -248,17 +249,9 @@ def test_a_busy_machine_is_told_before_the_answer(demo_in, monkeypatch, use):
     assert outcome.facts["busy"] == (None if use is None else pytest.approx(use.programs / 2))
 
 
-class Clock:
-    def __init__(self):
-        self.now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def job():
-    clock, reports = Clock(), []
+    clock, reports = Clock(100.0), []
     return clock, reports, Stages({"measure": 60.0, "run": 30.0}, reports.append, clock=clock)
 
 
@@ -281,7 +274,7 @@ def test_a_stage_that_takes_longer_than_expected_is_not_left_with_less_than_noth
 
 
 def test_what_is_left_is_never_more_than_the_time_that_was_given():
-    clock, reports = Clock(), []
+    clock, reports = Clock(100.0), []
     stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
     report = stages.begin("measure")
     clock.now_s += 40
@@ -293,7 +286,7 @@ def test_what_is_left_is_never_more_than_the_time_that_was_given():
 
 
 def test_a_stage_that_overruns_takes_its_own_time_whatever_the_limit_leaves():
-    clock, reports = Clock(), []
+    clock, reports = Clock(100.0), []
     stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
     report = stages.begin("measure")
     clock.now_s += 80
