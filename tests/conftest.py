@@ -1,5 +1,6 @@
 """What every test may use. No test reaches a network."""
 
+import errno
 import gc
 import os
 import sys
@@ -72,6 +73,19 @@ def empty_cache(tmp_path, monkeypatch):
     """A cache of the test's own."""
     monkeypatch.setenv("MIRRORSD_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Makes a function of some module or class fail as on a full disk."""
+
+    def fail(owner, name):
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(owner, name, full, raising=False)  # not every system has every function
+
+    return fail
 
 
 @pytest.fixture(scope="module")

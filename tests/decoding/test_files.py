@@ -34,14 +34,10 @@ def test_a_file_is_written_and_replaced_with_ordinary_permissions(tmp_path):
 
 
 @pytest.mark.parametrize(("owner", "step"), [(os, "fsync"), (Path, "replace"), (Path, "chmod")])
-def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, owner, step):
+def test_a_write_that_fails_at_any_step_leaves_the_old_file_and_nothing_else(tmp_path, full_disk, owner, step):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(owner, step, full)
+    full_disk(owner, step)
     with pytest.raises(OSError, match="No space left"):
         replace_file(path, b"new")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
@@ -186,11 +182,8 @@ def test_room_for_what_is_written_later_is_asked_of_the_disk_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_room_in_a_folder_that_takes_no_file_is_refused_by_its_name(tmp_path, monkeypatch):
-    def refuse(**_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+def test_room_in_a_folder_that_takes_no_file_is_refused_by_its_name(tmp_path, full_disk):
+    full_disk(tempfile, "TemporaryFile")
     with (
         pytest.raises(ConfigError, match=r"out: cannot be written \(No space left on device\)"),
         reserved(tmp_path / "out", 1),

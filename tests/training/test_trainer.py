@@ -167,11 +167,8 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path, uninterrupted, monk
     assert weights(task) == weights(uninterrupted[0])
 
 
-def test_a_full_disk_from_the_beginning_keeps_no_checkpoint_and_says_so(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(trainer, "replace_file", full)
+def test_a_full_disk_from_the_beginning_keeps_no_checkpoint_and_says_so(tmp_path, full_disk):
+    full_disk(trainer, "replace_file")
     with pytest.raises(TrainingError, match="could not be written .*No space left.*no checkpoint was written yet"):
         train(NoisyLine(), SETTINGS, tmp_path)
 

@@ -81,10 +81,7 @@ def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversat
         TargetStates(tmp_path, target, conversations, [7])
 
 
-def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, monkeypatch):
-    def full(file, offset, length):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(states_module.os, "posix_fallocate", full, raising=False)
+def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, full_disk):
+    full_disk(states_module.os, "posix_fallocate")
     with pytest.raises(TrainingError, match=r"cannot be written .*No space left.*2 layers need \d+ bytes each"):
         TargetStates(tmp_path, target, conversations, [2])

@@ -1,6 +1,5 @@
 """The whole product once, end to end: lanes that are processes, a tiny random model, float32."""
 
-import errno
 import json
 import os
 import shlex
@@ -224,14 +223,10 @@ def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, 
 
 
 def test_a_disk_without_room_for_results_is_found_before_anything_is_measured(
-    demo, models, prompts, tmp_path, monkeypatch
+    demo, models, prompts, tmp_path, full_disk
 ):
     folder, _, _ = demo
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    full_disk(os, "posix_fallocate")
     schedule = min((folder / "schedules").iterdir())
     files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
     out = tmp_path / "out"

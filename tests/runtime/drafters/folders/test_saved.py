@@ -81,12 +81,9 @@ def test_affine_maps_of_exits_are_kept_in_bfloat16(folder):
 
 
 @pytest.mark.parametrize("name", ["draft"])
-def test_a_write_that_fails_keeps_what_was_there(kind, made, folder, target, monkeypatch):
-    def full(self, _target):
-        raise OSError(28, "No space left on device")
-
+def test_a_write_that_fails_keeps_what_was_there(kind, made, folder, target, full_disk):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    monkeypatch.setattr(Path, "replace", full)
+    full_disk(Path, "replace")
     with pytest.raises(ModelError, match="cannot be written .*No space left"):
         kind.save(made, folder, target)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
