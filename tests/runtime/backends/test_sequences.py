@@ -11,9 +11,10 @@ from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GPU, SPARE
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
-from tests.runtime.reading import compiled, npu_here, prepare
+from tests.runtime.reading import compiled, prepare
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
+pytestmark = pytest.mark.usefixtures("npu_on_cpu")
 FIRST_LIMIT = GPU.num_slots(0) - SPARE
 """KV positions within the smallest number that a captured call looks at."""
 IDS = torch.randint(VOCAB_SIZE, (FIRST_LIMIT + 100,), generator=torch.Generator().manual_seed(1))
@@ -21,12 +22,6 @@ FORMS = ["captured", "CPU float32", "CPU bfloat16", "CPU int8", "CPU int4", "NPU
 WIDE = pytest.mark.parametrize("form", ["captured", "CPU float32", "NPU float32"])
 """Where results are compared in float32, to a tolerance."""
 NUM_LAYERS = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def npu_on_cpu():
-    with npu_here():
-        yield
 
 
 @cache

@@ -16,20 +16,15 @@ from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino import compiler
 from runtime.backends.openvino.buckets import limits_of
-from tests.runtime.reading import compiled, npu_here, prepare, read, rounded
+from tests.runtime.reading import compiled, prepare, read, rounded
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
+pytestmark = pytest.mark.usefixtures("npu_on_cpu")
 NPU = Device.of_lane("openvino:NPU")
 COMPILED_APART = compiler.compiled_apart
 NUM_LAYERS = 4
 IDS = torch.randint(VOCAB_SIZE, (150,), generator=torch.Generator().manual_seed(1))
 SHAPES = {"a scale for a row": {}, "a scale for 64 inputs": {"hidden_size": 64, "intermediate_size": 192}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def npu_on_cpu():
-    with npu_here():
-        yield
 
 
 def decoder_of(shape="a scale for a row", **more):
