@@ -32,6 +32,11 @@ def tiny_hydra(target, *, num_heads=4, kept=KEPT):
     return model
 
 
+def said_after(prompt):
+    """The ids that may be drafted after a prompt."""
+    return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
+
+
 def propose_the_same_after_every_prompt(model):
     """A text then is continued the same whether it is a prompt or partly an answer."""
     model.output = OutputRows(model.output.kept_ids, model.output.rows)

@@ -10,7 +10,7 @@ from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
 from tests.tiny_eagle import KEPT, plain_entered, plain_features, plain_log_probs, tiny_eagle1, tiny_eagle3
-from tests.tiny_heads import nodes, run
+from tests.tiny_heads import nodes, run, said_after
 from tests.tiny_models import tiny_target
 
 DEPTH, TOP_K = 3, 3
@@ -78,10 +78,6 @@ def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(tar
     head.share(target, KEPT)
     text = [3, 17, 42, 8, 30, 5]
     known = target_features(target, text, LAYERS[method])
-
-    def said_after(prompt):
-        return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
-
     drafter.prefill(text, schedule=schedule(method), capacity=32, features_TE=known[:5])
     assert head.output.ids.tolist() == said_after(text)
     drafter.ranks_along(text, start=2, features_TE=known, shapes=[(DEPTH, TOP_K)])

@@ -14,7 +14,6 @@ from runtime.models.decoder import causal_mask, rms_norm
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features
 from tests.tiny_heads import (
-    KEPT,
     LAYERS,
     PATHS,
     TEXT,
@@ -23,6 +22,7 @@ from tests.tiny_heads import (
     places_by_drafting,
     propose_the_same_after_every_prompt,
     run,
+    said_after,
     tiny_hydra,
     tiny_medusa,
     tree_schedule,
@@ -106,10 +106,6 @@ def test_ranks_go_no_further_than_a_tree_may(kind, drafter, target):
 def test_tokens_of_the_prompt_may_be_drafted_and_those_of_the_answer_may_not(kind, drafter, target):
     """In real runs and in records alike."""
     output = drafter.model.output
-
-    def said_after(prompt):
-        return [*KEPT.tolist(), *sorted(set(prompt) - set(KEPT.tolist()))]
-
     draft_at(drafter, target, TEXT[:6], tree_schedule(kind))
     assert output.ids.tolist() == said_after(TEXT[:6])
     drafter.level_ranks(TEXT, start=2, features_TE=features(target, TEXT, [LAYERS]))
