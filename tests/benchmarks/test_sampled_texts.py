@@ -70,13 +70,10 @@ def test_where_a_window_comes_from_changes_no_sampled_text(script, sampler, of_c
         )
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["speculative", "hybrid mirror", "prompt_lookup", "medusa", "hydra", "eagle2", "eagle3", "speculative_streaming"],
-)
-def test_texts_under_match_are_those_of_plain_sampling(script, sampler, name):
+def test_texts_of_prompt_lookup_under_match_are_those_of_plain_sampling(script, sampler):
+    """Of the other methods: `tests.runtime.engine`."""
     expected = [sampler.exact.plain_text(seed) for seed in range(20)]
-    assert sampler.texts(script.EXACT[f"{name}, match"], 20) == expected
+    assert sampler.texts(script.EXACT["prompt_lookup, match"], 20) == expected
 
 
 @pytest.mark.parametrize("number", [0, 4])
