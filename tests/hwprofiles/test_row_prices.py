@@ -70,20 +70,15 @@ def test_macs_whose_kernels_read_weights_once_a_row_are_priced_by_their_like():
     assert four_rows["M1 Ultra"] * exp(-error) < 133.2 / 43.6 < four_rows["M1 Ultra"] * exp(error), "as measured"
 
 
-def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch():
-    touched = [expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
-    told = {"experts": 128, "per_token": 8, "expert_share": 0.6, "model": "a mixture (MoE)", "ratios": tuple(touched)}
-    found = row_prices(ASKED._replace(is_mixture=True), [PublicCurve(**MADE | told)])
-    assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
-    assert row_prices(ASKED, [PublicCurve(**MADE | told)]) is None, "no dense model is priced by a mixture"
-
-
-def test_kernels_that_start_in_a_mixtures_pass_are_no_experts_that_rows_read():
+@pytest.mark.parametrize("starts", [0.0, 0.4])
+def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch(starts):
     """A curve that grows by its experts alone has no price of rows beside them, whatever starts take of its pass."""
-    touched = [0.4 + 0.6 * expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
+    touched = [starts + (1 - starts) * expert_factor(rows, 0.6, 128, 8) for rows in MADE["rows"]]
     told = {"experts": 128, "per_token": 8, "expert_share": 0.6, "model": "a mixture (MoE)", "ratios": tuple(touched)}
-    found = row_prices(ASKED._replace(is_mixture=True), [PublicCurve(**MADE | told, starts=0.4)])
+    curve = PublicCurve(**MADE | told, starts=starts)
+    found = row_prices(ASKED._replace(is_mixture=True), [curve])
     assert dict(zip(found.rows, found.ratios, strict=True))[8] == pytest.approx(1.0)
+    assert row_prices(ASKED, [curve]) is None, "no dense model is priced by a mixture"
 
 
 def test_vllm_starts_more_kernels_for_a_mixtures_layer():
