@@ -119,12 +119,18 @@ def test_several_runs_are_tasks_of_one_acceptance(tmp_path):
     }
 
 
-def test_a_plan_takes_an_engine_for_the_machine_that_it_is(tmp_path):
+@pytest.fixture
+def imported(tmp_path):
+    """The profile of both models' benchmarks."""
+    path = tmp_path / "engine.yaml"
+    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", path, exit_code=0)
+    return path
+
+
+def test_a_plan_takes_an_engine_for_the_machine_that_it_is(imported):
     """Of the models that it timed passes cost what it said, by layers or not."""
-    engine = tmp_path / "engine.yaml"
-    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
     texts = ("--acceptance", "0.75,0.667", "--context", 64, "--new-tokens", 32)
-    found = json_of("plan", *MODELS, "--profile", engine, *texts)["ranking"]
+    found = json_of("plan", *MODELS, "--profile", imported, *texts)["ranking"]
     by_window = {one["schedule"].get("num_speculative_tokens", 0): one["tpot_s"] for one in found}
     assert by_window[0] == pytest.approx(8e-3, rel=0.01)
     assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
@@ -140,21 +146,17 @@ def test_weights_of_a_profile_are_those_that_the_files_tell_and_the_command_says
     assert "to be in mxfp4 (--weights)" in call(*serve, exit_code=0).said
 
 
-def test_an_engine_on_a_card_is_no_cpu_beside_another_card(tmp_path):
-    engine = tmp_path / "engine.yaml"
-    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
-    asked = ("--profile", engine, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
+def test_an_engine_on_a_card_is_no_cpu_beside_another_card(imported):
+    asked = ("--profile", imported, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
     rows = json_of("plan", *MODELS, *asked)["ranking"]
     commands = [one["options"] for row in rows for one in row["runs_on"] if one["engine"] == "llama.cpp"]
     assert any("-devd DEVICE" in command for command in commands)
     assert not any("none" in command for command in commands)
 
 
-def test_a_plan_for_other_models_reads_as_fast_as_the_engine_did(tmp_path):
+def test_a_plan_for_other_models_reads_as_fast_as_the_engine_did(imported):
     """The lane reads what it was timed to read: half as much takes about half as long."""
-    engine = tmp_path / "engine.yaml"
-    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", engine, exit_code=0)
-    other = ("--target", "llama-3.2-3b", "--draft", "llama-3.2-1b", "--profile", engine, "--context", 64)
+    other = ("--target", "llama-3.2-3b", "--draft", "llama-3.2-1b", "--profile", imported, "--context", 64)
     plain = next(one for one in json_of("plan", *other)["ranking"] if one["schedule"]["method"] == "autoregressive")
     sizes = [model_shape(name).weight_bytes("q4_0") for name in ("llama-3.1-8b", "llama-3.2-3b")]
     assert plain["tpot_s"] == pytest.approx(8e-3 * sizes[1] / sizes[0], rel=0.25)
@@ -166,11 +168,10 @@ def test_no_plan_follows_from_the_times_of_models_that_nobody_named(engine):
     assert "--target, --draft, --weights" in told
 
 
-def test_other_drafts_do_not_pay_for_what_the_timed_draft_reads(tmp_path):
+def test_other_drafts_do_not_pay_for_what_the_timed_draft_reads(tmp_path, imported):
     """Of one target the same is told with and without a draft beside it: rows are verified, and no draft reads them."""
-    alone, paired = tmp_path / "alone.yaml", tmp_path / "paired.yaml"
+    alone = tmp_path / "alone.yaml"
     call("import", BENCHES[0], *MODELS[:2], "--weights", "q4_0", "--profile-out", alone, exit_code=0)
-    call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", paired, exit_code=0)
     asked = ("--target", "llama-3.1-8b", "--draft", "prompt-lookup", "--context", 64, "--new-tokens", 32)
-    one, other = (json_of("plan", *asked, "--profile", profile)["ranking"] for profile in (alone, paired))
+    one, other = (json_of("plan", *asked, "--profile", profile)["ranking"] for profile in (alone, imported))
     assert [row["tpot_s"] for row in one] == pytest.approx([row["tpot_s"] for row in other])
