@@ -144,8 +144,3 @@ def tiny_model(tiny_wheel, tmp_path):
 
 def _sha256(content):
     return hashlib.sha256(content).hexdigest()
-
-
-@pytest.fixture
-def sha256():
-    return _sha256
