@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from _common import RESULTS, arguments, formats, least_rate, measured_pair, read_result, write_result
+from _results_page import is_ours
 
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile, load_profile
@@ -35,7 +36,7 @@ def main() -> None:
     profile, record = load_profile(options.profile), AcceptanceRecord.load(options.record)
     contenders = read_result(RESULTS / "peers.json")["contenders"]
     ours_s = contenders[OURS]["tpot_s"]["median"]
-    others_s = {name: one["tpot_s"]["median"] for name, one in contenders.items() if is_other(name)}
+    others_s = {name: one["tpot_s"]["median"] for name, one in contenders.items() if not is_ours(name)}
     fastest = min(others_s, key=lambda name: others_s[name])
     wanted = ours_s / others_s[fastest]
     found = break_even(profile, wanted)
@@ -56,11 +57,6 @@ def main() -> None:
     }
     print(content)
     write_result(options.out, content)
-
-
-def is_other(name: str) -> bool:
-    """Whether a contender is another engine, and none of our lanes."""
-    return not name.startswith(("plain", "schedule"))
 
 
 def break_even(profile: Profile, wanted: float) -> dict[str, Any] | None:
