@@ -128,7 +128,7 @@ def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance
         of = CurveOf("sglang", "the model", "the device", "several sequences", context)
         if "median_decode_latency" in row.fields:
             yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
-        elif (row.fields.get("acc_length") or 0) > 1:
+        elif row.fields.get("acc_length") and row.number("acc_length", least=-1) > 1:  # -1 of none
             mean = row.number("acc_length", least=1)
             yield EngineAcceptance.of_mean("sglang", row.path, mean, drafted=told.window)
         else:

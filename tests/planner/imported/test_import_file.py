@@ -179,6 +179,10 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
             "max_concurrency is None; expected a number",
         ),
         ('{"batch_size": 1, "input_len": 1, "output_len": 9, "latency": 1, "last_ttft": 2}', "more than last_ttft"),
+        (
+            '{"batch_size": 1, "input_len": 1, "output_len": 9, "latency": 2, "last_ttft": 1, "acc_length": "x"}',
+            ":1: acc_length is 'x'; expected a number from",
+        ),
         ("layer,tokens,time_us\nqkv_proj,1,5\n", "--target llama-3.1-8b"),
         ("framework,device,gemm_dtype,m,n,k,latency\nv,d,bf16,1,128,128,1\n", "--target llama-3.1-8b"),
         ("PAR1\x00", "pip install pyarrow"),
