@@ -56,7 +56,8 @@ def damage(folder: Path, names: list[str], random: Random) -> None:
 
 
 def _by_content(path: Path) -> Callable[[Path, Random], None]:
-    known = {".csv": _bytes, ".safetensors": _tensors, ".npz": _arrays, ".gz": _zipped, ".jsonl": _lines}
+    known = {".csv": _bytes, ".txt": _bytes, ".gz": _zipped, ".jsonl": _lines}
+    known |= {".safetensors": _tensors, ".npz": _arrays}
     return known.get(path.suffix, _values)
 
 

@@ -21,6 +21,8 @@ from mirrorsd.cli.verbs.run import _summary
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome_folder import Outcome, read_report_data, write_outcome
 from mirrorsd.run_file import RunFile
+from planner.imported.engine_page import Told
+from planner.imported.import_file import import_files
 from planner.plan import make_plan
 from planner.report.report import render_report
 from planner.reproduce import published_table
@@ -31,12 +33,14 @@ from sim.acceptance.assumed import parse_acceptance
 from sim.evaluator import predict
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.mutated_files.kind import Kind, numbers
+from tests.planner.imported.test_llama_bench import JSONL
 from tests.planner.synthetic import EXIT_MIRROR as MIRROR
 from tests.planner.synthetic import acceptance_record, coarse_sweeps, machine
 
 SETTINGS: Final = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
 MODELS: Final = Path(shapes.__file__).parent / "models"
 TABLES: Final = Path(published_table.__file__).parent
+PAGES: Final = JSONL.parent
 PLAIN: Final = Schedule(method="autoregressive", target_lane="target")
 
 
@@ -159,7 +163,15 @@ def _read_shape(folder: Path) -> Iterable[float]:
     return [float(shape.num_parameters), shape.layer_flops(4, 100), shape.weight_bytes("int4")]
 
 
-PLAN_FILES: Final[dict[str, Kind]] = {
+def _read_page(folder: Path) -> Iterable[float]:
+    told = Told(target="llama-3.1-8b", window=3, batch_size=1, new_tokens=4)
+    found = import_files(list(folder.iterdir()), told)
+    times_s = [time.time_s for curve in found.curves for time in curve.times.values()]
+    yield from (time_s if time_s > 0 else math.nan for time_s in times_s)
+    yield from (rate if 0 <= rate <= 1 else math.nan for one in found.acceptance for rate in one.rates)
+
+
+PLAN_FILES: dict[str, Kind] = {
     "schedule": Kind(make=_make_schedule, read=lambda at: _of([load_schedule(at / "schedule.yaml")], *_machine())),
     "profile": Kind(
         make=_make_profile, read=lambda at: _of((PLAIN, MIRROR), load_profile(at / "profile.yaml"), _machine()[1])
@@ -186,4 +198,9 @@ PLAN_FILES: Final[dict[str, Kind]] = {
     "record": Kind(make=_make_record, read=_read_record),
     "run file": Kind(make=_make_rows, read=_read_rows),
     "result": Kind(make=_make_result, read=_read_result, is_slow=True),
+}
+PLAN_FILES |= {
+    f"an engine's {page.name}": Kind(make=_made_of(page, page.name), read=_read_page)
+    for page in sorted(PAGES.rglob("*"))
+    if page.is_file() and page.name not in ("attention.csv", "per_sequence.csv")  # nothing without their folder
 }
