@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from functools import cache
-from math import isinf
+from math import inf, isinf
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
@@ -61,10 +61,11 @@ def number_in(text: str, field: str | None = None) -> float:
     endings = endings if field is None else endings[:1]
     factors = {"": 1.0} | {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
     found = _NUMBER.fullmatch(text.strip())
-    if found is None or found[2] not in factors or isinf(float(found[1])):
+    value = inf if found is None or found[2] not in factors else float(found[1]) * factors[found[2]]
+    if isinf(value):
         example = "0.5" if field is None else _EXAMPLES.get(endings[0], "0.5")
         raise ValueError(f"a number such as {example} or 8e9")
-    return float(found[1]) * factors[found[2]]
+    return value
 
 
 @cache

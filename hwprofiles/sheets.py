@@ -171,14 +171,15 @@ class LinkSheet(Sourced):
         bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
         latency_s: of an empty message.
         collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
-        is_mesh: whether a device has one for each other one, so that a collective has the bandwidth of all of them.
+        mesh_links: of how many such links a device uses one for each other device of a group, all at once; None where
+            a collective goes over one link.
     """
 
     name: Annotated[str, Field(min_length=1)]
     bytes_per_s: ByteRates | None = None
     latency_s: Times | None = None
     collective_latency_s: Times | None = None
-    is_mesh: bool = False
+    mesh_links: Annotated[int, Field(ge=1)] | None = None
 
 
 @cache

@@ -98,13 +98,13 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     """
     owner, _, own = str(name).lower().rpartition("/")
     is_gguf = "gguf" in own
-    if "unquantized" in own:  # trained for a format of few bits, stored in 16
-        return published_in
+    # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
+    _, is_unquantized, behind = own.rpartition("unquantized")
     try:
-        told = weights_told(own)
+        told = weights_told(behind)
     except ConfigError:
         if not is_gguf:
-            return None
+            return published_in if is_unquantized else None
         told = published_in if published_in == "mxfp4" else "q4_k_m"
     if owner == "mlx-community" and (of_mlx := f"mlx-{own[-4:]}") in weight_formats():
         return of_mlx

@@ -112,7 +112,7 @@ class BenchCurve:
 def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
     """Return the curves of samples with their files, one a kind; one row is a step of plain decoding, if timed."""
     kinds = defaultdict[CurveOf, list[tuple[str, Sample]]](list)
-    for source, sample in samples:
+    for source, sample in sorted(samples, key=lambda one: one[1].curve.context * (one[1].curve.settings == SERVED)):
         kinds[_kin(sample.curve, kinds)].append((source, sample))
     return tuple(_curve(of, own) for of, own in kinds.items())
 

@@ -155,7 +155,9 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
             f"{percent(rate.high)}"
         )
     elif plan.pays == "cannot_tell":
-        yield "measure both on the machine: data sheets cannot tell them apart"
+        has_one = plan.comparison is not None and plan.comparison.num_pairs == 1
+        on_machine = "measure both on the machine: data sheets cannot tell them apart"
+        yield "more than one prompt would tell" if has_one else on_machine
     if not chosen.schedule.num_speculative_tokens:
         until = "until then " * (plan.pays == "cannot_tell")
         yield f"{until}leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
@@ -228,7 +230,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     made_for = made_for_engine(question.target.weights)
     devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
     asked = {one.engine for one in devices if one.engine is not None and engine_of(one.engine) != made_for}
-    if made_for is not None and asked:
+    if made_for is not None and asked and engines_of(plan, plan.recommended):
         yield (
             f"Times are those of {listing(sorted(asked))}, as asked for, but {question.target.weights} is made for "
             f"{made_for}: the command is of that."

@@ -187,7 +187,7 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     pairs = [*pairwise((*members, members[0]))]
     ring = [_way(platform, *pair, collective=True) for pair in pairs]
     hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
-    num_links = len(members) - 1 if all(platform.link(*hop).is_mesh for hop in hops) else 1
+    num_links = min(len(members) - 1, *(platform.link(*hop).mesh_links or 1 for hop in hops))
     num_reduces, num_gathers = _exchanges(demand.draft)
     return DeviceGroup(
         num_devices=len(members),

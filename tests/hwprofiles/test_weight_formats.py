@@ -112,6 +112,8 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("mradermacher/Qwen3-8B.i1-IQ3_M.gguf", "iq3_m"),
         ("mlx-community/Qwen3-8B-4bit", "mlx-4bit"),
         ("google/gemma-3-27b-it-qat-q4_0-unquantized", "bf16"),
+        ("me/gemma-3-27b-it-qat-q4_0-unquantized-GGUF/gemma-3-27b-it-qat-q4_0-unquantized.Q8_0.gguf", "q8_0"),
+        ("me/gemma-3-27b-it-qat-q4_0-unquantized-FP8", "fp8"),
         ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "nf4"),
         ("Qwen/Qwen3-8B", None),
         ("me/llama-8b-merged_16bit", None),
