@@ -208,7 +208,8 @@ class RooflineCost:
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        return self._call_s(part, rows, *self._own_work(part, rows, contexts))
+        seconds: Floats = self._call_s(part, rows, *self._own_work(part, rows, contexts))
+        return seconds
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
@@ -276,7 +277,7 @@ class RooflineCost:
             kernels = num_kernels * (1 + dispatch)
             then_s = self._roofline_s(reading_s, computing_s * (1 + computing), kernels)
             alone_s = then_s - self._roofline_s(reading_s, computing_s, num_kernels)
-            return abs(alone_s + dispatch * self.device.graph_s) / here
+            return abs(float(alone_s) + dispatch * self.device.graph_s) / here
 
         dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))
         return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
