@@ -60,14 +60,18 @@ class Own(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What the sequences of a call have in common: bytes that one member moves once, and the seconds without caches."""
+    """What the sequences of a call have in common: bytes that one member moves once, and the seconds without caches.
+
+    `least_s` is the time of starting kernels, where that goes on beside what they do: no call takes less.
+    """
 
     num_bytes: float
     seconds: float
+    least_s: float = 0.0
 
 
 class LaneCost(Protocol):
-    """A cost model of one lane. `seconds` are the sum of `shared` and of the `own` of a single sequence."""
+    """A cost model of one lane. `seconds` are `shared` and the `own` of a single sequence together."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
@@ -206,7 +210,8 @@ class GroupCost:
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         share = self._share.shared(part, rows)
-        return share._replace(seconds=share.seconds + sum(self.collectives_s(part, rows)))
+        collectives_s = sum(self.collectives_s(part, rows))
+        return Shared(share.num_bytes, share.seconds + collectives_s, share.least_s + collectives_s)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""

@@ -132,7 +132,7 @@ class DurationTables:
         for lane, part, _ in plan.demands:
             facts = self._facts(lane, part)
             if longest > facts.most_positions:
-                return f"{part}: {longest} positions, and {facts.most_positions:g} there are ({facts.source})"
+                return f"{part}: {longest} positions, and {facts.most_positions:.0f} there are ({facts.source})"
         return None
 
     def demands(self, schedule: Schedule, plan: RoundPlan) -> tuple[tuple[str, Part, int], ...]:

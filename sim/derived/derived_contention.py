@@ -52,9 +52,9 @@ def contentions(
         num_members = dict(zip(pair, (max(own.count(pool) for pool in shared) for own in pools), strict=True))
         is_by_operation = max(map(len, pools)) == 1
         for target, draft in (pair, pair[::-1]):
-            wants = (num_members[target] * drawn(target, "layer"), num_members[draft] * drawn(draft, "draft_step"))
             slowdown = (1.0, 1.0)
             if not is_by_operation:
+                wants = (num_members[target] * drawn(target, "layer"), num_members[draft] * drawn(draft, "draft_step"))
                 of_target, of_draft = fair_share_slowdowns([np.array([want]) for want in wants], capacity)
                 slowdown = float(of_target[0]), float(of_draft[0])
             fair = Contention(

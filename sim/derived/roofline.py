@@ -191,7 +191,7 @@ class RooflineCost:
             return f"{part}: {error}"
         longest = float(contexts.max()) + (rows if part.kind in _PROMPTS else 1)  # of any sequence, at least
         if longest > model.shape.max_position:
-            return f"{part}: {longest:g} positions, {model.shape.name} has {model.shape.max_position}"
+            return f"{part}: {longest:.0f} positions, {model.shape.name} has {model.shape.max_position}"
         return None
 
     def facts(self, part: Part) -> PartFacts:
@@ -208,18 +208,19 @@ class RooflineCost:
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        seconds: Floats = self._call_s(part, rows, *self._own_work(part, rows, contexts))
-        return seconds
+        working_s: Floats = self._working_s(part, rows, *self._own_work(part, rows, contexts))
+        return np.maximum(working_s, self._least_s(part, rows))
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
-        return Shared(num_passes * self._work(part, rows_at_once)[0], float(self._call_s(part, rows)))
+        num_bytes = num_passes * self._work(part, rows_at_once)[0]
+        return Shared(num_bytes, float(self._working_s(part, rows)), self._least_s(part, rows))
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
         num_bytes, flops = self._own_work(part, rows, contexts)
-        own_s = self._call_s(part, rows, num_bytes, flops) - self._call_s(part, rows)
+        own_s = self._working_s(part, rows, num_bytes, flops) - self._working_s(part, rows)
         return Own(self._passes(part, rows)[0] * num_bytes, own_s)
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
@@ -228,15 +229,29 @@ class RooflineCost:
         num_bytes, flops = self._known_model(part).own_work(part.kind, self._passes(part, rows)[1], cached)
         return num_bytes / self.num_devices, flops / self.num_devices
 
-    def _call_s(self, part: Part, rows: float, own_bytes: Any = 0.0, own_flops: Any = 0.0) -> Any:
-        """Return the seconds of a call, with what its sequence adds to each pass."""
+    def _working_s(self, part: Part, rows: float, own_bytes: Any = 0.0, own_flops: Any = 0.0) -> Any:
+        """Return the seconds of a call, with what its sequence adds to each pass; see `_least_s`."""
         num_passes, rows_at_once = self._passes(part, rows)
-        num_bytes, flops, num_kernels = self._work(part, rows_at_once)
-        device, growth = self.device, self.device.growth(rows_at_once)
-        reading_s = (num_bytes + own_bytes) * growth / device.bytes_per_s
-        num_starts = num_kernels * (growth if device.prices else 1.0)
-        pass_s = self._roofline_s(reading_s, (flops + own_flops) / device.flops, num_starts)
-        return num_passes * pass_s + (num_passes - 1) * device.graph_s
+        num_bytes, flops, _ = self._work(part, rows_at_once)
+        device = self.device
+        reading_s = (num_bytes + own_bytes) * device.growth(rows_at_once) / device.bytes_per_s
+        computing_s = (flops + own_flops) / device.flops
+        starts_s = 0.0 if self._starts_ahead else num_passes * self._dispatch_s(part, rows_at_once)
+        return num_passes * self._roofline_s(reading_s, computing_s, 0.0) + (num_passes - 1) * device.graph_s + starts_s
+
+    def _least_s(self, part: Part, rows: float) -> float:
+        """Return the seconds that starting the kernels of a call takes, where they are started ahead; else none."""
+        num_passes, rows_at_once = self._passes(part, rows)
+        starts_s = num_passes * self._dispatch_s(part, rows_at_once) + (num_passes - 1) * self.device.graph_s
+        return starts_s if self._starts_ahead else 0.0
+
+    @property
+    def _starts_ahead(self) -> bool:
+        return self.device.unhidden_share is None and self.device.queues_kernels
+
+    def _dispatch_s(self, part: Part, rows: float) -> float:
+        num_kernels = self._work(part, rows)[2]
+        return num_kernels * self.device.kernel_s * (self.device.growth(rows) if self.device.prices else 1.0)
 
     def _passes(self, part: Part, rows: float) -> tuple[float, float]:
         """Return in how many passes a call computes its rows, and the rows of each."""
@@ -266,8 +281,9 @@ class RooflineCost:
 
     def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
-        here = self.one(part, _TYPICAL_ROWS, TYPICAL_CONTEXT) + self.device.graph_s
-        rows = self._padded(part, _TYPICAL_ROWS)
+        typical = min((_TYPICAL_ROWS, *self.device.row_buckets[-1:]))
+        here = self.one(part, typical, TYPICAL_CONTEXT) + self.device.graph_s
+        rows = self._padded(part, typical)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
         own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, Contexts.of(_TYPICAL))
         reading_s = (shared_bytes + float(own_bytes) / self.num_devices) / self.device.bytes_per_s

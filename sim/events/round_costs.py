@@ -119,13 +119,13 @@ class RoundCosts:
 
     def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> tuple[float, float]:
         """Return the seconds and the bytes of a call over rows of several sequences."""
-        num_bytes, seconds = self._tables.shared(lane, part, total)
+        num_bytes, seconds, least_s = self._tables.shared(lane, part, total)
         for rows, places in places_by_rows.items():
             own_bytes, own_s = self._tables.own(lane, part, rows)
             if own_bytes and self._is_shared:
                 num_bytes += sum([own_bytes[at] for at in places])
             seconds += sum([own_s[at] for at in places]) if own_s else 0.0
-        return seconds, num_bytes
+        return max(seconds, least_s), num_bytes
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
         """Return the seconds of every collective in a step of a lane; none where it is one device."""

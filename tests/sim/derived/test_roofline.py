@@ -109,6 +109,17 @@ def test_sequences_share_a_passs_weights_and_each_reads_its_own_cache():
     assert together(hybrid, "layer", [1, 1], [0, 0]) == pytest.approx((weights + 2 * state_bytes) / 1e11, rel=1e-12)
 
 
+def test_caches_that_hide_behind_starts_one_by_one_do_not_hide_together():
+    """Kernels are started ahead in 8 ms; weights and one cache are read in less, and those of 64 sequences are not."""
+    device = DeviceSpeed(name="gpu", bytes_per_s=1e11, flops=1e18, kernel_s=1e-3)
+    assert at(cost(device), "layer", 1, 9000) == KERNELS_PER_LAYER * 1e-3
+    assert together(cost(device), "layer", [1], [9000]) < KERNELS_PER_LAYER * 1e-3
+    shared = cost(device).shared(Part("layer"), 64)
+    assert shared.least_s == KERNELS_PER_LAYER * 1e-3
+    num_bytes = layer_bytes(TARGET, 64, 0) + 64 * 9000 * 2 * 8 * 128 * 2
+    assert together(cost(device), "layer", [1] * 64, [9000] * 64) == pytest.approx(num_bytes / 1e11, rel=1e-12)
+
+
 def test_caches_are_read_beside_the_matrices_of_a_batch_that_computes():
     """Matrices of 400 rows compute for longer than they read; attention is a kernel of its own."""
     computing = replace(SLOW_MEMORY, flops=1e12)
