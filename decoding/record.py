@@ -179,6 +179,8 @@ class AcceptanceRecord:
             if not is_zipfile(path) and Path(path).is_file():
                 raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                if len({*arrays.files}) < len(arrays.files):
+                    raise RecordError("an array is there more than once")
                 most = most_unpacked(Path(path), MAX_BYTES)
                 if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > most:
                     raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {most:,} are read")

@@ -62,7 +62,7 @@ class Schedule(StrictModel):
     tree_top_k: Annotated[int, Field(ge=0, le=MAX_TREE)] = 0
     draft_streams: Annotated[int, Field(ge=0, le=8)] = 0
     root_source: RootSource | None = None
-    exit_layer: Annotated[int, Field(ge=1)] | None = None
+    exit_layer: Annotated[int, Field(ge=1, le=4096)] | None = None
     exit_top_k: Annotated[int, Field(ge=0, le=64)] = 0
     draft_top_k: Annotated[int, Field(ge=0, le=64)] = 0
     roots_per_row: Many[Annotated[int, Field(ge=0, le=64)]] | None = None

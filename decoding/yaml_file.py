@@ -23,6 +23,7 @@ MAX_DEPTH: Final = 40
 MAX_NODES: Final = 50_000
 """Values, lists and maps of a file, those that aliases stand for counted once per alias; a profile has two thousand."""
 
+_MOST_DIGITS: Final = 400
 _WHOLE: Final = '# whole if the last line is "..."\n'
 """The first line of files that are refused where their end is missing: all that is left of them might be read."""
 
@@ -113,13 +114,17 @@ class _Loader(_Parser):
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  PyYAML's signature
         """Return the value of a node."""
+        kind = str(node.tag).rpartition(":")[2]
+        if kind in ("int", "float") and len(node.value) > _MOST_DIGITS:  # 1:1:1 ... takes time by the square
+            problem = f"not valid YAML: what has more than {_MOST_DIGITS} digits is no {kind}"
+            raise _Refused(problem, node.start_mark)
         try:
             return super().construct_object(node, deep)
         except yaml.YAMLError:
             raise
         except Exception as error:
             value = cut(shown(node.value), 60) if isinstance(node, yaml.ScalarNode) else "a collection"
-            problem = f"not valid YAML: {value} is no {str(node.tag).rpartition(':')[2]} ({cut(str(error), 100)})"
+            problem = f"not valid YAML: {value} is no {kind} ({cut(str(error), 100)})"
             raise _Refused(problem, node.start_mark) from error
 
 

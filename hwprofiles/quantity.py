@@ -47,6 +47,8 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]]] = {
 }
 """Prefixes and units of numbers as people write them, by the endings of the fields' names."""
 _EXAMPLES: Final = {"bytes_per_s": "80 GB/s", "bytes": "24 GB", "flops": "125 TFLOP/s", "ops": "50 TOPS", "s": "3 us"}
+_LONGEST: Final = 400
+"""Characters of a number: a longer text would take time by the square of its length."""
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
 
 
@@ -60,7 +62,7 @@ def number_in(text: str, field: str | None = None) -> float:
     endings = [one for one in _UNITS if field is None or field == one or field.endswith(f"_{one}") or not one]
     endings = endings if field is None else endings[:1]
     factors = {"": 1.0} | {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
-    found = _NUMBER.fullmatch(text.strip())
+    found = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     value = inf if found is None or found[2] not in factors else float(found[1]) * factors[found[2]]
     if isinf(value):
         example = "0.5" if field is None else _EXAMPLES.get(endings[0], "0.5")

@@ -143,7 +143,8 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
                 _require_total(one, "num_spec_steps", len(own), by_step)
                 _require_total(one, "num_accepted_draft_tokens", sum(own), by_step)
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
-        by_place = [sum(one > place for one in steps) for place in range(most or max(steps))]
+        places = range(min(most or max(steps), MAX_WINDOW + 1))  # one more is refused
+        by_place = [sum(one > place for one in steps) for place in places]
         return EngineAcceptance.of_shares("vllm", parts[0], by_place, num_rounds=len(steps), out_of=len(steps))
     counted = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
     return _of_counts("vllm", parts, window, counted, "a step or more")

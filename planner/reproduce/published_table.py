@@ -31,7 +31,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "mirror": MIRROR,
     "mirrorspeculativedecoding": MIRROR,
 }
-_ABOUT: Final = re.compile(r"^#\s*(target|platform):\s*(\S.*?)\s*$", re.MULTILINE)
+_ABOUT: Final = re.compile(r"^#[ \t]*(target|platform):(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,8 @@ def parse_table(text: str, *, source: str) -> PublishedTable:
             raise ConfigError(f"{source}:{line}: {what} stand on line {first.line} already")
     if not cells:
         raise ConfigError(f"{source}: has no rows under its line of column names")
-    return PublishedTable(source=source, cells=tuple(cells.values()), **dict(_ABOUT.findall(text)))
+    about = {name: value.strip() for name, value in _ABOUT.findall(text) if value.strip()}
+    return PublishedTable(source=source, cells=tuple(cells.values()), **about)
 
 
 def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:

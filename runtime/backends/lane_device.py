@@ -35,7 +35,8 @@ NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
 """The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
 
 _LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d+ranks?)?")
-_RANKS: Final = re.compile(r"-(\d+)ranks?$")
+_RANKS: Final = re.compile(r"-(\d{1,3})ranks?$")
+"""A name with more digits is one of no lane here."""
 
 
 def ranks_of(lane: str) -> int:

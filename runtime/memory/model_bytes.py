@@ -83,6 +83,7 @@ def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_toke
     return max(min(num_tokens, _PREFILL_ROWS) * row, num_rows * (row + logits))
 
 
+_MOST_TRACKS, _MOST_LAYERS = 64, 1024
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
 """Ends of names of arrays in trained folders that are no weights (`runtime.storage`)."""
 
@@ -117,6 +118,8 @@ def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bo
         names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
         num_tracks, depth = int(raw["num_tracks"]), 2 * int(raw["layers_per_segment"])
         sizes: dict[str, Any] = {name: int(raw[name]) for name in names}
+        if not (1 <= num_tracks <= _MOST_TRACKS and 1 <= depth <= _MOST_LAYERS):
+            raise ValueError(f"{num_tracks} tracks of {depth} layers")
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFormatError(f"config.json of a draft of parallel tracks is damaged ({error!r})") from error
     layers = replace(target, num_layers=depth * num_tracks, tie_embeddings=False, **sizes)
@@ -133,8 +136,10 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
     """
     raw = read_object(folder / "config.json", holds="a drafter's folder holds config.json and its weights")
     stored = sum(_num_stored(file) for file in folder.glob("*.safetensors"))
-    num_layers = len(raw.get("source_layers") or "x") if stored else 0
-    num_outputs = raw.get("draft_vocab_size") or target.vocab_size
+    layers, num_outputs = raw.get("source_layers") or "x", raw.get("draft_vocab_size") or target.vocab_size
+    if not isinstance(layers, list | str) or type(num_outputs) is not int or not 0 < num_outputs <= target.vocab_size:
+        raise ModelFormatError(f"{folder / 'config.json'}: source_layers or draft_vocab_size is damaged")
+    num_layers = len(layers) if stored else 0
     num_shared = num_outputs * target.hidden_size if stored else 0
     if stored and not shares_lane:
         num_shared += num_parameters(replace(target, num_layers=0))
@@ -149,7 +154,10 @@ def _num_stored(path: Path) -> int:
     """Return the number of weights in a safetensors file, by its header; scales and maps of ids are none."""
     try:
         with path.open("rb") as file:
-            header = parse_json(file.read(int.from_bytes(file.read(8), "little")))
+            num_bytes = int.from_bytes(file.read(8), "little")
+            if num_bytes > path.stat().st_size:
+                raise ValueError("it is shorter than it says, such as a pointer of Git LFS")
+            header = parse_json(file.read(num_bytes))
         shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
         return sum(prod(shape) for name, shape in shapes.items() if not name.endswith(_NO_WEIGHTS))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -5,6 +5,7 @@ The library trusts its files: what would end our process is refused, and where i
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from runtime.models.hf_config import read_object
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24
 """More than any vocabulary has."""
+_MOST_GROWTH: Final = 1000.0
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 """Decoded form of the last bytes of a text while their character is incomplete."""
@@ -173,6 +175,9 @@ def _errors_as(message: str) -> Iterator[None]:
 
 def _refuse_crash(data: object) -> None:
     """Raise `ValueError` where the library would end the process: at a merge that lacks the prefix it is to lose."""
+    for stage in ("normalizer", "decoder"):
+        if isinstance(data, dict) and (growth := _growth(data.get(stage))) > _MOST_GROWTH:
+            raise ValueError(f"its {stage} makes {growth:.3g} letters of one")
     model = data.get("model") if isinstance(data, dict) else None
     prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
     if not prefix or not isinstance(model, dict):
@@ -181,6 +186,17 @@ def _refuse_crash(data: object) -> None:
         second = (merge.split(" ") if isinstance(merge, str) else merge)[-1]
         if not str(second).startswith(str(prefix)):
             raise ValueError(f"the merge {shown(merge)} is without the prefix {shown(prefix)}")
+
+
+def _growth(stage: Any) -> float:
+    """Return how many times longer a text may be after a stage that replaces letters."""
+    if not isinstance(stage, dict):
+        return 1.0
+    inner = next((own for own in map(stage.get, ("normalizers", "decoders")) if isinstance(own, list)), ())
+    pattern, content = stage.get("pattern"), stage.get("content")
+    replaced = pattern.get("String") if isinstance(pattern, dict) else None
+    own = len(content) / max(1, len(replaced or "")) if isinstance(content, str) else 1.0
+    return prod(map(_growth, inner), start=max(1.0, own))
 
 
 def special_tokens_file(folder: Path) -> Path | None:

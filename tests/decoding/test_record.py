@@ -1,6 +1,8 @@
 import dataclasses
 import hashlib
 import json
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +286,13 @@ def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wi
 def test_a_record_without_prompts_reaches_nowhere_and_says_so():
     with pytest.raises(RecordError, match="^the record of t with d has no prompt$"):
         _ = dataclasses.replace(record(), prompts=()).contexts
+
+
+def test_an_array_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "record.npz"
+    with zipfile.ZipFile(path, "w") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            file.writestr("header.npy", b"")
+    with pytest.raises(RecordError, match="an array is there more than once"):
+        AcceptanceRecord.load(path)

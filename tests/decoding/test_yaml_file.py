@@ -193,3 +193,8 @@ def test_a_field_that_is_not_known_is_told_with_those_that_are(text, model, told
     with pytest.raises(ConfigError) as caught:
         parse_yaml(text, model, source="my.yaml")
     assert f"(no field is called {told}" in str(caught.value)
+
+
+def test_a_number_that_would_take_minutes_to_read_is_refused():
+    with pytest.raises(ConfigError, match="2:8: not valid YAML: what has more than 400 digits is no int"):
+        parse_yaml(f"name: a\nparts: {':'.join('1' * 9000)}\n", Outer, source="my.yaml")

@@ -23,13 +23,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from decoding.errors import TrainingError, shown
-from decoding.files import parse_json, replace_file
+from decoding.files import most_unpacked, parse_json, replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.storage.weight_folder import TargetShape
 
 MAX_LINE_CHARACTERS: Final = 16_000_000
 """Limit of one conversation: two million tokens."""
+MAX_CHARACTERS: Final = 1 << 40
+"""Limit of a file."""
 
 
 class Conversation(NamedTuple):
@@ -95,7 +97,7 @@ def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Convers
     number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(_lines(file), 1):
+            for number, line in enumerate(_lines(file, most_unpacked(path, MAX_CHARACTERS)), 1):
                 row = _parse(line, vocab_size, f"{path}:{number}")
                 if (length := len(row.ids)) > max_tokens:
                     msg = f"{path}:{number}: {length:,} tokens are more than the target's {max_tokens:,} positions"
@@ -106,11 +108,14 @@ def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Convers
         raise TrainingError(f"{path}: cannot be read{where} ({error})") from error
 
 
-def _lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a file; raise `ValueError` before one that is too long, however small on disk."""
+def _lines(file: TextIO, most: int) -> Iterator[str]:
+    """Yield the lines of a file; raise `ValueError` before too long a one, or too many, however small on disk."""
     while line := file.readline(MAX_LINE_CHARACTERS + 1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise ValueError(f"the next has more than {MAX_LINE_CHARACTERS:,} characters")
+        most -= len(line)
+        if most < 0:
+            raise ValueError("it unpacks to far more than token files do")
         yield line
 
 

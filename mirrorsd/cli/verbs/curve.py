@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import cached_tokens, counts, listed
-from mirrorsd.cli.console import say, show, show_paragraphs, write_json
+from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def curve(
     found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
-        say(f"Wrote {out}")
+        say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(_table(found))
         show_paragraphs(f"Numbers {found.source}.")

@@ -69,7 +69,7 @@ def memory(
     lanes = {lane: {"total": need.total, **asdict(need)} for lane, need in needs.items()}
     if write_json({"lanes": lanes, "total": total, "available": available}, json):
         for lane, need in needs.items():
-            show(f"{lane}  {in_words(need)}")
+            show(f"{escaped(lane)}  {in_words(need)}")
         show(f"in all {gigabytes(total)}, available {'unknown' if available is None else gigabytes(available)}")
 
 

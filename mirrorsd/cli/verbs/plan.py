@@ -171,7 +171,7 @@ def plan(
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
-        say(f"Wrote {out}")
+        say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
     played = play(found)
     result = plan_entry(found, bars) | {

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.console import say, show, show_paragraphs, write_json
+from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def reproduce(
     baselines = Baselines.of(found)
     if out is not None:
         write_atomically(out, render_page(found, baselines, origin))
-        say(f"Wrote {out}")
+        say(f"Wrote {escaped(out)}")
     if write_json(_result(found, baselines, origin), json):
         show(_cells(found))
         show("")

@@ -166,6 +166,13 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
             '{"metrics": {"speculative_decoding": {"num_spec_steps": 5, "per_step_accepted": [3, 0, 2, 1]}}}',
             ":1: num_spec_steps is 5; expected 4, as per_step_accepted",
         ),
+        (
+            (
+                '{"metrics": {"speculative_decoding": {"num_spec_steps": 1, "num_accepted_draft_tokens": 1, '
+                '"per_step_accepted": [1], "num_spec_tokens": 1000000000000}}}'
+            ),
+            "expected 1 to 16 places",
+        ),
         ("sglang:spec_accept_length 2.5", "say them: --window 4"),
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),

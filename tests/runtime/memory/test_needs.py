@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from decoding.errors import ModelFormatError
 from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16
 from runtime.backends.lane_device import Device
@@ -264,3 +265,33 @@ def test_a_cpu_without_bfloat16_holds_weights_in_float32_once(monkeypatch):
         for dtype in ("bfloat16", "float32")
     ]
     assert needs[0].weights == needs[1].weights
+
+
+@pytest.mark.parametrize(
+    "content", [b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", b"<!DOCTYPE html>"]
+)
+def test_a_pointer_or_a_page_in_place_of_weights_is_told_and_takes_no_memory(tmp_path, content):
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "mirrorsd_draft", "draft_vocab_size": 30}')
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelFormatError, match=r"not a safetensors file .*shorter than it says.*copy it again"):
+        draft_size(tmp_path, tiny_config(), "float32", shares_lane=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"speculators_model_type": "mirrorsd_draft", "draft_vocab_size": "4"}, "draft_vocab_size is damaged"),
+        ({"speculators_model_type": "mirrorsd_draft", "draft_vocab_size": 10**400}, "draft_vocab_size is damaged"),
+        ({"speculators_model_type": "mirrorsd_draft", "source_layers": 5}, "source_layers or .* is damaged"),
+        (
+            {"speculators_model_type": "mirrorsd_parallel_track", "num_tracks": 10**9, "layers_per_segment": 1}
+            | dict.fromkeys(("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim"), 4),
+            "parallel tracks is damaged .*1000000000 tracks of 2 layers",
+        ),
+    ],
+)
+def test_a_damaged_config_of_a_draft_is_told_before_anything_is_counted(tmp_path, fields, told):
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    (tmp_path / "model.safetensors").write_bytes(content_of({"w": np.zeros((3, 4), np.float32)}))
+    with pytest.raises(ModelFormatError, match=told):
+        draft_size(tmp_path, tiny_config(), "float32", shares_lane=False)

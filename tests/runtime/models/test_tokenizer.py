@@ -235,6 +235,13 @@ class TestCraftedFiles:
         with pytest.raises(ModelFormatError, match="not a readable tokenizer"):
             Tokenizer.from_folder(write(tmp_path, model=model))
 
+    @pytest.mark.parametrize(("stage", "inner"), [("normalizer", "normalizers"), ("decoder", "decoders")])
+    def test_a_stage_that_makes_a_letter_billions_is_refused(self, tmp_path, stage, inner):
+        longer = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 100}
+        parts = {stage: {"type": "Sequence", inner: [longer] * 6}}
+        with pytest.raises(ModelFormatError, match=f"its {stage} makes 1e\\+12 letters of one"):
+            Tokenizer.from_folder(write(tmp_path, **parts))
+
     def test_a_pattern_that_never_ends_is_refused_with_the_text(self, tmp_path):
         split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
         tokenizer = Tokenizer.from_folder(write(tmp_path, pre_tokenizer=split))
