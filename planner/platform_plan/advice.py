@@ -150,8 +150,9 @@ def _ends(low: float | None, high: float | None) -> str:
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
     if plan.pays == "cannot_tell" and plan.turns_on_acceptance:
         rate = plan.question.acceptance
+        how = "was recorded on other or few texts" if plan.question.assumed is None else "is assumed"
         yield (
-            f"measure the acceptance, or give it (--acceptance): it is assumed, and may be {percent(rate.low)} to "
+            f"measure the acceptance, or give it (--acceptance): it {how}, and may be {percent(rate.low)} to "
             f"{percent(rate.high)}"
         )
     elif plan.pays == "cannot_tell":

@@ -37,8 +37,8 @@ class AcceptanceNeeded:
     Attributes:
         now: what is assumed, or recorded.
         at: where the best speculation is predicted as fast as plain decoding; None where no rate makes it so.
-        low: below it speculation is slower beyond its interval; None where it never is.
-        high: above it speculation is faster beyond its interval; None where it never is.
+        low: below it speculation is slower beyond its interval; None where it is so at all of `RATES`, or at none.
+        high: above it speculation is faster beyond its interval; None likewise.
         always, never: whether speculation is predicted to be faster, or slower, at every one of `RATES`.
     """
 
