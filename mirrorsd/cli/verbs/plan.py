@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
-from decoding.record import AcceptanceRecord
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import counts, listed, num_tokens, recorded_or_assumed, say_added
 from mirrorsd.cli.console import (
@@ -24,6 +23,7 @@ from mirrorsd.cli.console import (
 from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
+    from decoding.record import AcceptanceRecord
     from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
@@ -271,6 +271,8 @@ def _told(batches: BatchPlan) -> tuple[str, str]:
 
 
 def _known(acceptance: str | None, acceptance_out: Path | None) -> AssumedAcceptance | AcceptanceRecord | None:
+    from decoding.record import AcceptanceRecord
+
     known = None if acceptance is None else recorded_or_assumed(acceptance)
     if acceptance_out is not None and isinstance(known, AcceptanceRecord):
         raise ConfigError(f"--acceptance-out {acceptance_out}: the acceptance was recorded, not assumed")
