@@ -52,7 +52,7 @@ class PartFacts(NamedTuple):
 class Own(NamedTuple):
     """What one sequence adds to a call by its cached tokens, at each context: seconds, and bytes that a member moves.
 
-    Attention is a kernel of its own between the matrices, so they add up.
+    Those of all sequences add up, as attention is a kernel of its own between the matrices.
     """
 
     num_bytes: Floats
@@ -127,9 +127,9 @@ class MeasuredCost:
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        table = self._table(part)
-        shared_s, shared_bytes = table.without_context(rows)
-        return Own(table.traffic(rows, contexts) - shared_bytes, self.seconds(part, rows, contexts) - shared_s)
+        num_bytes, shared_s, _ = self.shared(part, rows)
+        traffic_bytes = self._table(part).traffic(rows, contexts)
+        return Own(traffic_bytes - num_bytes, self.seconds(part, rows, contexts) - shared_s)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
