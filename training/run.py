@@ -24,8 +24,8 @@ from training.data.states import (
     fingerprint,
     most_frequent_ids,
     read_conversations,
-    training_part,
     weights_digest,
+    with_held_out,
 )
 from training.judging.card import Card, DataCard, add_benchmark, read_card, write_card
 from training.recipe import DraftStreamRecipe, StreamingDraftRecipe, TrainingRecipe
@@ -79,13 +79,15 @@ def run_recipe(
     task_class = _TASKS[recipe.kind]
     task_class.require_fit(recipe, decoder)
     config = decoder.config
-    conversations = read_conversations(data_paths, vocab_size=config.vocab_size, max_tokens=config.max_position)
+    found = read_conversations(data_paths, vocab_size=config.vocab_size, max_tokens=config.max_position)
+    conversations = with_held_out(found, recipe.num_held_out)
     kept_ids = _kept_ids(recipe, conversations, config)
     data = DataCard(
         files=tuple(path.name for path in data_paths),
         fingerprint=fingerprint(conversations),
         num_conversations=len(conversations),
         num_held_out=recipe.num_held_out,
+        num_left_out=len(found) - len(conversations),
     )
     origin = {"recipe": recipe.model_dump(mode="json"), _TARGET: target.name, "data": data.fingerprint}
     _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe))
@@ -142,11 +144,11 @@ _TASKS: Mapping[str, type[StatesTask[Any]]] = {
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
-    training = training_part(conversations, recipe.num_held_out)
     largest = max((recipe.vocab_size - 1, *recipe.always_kept))
     if largest >= config.vocab_size:
         msg = f"vocab_size and always_kept reach up to {largest}: the target has ids 0..{config.vocab_size - 1}"
         raise TrainingError(msg)
+    training = conversations[: -recipe.num_held_out]
     return torch.tensor(most_frequent_ids(training, recipe.vocab_size, always=recipe.always_kept))
 
 

@@ -1,5 +1,6 @@
 """Whole runs on the tiny target: a few steps, a folder, a card."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ def test_progress_names_the_stages_in_order(run):
     assert list(dict.fromkeys(event.stage for event in events)) == ["states", "training", "judging"]
     assert all(0 <= event.done <= event.total or event.stage == "training" for event in events)
     assert events[-1].stage == "judging"
+
+
+def test_conversations_that_come_twice_are_judged_or_trained_on(named_target, data_path, tmp_path):
+    again = tmp_path / "again.jsonl"
+    again.write_text("".join(gzip.decompress(data_path.read_bytes()).decode().splitlines(keepends=True)[3:]))
+    card = read_card(run_recipe(EXITS, named_target, [data_path, again], tmp_path / "mine"))
+    assert (card.data.num_conversations, card.data.num_held_out, card.data.num_left_out) == (21, 4, 4)
+    assert "| left out: prompts of held-out ones | 4 |" in card.text
 
 
 def test_recipes_on_the_same_data_may_share_their_states(run, tmp_path):

@@ -53,27 +53,29 @@ def read_conversations(
 ) -> list[Conversation]:
     """Return every conversation of the token files, each of `max_tokens` at most: the target's positions.
 
-    Raises `TrainingError`, which names file and line, for one that is damaged or too long, and for a file that is named
-    twice: conversations that are held out would be trained on.
+    Raises `TrainingError`, which names file and line, for one that is damaged or too long.
     """
-    again = [path for path, count in Counter(path.resolve() for path in paths).items() if count > 1]
-    if again:
-        raise TrainingError(f"{again[0]}: the file is named more than once; name each once")
     conversations = [row for path in paths for row in _read_file(path, vocab_size, max_tokens)]
     if not conversations:
         raise TrainingError(f"{', '.join(map(str, paths)) or '(no file)'}: no conversation found")
     return conversations
 
 
-def training_part(conversations: list[Conversation], num_held_out: int) -> list[Conversation]:
-    """Return all but the last `num_held_out` conversations; raise `TrainingError` if nothing is left to train on."""
-    if not 0 < num_held_out < len(conversations):
+def with_held_out(conversations: list[Conversation], num_held_out: int) -> list[Conversation]:
+    """Return what is trained on, then the last `num_held_out` conversations; none of the first has a prompt of these.
+
+    Raises `TrainingError` if nothing is left to train on.
+    """
+    judging = conversations[-num_held_out:]
+    held_out = {row.prompt for row in judging}
+    training = [row for row in conversations[:-num_held_out] if row.prompt not in held_out]
+    if not num_held_out or not training:
         msg = (
             f"num_held_out {num_held_out} leaves nothing to train on: there are {len(conversations)} conversations, "
-            "and at least one must be held out and one trained on"
+            "and at least one must be held out and one with another prompt trained on"
         )
         raise TrainingError(msg)
-    return conversations[:-num_held_out]
+    return training + judging
 
 
 def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, always: Sequence[int] = ()) -> list[int]:

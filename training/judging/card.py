@@ -32,12 +32,16 @@ class Section(NamedTuple):
 
 
 class DataCard(StrictPart):
-    """The training data: names of the files, and a SHA-256 of prompts and answers."""
+    """The training data: names of the files, and a SHA-256 of prompts and answers.
+
+    Conversations of the files that have a prompt of held-out ones are left out, and not in `num_conversations`.
+    """
 
     files: tuple[str, ...]
     fingerprint: str
     num_conversations: int
     num_held_out: int
+    num_left_out: int = 0
 
 
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
@@ -129,6 +133,8 @@ def _facts(card: Card) -> Section:
         ("conversations (held out)", f"{card.data.num_conversations:,} ({card.data.num_held_out:,})"),
         ("SHA-256 of the data", card.data.fingerprint),
     ]
+    if card.data.num_left_out:
+        rows.insert(-1, ("left out: prompts of held-out ones", f"{card.data.num_left_out:,}"))
     return Section("", ("", ""), rows)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from decoding.errors import TrainingError
 from training.data import states
-from training.data.states import Conversation, fingerprint, most_frequent_ids, read_conversations, training_part
+from training.data.states import Conversation, fingerprint, most_frequent_ids, read_conversations, with_held_out
 
 GOOD = {"prompt": [1, 2], "answer": [3, 4, 2], "temperature": 0.8}
 
@@ -74,12 +74,6 @@ def test_a_missing_or_empty_file_is_named(tmp_path):
         read_conversations([empty], vocab_size=9)
 
 
-def test_a_file_named_twice_is_refused_for_its_held_out_part_would_be_trained_on(tmp_path):
-    path = write(tmp_path / "data.jsonl", [json.dumps(GOOD)])
-    with pytest.raises(TrainingError, match=r"data\.jsonl: the file is named more than once"):
-        read_conversations([path, tmp_path / "." / "x" / ".." / "data.jsonl"], vocab_size=9)
-
-
 def test_a_conversation_longer_than_the_targets_positions_is_named(tmp_path):
     path = write(tmp_path / "data.jsonl", [json.dumps({"prompt": [1], "answer": [2]}), json.dumps(GOOD)])
     assert len(read_conversations([path], vocab_size=9, max_tokens=5)) == 2
@@ -89,10 +83,19 @@ def test_a_conversation_longer_than_the_targets_positions_is_named(tmp_path):
 
 def test_the_last_conversations_are_held_out():
     rows = [Conversation((index,), (0,)) for index in range(5)]
-    assert training_part(rows, 2) == rows[:3]
-    for count in (0, 5):
+    assert with_held_out(rows, 2) == rows
+    for count in (0, 5, 6):
         with pytest.raises(TrainingError, match=f"num_held_out {count} .* there are 5 conversations"):
-            training_part(rows, count)
+            with_held_out(rows, count)
+
+
+def test_nothing_is_trained_on_that_asks_what_held_out_conversations_ask():
+    rows = [Conversation((index,), (9,)) for index in (1, 2, 3)]
+    resampled = Conversation((2,), (8, 7))
+    assert with_held_out([*rows, resampled, rows[2], *rows[1:]], 2) == [rows[0], *rows[1:]]
+    assert with_held_out([rows[0], *rows], 2) == [rows[0], *rows], "other conversations may come twice"
+    with pytest.raises(TrainingError, match="num_held_out 3 leaves nothing .*one with another prompt"):
+        with_held_out(rows * 2, 3)
 
 
 def test_the_ids_that_answers_use_most_are_kept():
