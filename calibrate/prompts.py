@@ -37,7 +37,7 @@ class Prompt:
     """What a user asks, turn by turn; `prompt_id` is unique in its set, and `category` the kind of task, or "".
 
     Raises:
-        ConfigError: a text is too long, or cannot be written down: it holds half a pair of surrogates.
+        ConfigError: `turns` is one text or none, or a text is too long or holds half a pair of surrogates.
     """
 
     prompt_id: str
@@ -45,6 +45,8 @@ class Prompt:
     turns: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if isinstance(self.turns, str) or not self.turns or not all(isinstance(turn, str) for turn in self.turns):
+            raise ConfigError(f"turns should be a list of texts, found {shown(self.turns)}")
         limits = [("prompt_id", self.prompt_id, MAX_NAME_CHARACTERS), ("category", self.category, MAX_NAME_CHARACTERS)]
         for what, text, most in [*limits, *(("the text", turn, MAX_CHARACTERS) for turn in self.turns)]:
             if len(text) > most:

@@ -119,6 +119,12 @@ def test_a_prompt_of_the_command_line_is_held_to_the_same_limits():
         Prompt(prompt_id="prompt", category="", turns=("\udc80",))
 
 
+@pytest.mark.parametrize("turns", ["Why is the sky blue?", (), (504, 6330)])
+def test_turns_that_are_no_list_of_texts_are_refused(turns):
+    with pytest.raises(ConfigError, match=re.escape(f"turns should be a list of texts, found {turns!r}")):
+        Prompt(prompt_id="mine", category="", turns=turns)
+
+
 def test_the_subset_is_the_first_of_each_category_in_file_order():
     prompts = [Prompt(prompt_id=f"{kind}{n}", category=kind, turns=("x",)) for n in range(3) for kind in "ba"]
     assert [prompt.prompt_id for prompt in take_per_category(prompts, 2)] == ["b0", "a0", "b1", "a1"]
