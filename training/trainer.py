@@ -61,17 +61,18 @@ def train(
     next_report_s = next_save_s = 0.0
     last = state.report(task.evaluate() if state.is_finished else {})
     for batch in state.remaining_batches():
-        evaluated = state.num_tokens // evaluate_every_tokens
+        evaluated, scores = state.num_tokens // evaluate_every_tokens, {}
         state.advance(batch)
         state.elapsed_s = resumed_s + time.monotonic() - started_s
         evaluate = state.is_finished or state.num_tokens // evaluate_every_tokens > evaluated
+        if evaluate:  # before the checkpoint: a run that goes on after it asks no more
+            scores = task.evaluate()
+            add_point(folder, state.num_tokens, scores)
         if state.is_finished or state.elapsed_s >= next_save_s:
             state.save()
             next_save_s = state.elapsed_s + save_every_s
         if evaluate or state.elapsed_s >= next_report_s:
-            last = state.report(task.evaluate() if evaluate else {})
-            if evaluate:
-                add_point(folder, last.num_tokens, last.scores)
+            last = state.report(scores)
             progress(last)
             next_report_s = state.elapsed_s + report_every_s
     return last

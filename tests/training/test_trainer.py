@@ -112,6 +112,26 @@ def test_an_interrupted_and_resumed_run_is_bitwise_the_uninterrupted_one(steps, 
     )
 
 
+def test_a_run_that_is_stopped_in_its_evaluations_has_all_points_in_the_end(tmp_path):
+    class Stopped(NoisyLine):
+        num_evaluations = 0
+
+        def evaluate(self):
+            self.num_evaluations += 1
+            if self.num_evaluations > evaluations_before:
+                raise KeyboardInterrupt
+            return super().evaluate()
+
+    often = {"save_every_s": 0, "evaluate_every_tokens": 90}
+    train(NoisyLine(), SETTINGS, tmp_path / "whole", **often)
+    for evaluations_before in (0, 1, 1):  # noqa: B007 - the class above reads it
+        with pytest.raises(KeyboardInterrupt):
+            train(Stopped(), SETTINGS, tmp_path / "cut", **often)
+    train(NoisyLine(), SETTINGS, tmp_path / "cut", **often)
+    assert read_curve(tmp_path / "cut") == read_curve(tmp_path / "whole")
+    assert len(read_curve(tmp_path / "whole")) == 3
+
+
 def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted):
     task = NoisyLine()
     report = train(task, SETTINGS, tmp_path / "whole")
