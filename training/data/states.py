@@ -53,6 +53,8 @@ def read_conversations(
 ) -> list[Conversation]:
     """Return every conversation of the token files, each of `max_tokens` at most: the target's positions.
 
+    A line is an object with token lists `prompt` and `answer`, and a `temperature` unless that is 0; or empty.
+
     Raises `TrainingError`, which names file and line, for one that is damaged or too long.
     """
     conversations = [row for path in paths for row in _read_file(path, vocab_size, max_tokens)]
@@ -100,6 +102,8 @@ def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Convers
     try:
         with opener(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(_lines(file, most_unpacked(path, MAX_CHARACTERS)), 1):
+                if not line.strip():
+                    continue
                 row = _parse(line, vocab_size, f"{path}:{number}")
                 if (length := len(row.ids)) > max_tokens:
                     msg = f"{path}:{number}: {length:,} tokens are more than the target's {max_tokens:,} positions"
@@ -125,6 +129,8 @@ def _parse(line: str, vocab_size: int, where: str) -> Conversation:
     try:
         row = parse_json(line)
         prompt, answer, temperature = row["prompt"], row["answer"], float(row.get("temperature", 0.0))
+        if not (isinstance(prompt, list) and isinstance(answer, list)):
+            raise TypeError("found no list")
         conversation = Conversation(tuple(prompt), tuple(answer), temperature)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         msg = f"{where}: expected an object with token lists 'prompt' and 'answer' ({error!r})"

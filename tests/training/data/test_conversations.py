@@ -16,7 +16,7 @@ def write(path, lines):
 
 
 def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path):
-    first = write(tmp_path / "a.jsonl", [json.dumps(GOOD), json.dumps({"prompt": [5], "answer": [6]})])
+    first = write(tmp_path / "a.jsonl", [json.dumps(GOOD), " ", json.dumps({"prompt": [5], "answer": [6]})])
     second = tmp_path / "b.jsonl.gz"
     second.write_bytes(gzip.compress(json.dumps({"prompt": [7], "answer": [8]}).encode()))
     assert read_conversations([first, second], vocab_size=9) == [
@@ -36,7 +36,7 @@ def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path):
         ('{"prompt": [1], "answer": [9]}', r"9 is not a token id of the target \(0\.\.8\)"),
         ('{"prompt": [-1], "answer": [1]}', "-1 is not a token id"),
         ('{"prompt": [true], "answer": [1]}', "True is not a token id"),
-        ("", "expected an object"),
+        ('{"prompt": "hi", "answer": [1]}', "expected an object with token lists .*found no list"),
         ("[" * 100_000, "expected an object .*nested too deep"),
         ('{"prompt": [1], "answer": [2], "temperature": NaN}', "expected an object .*NaN"),
         ('{"prompt": [1], "answer": [2], "temperature": -1}', "'temperature' should be a number of at least 0"),
