@@ -42,9 +42,15 @@ def write_self_text(
     device: str = "cpu",
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files."""
-    target = load_decoder(model.folder, dtype=torch.bfloat16).to(usable_device(device))
+    """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files.
+
+    Raises `TrainingError` as well for a target without a chat template.
+    """
     tokenizer = Tokenizer.from_folder(model.folder)
+    if not tokenizer.has_chat_template:
+        msg = "has no chat template, which text is generated in; train on token files that you write yourself"
+        raise TrainingError(f"{model.folder}: {msg}")
+    target = load_decoder(model.folder, dtype=torch.bfloat16).to(usable_device(device))
     rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
     generate_conversations(recipe, target, tokenizer, path, target_name=model.name, sources=rows, progress=progress)
 

@@ -8,10 +8,11 @@ import typer
 
 from decoding.errors import ConfigError
 from mirrorsd.cli.console import escaped, say, show, telling_what_was_saved, write_json
-from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, TargetOption, option, output, output_folder
+from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, completing, option, output, output_folder
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
+    from runtime.models.model_folder import NamedFolder
     from training.judging.card import Card
     from training.run import RunProgress
 
@@ -42,6 +43,13 @@ StatesOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
+TaughtOption = Annotated[
+    str,
+    option(
+        "Target model: the embedded model's name, or a Hugging Face folder or hub id (owner/model).",
+        autocompletion=completing(lambda: (DEFAULT_TARGET,)),
+    ),
+]
 RecipeOption = Annotated[str, option("A shipped recipe's name, or a YAML file.")]
 
 
@@ -50,7 +58,7 @@ def draft(
     data: DataOption,
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-draft4",
-    target: TargetOption = DEFAULT_TARGET,
+    target: TaughtOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -64,7 +72,7 @@ def exits(
     data: DataOption,
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-exits",
-    target: TargetOption = DEFAULT_TARGET,
+    target: TaughtOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -80,7 +88,7 @@ def recipe(
     name: Annotated[str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name, or a YAML file.")],
     data: DataOption,
     out: RunFolderOption,
-    target: TargetOption = DEFAULT_TARGET,
+    target: TaughtOption = DEFAULT_TARGET,
     device: DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
@@ -97,8 +105,8 @@ def generate(
         option("Token files to take passages from, for a recipe of kind passages; may be repeated."),
     ] = None,
     recipe: RecipeOption = "smollm2-135m-selfgen",
-    target: TargetOption = DEFAULT_TARGET,
-    device: DeviceOption = "cpu",
+    target: TaughtOption = DEFAULT_TARGET,
+    device: Annotated[str, option("Where to generate: cpu, cuda or cuda:0.")] = "cpu",
     json: JsonOption = None,
 ) -> None:
     """Generate training text with the target; run it again to resume."""
@@ -107,23 +115,21 @@ def generate(
     wanted = load_text_recipe(_recipe_path(recipe))
     say("Loading torch and the target ...")
     from runtime.models.hf_config import unheeded
-    from runtime.models.model_folder import named_model
     from training.text.generate_text import write_self_text
 
-    model = named_model(target)
+    model = _taught(target)
     warnings = list(filter(None, [unheeded(model.folder, wanted.answer_temperature)]))
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
-    saved = [f"The batches that were finished are in {out}; the same command goes on after them."]
+    kept = f"The batches that were finished are in {out}; the same command goes on after them."
+    saved = [kept] if out.is_file() and out.stat().st_size else []
     with telling_what_was_saved(saved), task("Generating") as report:
-        write_self_text(
-            wanted,
-            model,
-            out,
-            sources=passages or (),
-            device=device,
-            progress=lambda done, total: report(f"conversation {done} of {total}", done / total),
-        )
+
+        def progress(done: int, total: int) -> None:
+            saved[:] = [kept]
+            report(f"conversation {done} of {total}", done / total)
+
+        write_self_text(wanted, model, out, sources=passages or (), device=device, progress=progress)
     result = {"path": str(out), "num_conversations": wanted.num_conversations, "warnings": warnings}
     if write_json(result, json):
         show(f"Wrote {escaped(out)}: {wanted.num_conversations:,} conversations")
@@ -149,21 +155,19 @@ def _train(
     if kind not in (None, wanted.kind):
         raise ConfigError(f"{recipe}: is a recipe of kind {wanted.kind!r}, not {kind!r}")
     say("Loading torch and the target ...")
-    from runtime.models.model_folder import named_model
     from training.judging.card import read_card
     from training.run import run_recipe
 
-    saved = [f"What was finished is in {out}; the same command goes on from there."]
+    kept = f"What was finished is in {out}; the same command goes on from there."
+    saved = [kept] if out.is_dir() else []
     with telling_what_was_saved(saved), task("Training") as report:
-        folder = run_recipe(
-            wanted,
-            named_model(target),
-            data,
-            out,
-            state_folder=states,
-            device=device,
-            progress=lambda now: report(*_share(now)),
-        )
+
+        def progress(now: "RunProgress") -> None:
+            saved[:] = [kept]
+            report(*_share(now))
+
+        model = _taught(target)
+        folder = run_recipe(wanted, model, data, out, state_folder=states, device=device, progress=progress)
     card = read_card(folder)
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
         _show_card(card, folder)
@@ -173,6 +177,14 @@ def _train(
         if isinstance(wanted, StreamSizes):
             words += ["--device", "cpu"]  # compiled graphs leave streams out
         show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
+
+
+def _taught(target: str) -> "NamedFolder":
+    from runtime.models.model_folder import PREFIX, named_model
+
+    if target.startswith(PREFIX):
+        raise ConfigError(f"{target}: has random weights, of which nothing is learnt; name a folder or a hub id")
+    return named_model(target)
 
 
 def _recipe_path(name: str) -> Path:

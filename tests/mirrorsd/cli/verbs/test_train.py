@@ -105,6 +105,7 @@ def test_the_targets_states_lie_where_they_are_asked_for(words, recipe, tmp_path
     ("changes", "message"),
     [
         ({"--recipe": "OTHER"}, "is a recipe of kind 'exit', not 'draft'"),
+        ({"--target": "shape:qwen3-0.6b"}, "shape:qwen3-0.6b: has random weights, of which nothing is learnt"),
         ({"--recipe": "mine"}, "no shipped recipe of that name (smollm2-135m-draft4"),
     ],
 )
@@ -116,9 +117,30 @@ def test_what_is_wrong_is_named(words, recipe, changes, message):
     assert message in result.stderr
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("verb", ["generate", "draft"])
+def test_ctrl_c_says_what_was_saved_once_something_is(words, recipe, tmp_path, monkeypatch, verb, is_late, is_there):
+    def interrupted(*_, progress, **__):
+        if is_late:
+            progress(*((1, 2) if verb == "generate" else (RunProgress(stage="states", done=1, total=2),)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.text.generate_text.write_self_text", interrupted)
+    monkeypatch.setattr("training.run.run_recipe", interrupted)
+    out = tmp_path / "there"
+    own = ("--out", out) if verb == "generate" else (*words[2:-1], out, "--recipe", recipe("draft"))
+    if is_there:
+        out.write_text("{}") if verb == "generate" else out.mkdir()
+    result = call("train", verb, *words[:2], *own)
+    assert result.exit_code == 130
+    told = "Nothing was written." if not (is_late or is_there) else f"in {out}; the same command goes on"
+    assert told in " ".join(result.stderr.split())
+
+
 def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
     out = tmp_path / "text.jsonl.gz"
-    assert "this model has no chat template" in error_of(
+    assert "has no chat template, which text is generated in" in error_of(
         "train", "generate", "--target", tiny_folders.target, "--out", out
     )
     assert not out.exists()
