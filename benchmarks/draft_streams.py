@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def trained(card: Card) -> dict[str, Any]:
-    """How the streams on a card were trained, and on how many answer tokens."""
+    """How the streams on a card were trained, and for how long (`_COUNTED`)."""
     if card.kind == "streaming_draft":
         return {"trained": "with the draft", "num_training_tokens": card.num_training_tokens}
     count = card.benchmarks["draft_streams, held out"]["training_tokens"]
@@ -157,9 +157,19 @@ def _is_prompts(value: object) -> bool:
     return isinstance(value, dict) and "right_guesses" in value
 
 
+_COUNTED = {
+    "with the draft": "answer tokens, of which streams see at most `rows_per_conversation` of each conversation",
+    "after the draft": "answer positions with streams",
+}
+"""What `num_training_tokens` of a card counts."""
+
+
 def _tokens(result: Mapping[str, Any]) -> str:
-    said = (f"{one['num_training_tokens']:,} {one['trained']}" for one in result["drafters"].values())
-    return f"Answer tokens that streams were trained on: {', '.join(said)}.\n"
+    said = (
+        f"{one['trained']} {one['num_training_tokens']:,} {_COUNTED[one['trained']]}"
+        for one in result["drafters"].values()
+    )
+    return f"Trained on: {'; '.join(said)}.\n"
 
 
 def _brought(result: Mapping[str, Any], prompts: str) -> str:

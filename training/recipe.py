@@ -37,8 +37,9 @@ class RecipeFields(BaseModel):
 class Optimisation(RecipeFields):
     """Length and learning rate of a training run; `num_tokens` counts answer tokens seen, repeats included.
 
-    The learning rate warms up over `warmup_steps`, stays, and falls linearly to `final_fraction` of itself over the
-    last `decay_fraction` of the tokens; so a longer run repeats the beginning of a shorter one exactly.
+    For streams of a decoder that stays as it is it counts answer positions with streams. The learning rate warms up
+    over `warmup_steps`, stays, and falls linearly to `final_fraction` of itself over the last `decay_fraction` of the
+    tokens; so a longer run repeats the beginning of a shorter one exactly.
     """
 
     num_tokens: Annotated[int, Field(gt=0, le=MOST)]

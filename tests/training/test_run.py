@@ -8,6 +8,7 @@ import torch
 
 from decoding.errors import TrainingError
 from runtime.drafters.language_model.folder import load_draft
+from runtime.drafters.registry import SHIPPED_FOLDER
 from runtime.models.model_folder import NamedFolder
 from runtime.target.early_exits import load_exits
 from tests.runtime.tiny_folders import save_target
@@ -185,6 +186,13 @@ def test_a_recipe_that_does_not_fit_leaves_no_trace(run, tmp_path, recipe, chang
     with pytest.raises(TrainingError, match=message):
         run(recipe.model_copy(update=changes), progress=lambda event: pytest.fail(f"{event.stage} was begun"))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [path.parent.name for path in sorted(SHIPPED_FOLDER.glob("*/card.json"))])
+def test_a_shipped_card_is_what_would_be_written_of_it(name):
+    card, text = read_card(SHIPPED_FOLDER / name), (SHIPPED_FOLDER / name / "card.md").read_text(encoding="utf-8")
+    assert card.text == text
+    assert ("| answer positions with streams seen |" in text) == (card.kind == "streams")
 
 
 def test_an_unusable_device_is_answered_with_the_usable_ones(run):

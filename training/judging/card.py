@@ -58,9 +58,9 @@ class CurvePoint(StrictPart):
 class Card(StrictPart):
     """Everything a user may ask of a trained drafter: recipe, data, costs, figures on held-out answers.
 
-    Parameters are the trained ones, tokens those of answers with repeats, minutes those of all resumptions. `held_out`
-    and `curve` are from before weights were rounded to int8, `acceptance` and the coverage of exits from the folder on
-    disk; `acceptance_on` other prompts and `benchmarks` were measured later.
+    Parameters are the trained ones, tokens those of answers (of streams: positions with streams) with repeats, minutes
+    those of all resumptions. `held_out` and `curve` are from before weights were rounded to int8, `acceptance` and the
+    coverage of exits from the folder on disk; `acceptance_on` other prompts and `benchmarks` were measured later.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Card(StrictPart):
         if self.kind != "exit":
             yield _figures("Held-out answers, before rounding to int8", self.held_out)
         if self.curve:
-            yield _curve(self.curve)
+            yield _curve(self.curve, _counted(self))
         if self.acceptance:
             yield _acceptance(self.acceptance)
         if self.exit_coverage:
@@ -126,7 +126,7 @@ def _facts(card: Card) -> Section:
     rows = [
         ("trained parameters", f"{card.num_parameters:,}"),
         ("bytes on disk", f"{card.num_bytes:,}"),
-        ("answer tokens seen", f"{card.num_training_tokens:,}"),
+        (f"{_counted(card)} seen", f"{card.num_training_tokens:,}"),
         ("minutes", f"{card.training_minutes:.0f} ({card.device})"),
         ("seed", str(card.recipe["optimisation"]["seed"])),
         ("data", ", ".join(card.data.files)),
@@ -142,13 +142,18 @@ def _figures(title: str, figures: Mapping[str, float]) -> Section:
     return Section(title, ("figure", "value"), [(name, f"{value:.3f}") for name, value in figures.items()])
 
 
-def _curve(curve: Sequence[CurvePoint]) -> Section:
+def _counted(card: Card) -> str:
+    """Return what training counts: streams learn at some of the positions alone."""
+    return "answer positions with streams" if card.kind == "streams" else "answer tokens"
+
+
+def _curve(curve: Sequence[CurvePoint], counted: str) -> Section:
     names = tuple(curve[-1].scores)
     rows = [
         (f"{point.num_tokens:,}", *(f"{point.scores[name]:.3f}" if name in point.scores else "" for name in names))
         for point in curve
     ]
-    return Section("Held-out answers by tokens seen", ("answer tokens", *names), rows)
+    return Section("Held-out answers by tokens seen", (counted, *names), rows)
 
 
 def _cells(found: TaskAcceptance) -> tuple[str, str]:

@@ -91,7 +91,7 @@ class StatesTask(ABC, Generic[R]):
 
     @abstractmethod
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the mean loss of conversations given by index, and the answer tokens it was taken over."""
+        """Return the mean loss of conversations given by index, and the answer positions it was taken over."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
