@@ -73,6 +73,7 @@ _HOMES = {
     "sim.batch_prediction": ("best_by_batch", "switch_off_at"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - names are written down once
 
 
 def __getattr__(name: str) -> Any:
@@ -85,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names."""
-    return sorted(_HOME_OF)
+    return __all__

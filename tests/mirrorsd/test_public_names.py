@@ -31,6 +31,12 @@ def test_type_checkers_and_users_see_the_same_names():
     assert sorted(declared_for_type_checkers()) == dir(mirrorsd)
 
 
+def test_a_star_imports_what_is_public():
+    found = {}
+    exec("from mirrorsd import *", found)
+    assert sorted(found.keys() - {"__builtins__"}) == dir(mirrorsd)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(AttributeError, match=r"no attribute 'guess'; it has .*, simulate"):
         mirrorsd.guess  # noqa: B018
@@ -111,3 +117,10 @@ def test_a_result_has_well_formed_html(results, name):
         assert "<b>\nyes" in "".join(shown.itertext())
     else:
         assert 1 <= len(shown.findall(".//tbody/tr")) <= 30
+
+
+def test_a_notebook_tells_schedules_of_a_plan_apart_and_which_need_training(results):
+    shown = ET.fromstring(results["PlatformPlan"]._repr_html_())
+    rows = [tuple("".join(cell.itertext()) for cell in row) for row in shown.findall(".//tbody/tr")]
+    assert len({row[:2] for row in rows}) == len(rows)
+    assert any("(exit to be trained)" in name for name, *_ in rows)
