@@ -5,12 +5,13 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
-from planner.platform_plan.advice import advice, engines_of, held_back, schedule_names_of
+from planner.platform_plan.advice import advice, engines_of, held_back
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
 from planner.platform_plan.partial_offload import partial_offload
 from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.ranked_schedules import schedule_names_of
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar

@@ -7,12 +7,12 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from planner.platform_plan.advice import UNTRAINED, engines_of
+from planner.platform_plan.advice import engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
-from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar

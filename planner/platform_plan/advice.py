@@ -27,7 +27,6 @@ from planner.wording import (
     on_lanes,
     percent,
     schedule_name,
-    schedule_names,
     tokens_per_second,
 )
 
@@ -36,7 +35,6 @@ _CLOSE: Final = 0.85
 _MOST_MOVED: Final = 4
 _MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
-UNTRAINED: Final = " (exit to be trained)"
 
 
 def advice(plan: PlatformPlan) -> SpeculationVerdict:
@@ -73,12 +71,6 @@ def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str])
     ]
     told = "; ".join(moved[:_MOST_MOVED]) or "no placement changes its predicted time"
     return f"What if {' and '.join(changes)}: {told}."
-
-
-def schedule_names_of(ranked: Sequence[PlannedSchedule]) -> tuple[str, ...]:
-    """Return a name for each schedule of one table."""
-    names = schedule_names([(one.schedule, one.placement) for one in ranked])
-    return tuple(f"{name}{UNTRAINED * one.needs_training}" for name, one in zip(names, ranked, strict=True))
 
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:

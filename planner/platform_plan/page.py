@@ -19,14 +19,14 @@ from planner.pictures.plan_pictures import (
     speedups_over_acceptance,
     trade_offs,
 )
-from planner.platform_plan.advice import UNTRAINED, advice, best_with_engine, engines_of, schedule_names_of
+from planner.platform_plan.advice import advice, best_with_engine, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.measured_run import BesideMeasured, told_of
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
-from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule, schedule_names_of
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import schedule_name
 from sim.evaluator import Evaluator

@@ -16,7 +16,7 @@ from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
 from planner.platform_plan.question import Question
-from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked
+from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked, schedule_names_of
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from planner.wording import percent
@@ -100,11 +100,10 @@ class PlatformPlan:
 
     def _repr_html_(self) -> str:
         """Return the best of every method and placement as a table, for notebooks."""
-        rows = [
-            (one.schedule.method, one.schedule.num_speculative_tokens or "-", one.place, f"{1e3 * one.tpot_s:.1f}")
-            for one in best_of_each(self.ranking)
-        ]
-        return html_table(repr(self).strip("<>"), ("method", "draft length", "place", "ms per token"), rows)
+        best = best_of_each(self.ranking)
+        names = schedule_names_of(best)
+        rows = [(name, one.place, f"{1e3 * one.tpot_s:.1f}") for name, one in zip(names, best, strict=True)]
+        return html_table(repr(self).strip("<>"), ("schedule", "place", "ms per token"), rows)
 
     @property
     def needs(self) -> tuple[MemoryNeed, ...]:

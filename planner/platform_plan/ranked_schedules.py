@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Final
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
@@ -14,7 +15,7 @@ from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
 from planner.retrodict.published_gains import ENGINE_ERROR
 from planner.row_curve import few_rows_error
-from planner.wording import counted, factor
+from planner.wording import counted, factor, schedule_names
 from sim.derived.derived_profile import DerivedProfile
 from sim.derived.least_times import fastest_reading, most_speedup
 from sim.derived.roofline import RooflineCost
@@ -79,6 +80,15 @@ class PlannedSchedule:
     def ttft_s(self) -> float | None:
         """Predicted time to the first token."""
         return self.prediction.ttft_s
+
+
+UNTRAINED: Final = " (exit to be trained)"
+
+
+def schedule_names_of(schedules: Sequence[PlannedSchedule]) -> tuple[str, ...]:
+    """Return a name for each schedule of one table."""
+    names = schedule_names([(one.schedule, one.placement) for one in schedules])
+    return tuple(f"{name}{UNTRAINED * one.needs_training}" for name, one in zip(names, schedules, strict=True))
 
 
 def ranked(

@@ -4,7 +4,7 @@ import pytest
 
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
-from planner.platform_plan.advice import UNTRAINED, advice, schedule_names_of
+from planner.platform_plan.advice import advice
 from planner.platform_plan.default_acceptance import (
     ALTERNATIVES,
     ALTERNATIVES_SOURCE,
@@ -20,6 +20,7 @@ from planner.platform_plan.question import (
     assumed_question,
     recorded_question,
 )
+from planner.platform_plan.ranked_schedules import UNTRAINED, schedule_names_of
 from sim.acceptance.assumed import Bernoulli, PositionRates
 from sim.acceptance.rates import TaskRates
 from tests.planner.platform_plan.test_places import asked, cards
