@@ -135,7 +135,7 @@ def find_pair(
     *,
     drafter: str | Path | None = None,
     exits: str | Path | None = None,
-    heads: Sequence[str | Path] | None = None,
+    heads: Sequence[str | Path] | str | Path | None = None,
     dtype: Dtype = "bfloat16",
     progress: Progress = lambda _step, _share: None,
 ) -> ModelPair:
@@ -147,7 +147,7 @@ def find_pair(
         drafter: name or folder of a draft trained for the target, or any model with its tokenizer as a target is named;
             None for the first that ships, if any does, and `none` for no draft model.
         exits: name or folder; None for the first that ships, if any does.
-        heads: names or folders of heads, streams and prompt lookup; None for all that ship.
+        heads: name or folder of a head, streams or prompt lookup, or several of these; None for all that ship.
         dtype: of weights and arithmetic.
         progress: called with what is under way and the share that is done.
 
@@ -155,6 +155,7 @@ def find_pair(
         ModelError: a model is not to be had, or is of an unsupported family.
     """
     name = str(target)
+    own_heads = [heads] if isinstance(heads, str | Path) else heads
     folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
 
     def shipped(role: _Role) -> tuple[NamedFolder, ...]:
@@ -169,7 +170,7 @@ def find_pair(
         drafter=None if str(drafter) == NO_DRAFTER else chosen("a draft model", drafter),
         exits=chosen("exit adapters", exits),
         dtype=dtype,
-        heads=shipped("a head") if heads is None else tuple(_named("a head", name) for name in heads),
+        heads=shipped("a head") if own_heads is None else tuple(_named("a head", name) for name in own_heads),
     )
 
 

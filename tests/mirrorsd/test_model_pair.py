@@ -21,6 +21,7 @@ def test_what_is_named_is_found_and_paths_become_lasting(tiny_folders, head_fold
     assert (pair.target, pair.dtype) == (str(tiny_folders.target.absolute()), "float32")
     assert (pair.drafter.name, pair.exits.name) == (str(tiny_folders.drafter), str(tiny_folders.exits))
     assert pair.drafter.folder.samefile(tiny_folders.drafter)
+    assert find_pair("target", heads="medusa").heads == pair.heads[1:]
 
 
 @pytest.mark.parametrize("typed", ["./owner/model", "owner/model", "owner/../owner/model/", "a-link"])
