@@ -31,7 +31,6 @@ from _common import RESULTS, arguments, measured, read_result, write_result
 from _goodness_of_fit import Fit, critical_value, fit, merged, power
 from _in_process_lanes import in_process_engine
 from _tiny_pair import NUM_TOKENS, PROMPT, TEMPERATURE, VOCAB_SIZE, Exact, Text, save_pair
-from pydantic import ValidationError
 
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
@@ -196,8 +195,8 @@ def refusals(engine: Engine) -> dict[str, str]:
             if rule not in rules:
                 try:
                     Schedule(**fields, verification=rule)
-                except ValidationError as error:
-                    found[f"{fields['method']}, {rule}"] = error.errors()[0]["msg"].removeprefix("Value error, ")
+                except ConfigError as error:
+                    found[f"{fields['method']}, {rule}"] = str(error).removeprefix("Schedule: ")
     simulated = _SPLIT | {"method": "block"}
     for name, schedule in {
         "speculative, greedy": EXACT[CHAIN].model_copy(update={"verification": "greedy"}),

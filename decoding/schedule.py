@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 from decoding.method_traits import MethodTraits, Verification
 from decoding.methods import METHODS
 from decoding.validation import Many
-from decoding.yaml_file import StrictModel, load_yaml, save_yaml
+from decoding.yaml_file import UserModel, load_yaml, save_yaml
 
 MAX_WINDOW = 16
 MAX_TREE = 64
@@ -31,7 +31,7 @@ Method = Annotated[str, AfterValidator(_known_method)]
 RootSource = Literal["exit", "draft", "hybrid"]
 
 
-class Schedule(StrictModel):
+class Schedule(UserModel):
     """How one model pair decodes.
 
     Attributes:

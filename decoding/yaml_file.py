@@ -4,9 +4,9 @@ What a file may ask of its reader is limited: its size, how deep it nests, and h
 are written out. So a file is read in seconds or refused.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -40,6 +40,26 @@ class StrictModel(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+class UserModel(StrictModel):
+    """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well."""
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            name, found = type(self).__name__, mistakes_in(error)
+            lines = [mistake({**item, "loc": (name, *item["loc"])}) + _fields(item, type(self)) for item in found]
+            raise ConfigError(listed(lines[:MOST_SHOWN], num_others=len(lines[MOST_SHOWN:]))) from error
+
+    # values of files go past it, so that their mistakes are told with the file and the line
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values; raise `ConfigError` where they are wrong."""
+        copied = super().model_copy(update=update, deep=deep)
+        return type(self)(**dict(copied)) if update else copied
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:

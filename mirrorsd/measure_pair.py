@@ -112,7 +112,12 @@ def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
 
 
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
-    """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths."""
+    """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths.
+
+    Raises `ConfigError` if there is no prompt.
+    """
+    if not lengths:
+        raise ConfigError("there is no prompt, so no context to measure")
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
 
 

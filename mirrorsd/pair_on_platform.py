@@ -24,6 +24,7 @@ from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
 from runtime.models.model_folder import is_model_name
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import Texts
+from sim.acceptance.replay import record_of
 from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
@@ -50,12 +51,12 @@ class PlannedMachine(NamedTuple):
 
     Attributes:
         platform: a shipped one, the path of one's own, or itself; or the profile of a calibrated machine.
-        add: more devices, see `hwprofiles.overrides.with_devices`.
+        add: one more device or several, see `hwprofiles.overrides.with_devices`.
         engine: what runs the target on GPUs; rows cost there as measured with it.
     """
 
     platform: str | Path | Platform | Profile
-    add: Sequence[str] = ()
+    add: Sequence[str] | str = ()
     engine: str | None = None
 
 
@@ -74,7 +75,7 @@ def plan_pair(
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int | None, int | None] = (None, None),
-    weights: Storage | tuple[str | None, str | None] = (None, None),
+    weights: Storage | tuple[str | None, str | None] | str = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
     """Predict what would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
@@ -88,16 +89,17 @@ def plan_pair(
             it public measurements of another pair are assumed.
         lengths: tokens of a prompt, and new ones of an answer: those of assumed texts, or else 512 and 128, or the
             nearest that were calibrated; a record has its own.
-        weights: of the target, else those of a calibration, or those that its name tells, or as the model is published
-            (`bf16` mostly), but in no more bits than `int4` where devices share one memory; and of the draft, else
-            those that its name tells, or, as with a calibration, those of the target; `Storage` says how caches are
-            stored too.
+        weights: of the target (a format alone is the target's), else those of a calibration, or those that its name
+            tells, or as the model is published (`bf16` mostly), but in no more bits than `int4` where devices share one
+            memory; and of the draft, else those that its name tells, or, as with a calibration, those of the target;
+            `Storage` says how caches are stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
         ModelError: a model's shape is not known.
         ProfileError: a platform is not known, or its sheets lack what no guess can stand in for.
-        ConfigError: a file or a change is wrong, or the record is of other models, which is not granted.
+        ConfigError: a file, a change or a length is wrong, `acceptance` is none, or the record is of other models,
+            which is not granted.
         PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
     """
     asked = question_of(
@@ -113,7 +115,7 @@ def question_of(
     *,
     acceptance: AssumedAcceptance | AcceptanceRecord | Accepted | None = None,
     lengths: tuple[int | None, int | None] = (None, None),
-    weights: Storage | tuple[str | None, str | None] = (None, None),
+    weights: Storage | tuple[str | None, str | None] | str = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> Question:
     """Return what `plan_pair` answers, with names and files looked up; arguments and errors are those."""
@@ -124,15 +126,18 @@ def question_of(
         return machine if engine is None else platform_run_by(machine, engine)
 
     machine = _machine_of(base)
-    larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, Storage(*weights))
+    stored = Storage(weights) if isinstance(weights, str) else Storage(*weights)
+    larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, stored)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
-    machine = run_by_engine(with_devices(machine, add))
+    machine = run_by_engine(with_devices(machine, [add] if isinstance(add, str) else add))
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
+    if known.source is not None:
+        record_of(known.source)  # refuses what is no acceptance
     if isinstance(known.source, AcceptanceRecord):
-        if any(lengths):
+        if tuple(lengths) != (None, None):
             raise ConfigError("a record has texts of its own: leave out lengths (--context, --new-tokens)")
         others = _other_models(known.source, (target, larger), (draft, smaller))
         if others and not known.replayed:
@@ -151,8 +156,8 @@ def question_of(
         larger,
         smaller,
         given=known.source,
-        num_prompt_tokens=lengths[0] or usual.prompt_length,
-        num_new_tokens=lengths[1] or usual.num_tokens,
+        num_prompt_tokens=usual.prompt_length if lengths[0] is None else lengths[0],
+        num_new_tokens=usual.num_tokens if lengths[1] is None else lengths[1],
         trained_exits=known.trained_exits,
     )
     return replace(question, calibrated=lanes)

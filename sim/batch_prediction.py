@@ -105,7 +105,12 @@ def best_by_batch(
     *,
     batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
 ) -> dict[int, BatchPrediction]:
-    """Return for every batch size the schedule of most tokens per second; errors as in `BatchPredictor.predict`."""
+    """Return for every batch size the schedule of most tokens per second; errors as in `BatchPredictor.predict`.
+
+    Raises `ConfigError` as well if there is no schedule.
+    """
+    if not schedules:
+        raise ConfigError("there is no schedule to be the best one")
     predictor = BatchPredictor(profile, acceptance)
     return {
         size: max((predictor.predict(one, size) for one in schedules), key=lambda found: found.tokens_per_s)

@@ -134,12 +134,14 @@ def assumed_question(
     trained where they are given, ship with the target, or `trained_exits` says so.
 
     Raises:
+        ConfigError: no text has such lengths.
         PlanError: the models cannot be a pair, or have too few positions; or the answer is longer than can be played.
     """
     _require_possible(target, draft, num_prompt_tokens, num_new_tokens)
     if num_new_tokens > MOST_NEW_TOKENS:
         msg = f"{num_new_tokens:,} new tokens are too many to simulate; {MOST_NEW_TOKENS:,} are the most"
         raise PlanError(f"{msg}: later ones take as long as with a longer --context")
+    texts = Texts(num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
     by_task, usual = default_rates(target.shape.num_layers), HEAD_RATES.get(draft.head or "")
     default = next(iter(by_task.values()))
     said = None if given is None else next(iter(given.by_task.values()))
@@ -159,8 +161,7 @@ def assumed_question(
         by_task = {task: _drafted_by(draft, rates) for task, rates in by_task.items()}
     most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
     num_texts = min(most, max(2, MOST_DRAWN_TOKENS // (len(by_task) * num_new_tokens)))
-    texts = Texts(num_texts=num_texts, num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
-    assumed = _drawn(tuple(by_task.items()), texts)
+    assumed = _drawn(tuple(by_task.items()), texts.model_copy(update={"num_texts": num_texts}))
     layer, shares = next(iter(next(iter(by_task.values())).exit_coverage.items()), (0, ()))
     rate = _number("acceptance.rate", mean_rate(by_task), GIVEN if said else RATES_SOURCE)
     has_given_exits = said is not None and bool(said.exit_coverage)

@@ -17,7 +17,7 @@ from decoding.record import AcceptanceRecord, RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW, Method, RootSource, Schedule
 from decoding.tree_shape import cut
 from decoding.validation import Many
-from decoding.yaml_file import StrictModel
+from decoding.yaml_file import UserModel
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.profile import Profile
 from sim.acceptance.replay import Replay
@@ -72,7 +72,7 @@ Setting = Callable[..., Schedule]
 """A schedule that still lacks some fields, its lanes at least."""
 
 
-class SearchSpace(StrictModel):
+class SearchSpace(UserModel):
     """What a search may vary. The defaults are some hundreds of schedules for each pair of lanes.
 
     Attributes:

@@ -35,8 +35,8 @@ class AssumedAcceptance(Replay):
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
         """Return committed tokens per verification of a chain in closed form, to which drawn texts come but for chance.
 
-        Every task has as many tokens, so that this is the harmonic mean over tasks. Raises `ValueError` where
-        rates are given for fewer places.
+        Every task has as many tokens, so that this is the harmonic mean over tasks. Errors are
+        those of `TaskRates.mean_acceptance_length`.
         """
         lengths = [rates.mean_acceptance_length(num_speculative_tokens) for rates in self.by_task.values()]
         return len(lengths) / sum(1 / length for length in lengths)

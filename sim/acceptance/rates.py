@@ -11,12 +11,13 @@ from typing import Annotated, Final, Self
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
+from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.record import RecordedTree
 from decoding.schedule import MAX_TREE, MAX_WINDOW
 from decoding.tree_shape import Path
 from decoding.validation import IntKey, Many
-from decoding.yaml_file import StrictModel
+from decoding.yaml_file import UserModel
 from hwprofiles.profile import Profile
 
 
@@ -33,7 +34,7 @@ Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length
 Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
 
 
-class Texts(StrictModel):
+class Texts(UserModel):
     """The texts drawn for every task, of one length each; every schedule and rate meets the draws of `seed`."""
 
     num_texts: Annotated[int, Field(ge=1, le=1 << 16)] = 32
@@ -68,7 +69,7 @@ class AssumedTree(RecordedTree):
         return RecordedTree(method=self.method, drafter=self.drafter, depth=self.depth, top_k=self.top_k, paths=paths)
 
 
-class TaskRates(StrictModel):
+class TaskRates(UserModel):
     """What is assumed of one kind of task.
 
     Attributes:
@@ -134,11 +135,11 @@ class TaskRates(StrictModel):
         """Return committed tokens per verification of a chain, exactly: 1 + a1 + a1 a2 + ...
 
         For one rate a this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1). Raises
-        `ValueError` where rates are given for fewer places.
+        `ConfigError` for fewer than none, and where rates are given for fewer places.
         """
-        if num_speculative_tokens > len(self.rates):
+        if not 0 <= num_speculative_tokens <= len(self.rates):
             msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} positions"
-            raise ValueError(msg)
+            raise ConfigError(msg)
         return 1.0 + float(np.cumprod(self.rates[:num_speculative_tokens]).sum())
 
     def in_words(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from costs.cost_model import Ints
 from costs.round_plan import RoundShape, tree_shape
+from decoding.errors import ConfigError, shown
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS, RootRanks
@@ -249,9 +250,12 @@ Acceptance = Replay | AcceptanceRecord
 
 def replay_of(acceptance: Acceptance) -> Replay:
     """Return a `Replay` of the acceptance, which may be one already."""
-    return Replay(acceptance) if isinstance(acceptance, AcceptanceRecord) else acceptance
+    return acceptance if isinstance(acceptance, Replay) else Replay(record_of(acceptance))
 
 
 def record_of(acceptance: Acceptance) -> AcceptanceRecord:
-    """Return the texts of an acceptance, recorded or drawn."""
-    return acceptance.record if isinstance(acceptance, Replay) else acceptance
+    """Return the texts of an acceptance, recorded or drawn; raise `ConfigError` for what is none."""
+    record = acceptance.record if isinstance(acceptance, Replay) else acceptance
+    if not isinstance(record, AcceptanceRecord):
+        raise ConfigError(f"acceptance is {shown(record)}: it is an AcceptanceRecord, or assumed, as Bernoulli(0.8) is")
+    return record

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
+from decoding.errors import ConfigError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
@@ -135,7 +135,7 @@ def test_a_window_that_never_came_is_verified_all_the_same():
 
 def test_a_method_that_is_registered_is_one_that_schedules_may_name(monkeypatch):
     fields = {"target_lane": "t", "draft_lane": "d", "num_speculative_tokens": 2}
-    with pytest.raises(ValidationError, match="there is no method 'toy'"):
+    with pytest.raises(ConfigError, match="there is no method 'toy'"):
         Schedule(method="toy", **fields)
     monkeypatch.setitem(METHODS, "toy", replace(METHODS["speculative"], name="toy"))
     assert not Schedule(method="toy", **fields).is_tree

@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from decoding.errors import ConfigError
 from decoding.schedule import MAX_WINDOW, Schedule, load_schedule, save_schedule
@@ -86,8 +85,10 @@ DRAFT_ROOTS: dict[str, Any] = {"root_source": "draft", "exit_layer": None, "exit
 )
 def test_a_contradictory_schedule_is_refused(base, changes, rule):
     Schedule(**base)
-    with pytest.raises(ValidationError, match=rule):
+    with pytest.raises(ConfigError, match=rule):
         Schedule(**base | changes)
+    with pytest.raises(ConfigError, match=rule):
+        Schedule(**base).model_copy(update=changes)
 
 
 def test_a_tree_is_verified_in_one_row_per_node_and_the_root():

@@ -206,6 +206,27 @@ def test_schedules_of_the_answer_name_lanes_and_drafters_of_the_calibration(alon
     assert {alone.drafting.schedule.target_lane, alone.drafting.schedule.draft_lane} <= LANES
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"lengths": (0, 10)}, "prompt_length: Input should be greater than or equal to 1, found 0"),
+        ({"lengths": (None, 0)}, "num_tokens: Input should be greater than or equal to 1, found 0"),
+        ({"lengths": (10.5, None)}, "prompt_length: Input should be a valid integer, found 10.5"),
+        ({"acceptance": 0.7}, r"acceptance is 0.7: it is an AcceptanceRecord, or assumed, as Bernoulli\(0.8\) is"),
+        ({"acceptance": "record.npz"}, "acceptance is 'record.npz': "),
+    ],
+)
+def test_what_is_no_length_and_no_acceptance_is_refused(asked, told):
+    with pytest.raises(ConfigError, match=told):
+        question_of("qwen3-14b", "qwen3-0.6b", "lunar-lake", **asked)
+
+
+def test_one_format_is_the_targets_and_one_device_is_added():
+    question = question_of("qwen3-14b", "prompt-lookup", PlannedMachine("lunar-lake", add="rtx4090"), weights="q8_0")
+    assert question.target.weights == "q8_0"
+    assert "rtx4090" in question.platform.devices
+
+
 def test_where_no_lengths_are_given_texts_are_as_long_as_was_calibrated():
     narrow = {"contexts": (35, 100), "seconds": ((1e-3, 2e-3), (2e-3, 3e-3)), "rows": (1, 9), "relative_error": 0.1}
     lane = PROFILE.lane("openvino:CPU")

@@ -35,6 +35,20 @@ def test_a_record_of_other_models_is_refused(call):
         mirrorsd.predict(SCHEDULE, MACHINE, Replay(OTHER))
 
 
+@pytest.mark.parametrize("call", [*CALLS.values(), lambda record: mirrorsd.best_by_batch([SCHEDULE], MACHINE, record)])
+def test_what_is_no_acceptance_is_refused(call):
+    for wrong in (0.7, "record.npz"):
+        with pytest.raises(ConfigError, match=f"acceptance is {wrong!r}: it is an AcceptanceRecord, or assumed"):
+            call(wrong)
+
+
+def test_nothing_to_choose_from_is_refused():
+    with pytest.raises(ConfigError, match="there is no schedule"):
+        mirrorsd.best_by_batch([], MACHINE, RECORD)
+    with pytest.raises(ConfigError, match="there is no prompt"):
+        mirrorsd.contexts_of([], max_new_tokens=8)
+
+
 def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
     plain, replayed = CALLS["predict"](RECORD), CALLS["predict"](OTHER, replayed=True)
     assert (replayed.tpot_s, replayed.num_rounds) == (plain.tpot_s, plain.num_rounds)

@@ -51,6 +51,13 @@ def test_rates_by_place_are_conditional():
     assert predict(speculative(3), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
+@pytest.mark.parametrize("num_tokens", [-1, 4])
+def test_a_length_without_rates_is_refused(num_tokens):
+    message = f"num_speculative_tokens is {num_tokens}, rates are given for 3 positions"
+    with pytest.raises(ConfigError, match=message):
+        PositionRates((0.8, 0.5, 0.9), texts=SHORT).mean_acceptance_length(num_tokens)
+
+
 @pytest.mark.parametrize(("source", "found"), [("exit", "exit_coverage"), ("draft", "alternative_rates")])
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_branches_are_hit_as_often_as_assumed(source, found, top_k):
