@@ -58,17 +58,24 @@ class Decoding:
 
 
 class TextEngine:
-    """Answers prompts by any schedule; a context manager, whose lane processes stay between prompts."""
+    """Answers prompts by any schedule; its lane processes stay between prompts until `close` or the end of a `with`."""
 
-    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec]) -> None:
-        """Prepare; models are loaded by the first prompt. `ConfigError` where the lanes cannot be had."""
+    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec] | None = None) -> None:
+        """Prepare; models are loaded by the first prompt. `ConfigError` where the lanes cannot be had.
+
+        Without `lanes` they are all that this machine has: a schedule starts only those that it names.
+        """
         self._tokenizer = Tokenizer.from_folder(pair.target_folder)
-        self._engine = new_engine(pair, lanes)
+        self._engine = new_engine(pair, all_lane_specs() if lanes is None else lanes)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all lane processes; a further prompt would start them again."""
         self._engine.close()
 
     def check(self, prompts: Sequence[Prompt], schedule: Schedule, decoding: Decoding) -> None:
@@ -127,7 +134,7 @@ def generate(
         MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
     """
     pair, wanted = find_scheduled_pair(schedule, target, dtype=dtype)
-    with TextEngine(pair, all_lane_specs()) as engine:
+    with TextEngine(pair) as engine:
         question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
         return engine.answer(question, wanted, decoding or Decoding(), on_text=on_text)
 

@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Decoding, ReplayEngine, arbitrary_prompt, generate, replayed_texts
+from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine, arbitrary_prompt, generate, replayed_texts
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
@@ -38,6 +38,17 @@ def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_nam
     how = {"target": tiny_folders.target, "dtype": "float32", "decoding": Decoding(max_new_tokens=12)}
     texts = {generate("w5 w17 w3 w44 w8", schedule, **how).tokens for schedule in schedules}
     assert len(texts) == 1
+
+
+def test_an_engine_has_this_machines_lanes_and_ends_them_when_it_is_closed(tiny_folders, lane_names, forked_lanes):
+    engine = TextEngine(find_pair(tiny_folders.target, dtype="float32"))
+    plain = Schedule(method="autoregressive", target_lane=lane_names[0])
+    for _ in range(2):
+        assert len(engine.answer(PROMPTS[0], plain, Decoding(max_new_tokens=4)).tokens) == 4
+        lane = engine._engine.lane(lane_names[0])
+        assert lane.is_alive
+        engine.close()
+        assert not lane.is_alive
 
 
 PROMPTS = [Prompt(prompt_id=text, category="", turns=(text,)) for text in ("w1 w2 w3", "w4", "")]
