@@ -214,6 +214,7 @@ def test_schedules_of_the_answer_name_lanes_and_drafters_of_the_calibration(alon
         ({"lengths": (10.5, None)}, "prompt_length: Input should be a valid integer, found 10.5"),
         ({"acceptance": 0.7}, r"acceptance is 0.7: it is an AcceptanceRecord, or assumed, as Bernoulli\(0.8\) is"),
         ({"acceptance": "record.npz"}, "acceptance is 'record.npz': "),
+        ({"acceptance": Bernoulli(0.7).record, "lengths": (0, None)}, "a record has texts of its own"),
     ],
 )
 def test_what_is_no_length_and_no_acceptance_is_refused(asked, told):
