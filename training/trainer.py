@@ -61,7 +61,8 @@ def train(
     next_report_s = next_save_s = 0.0
     last = state.report(task.evaluate() if state.is_finished else {})
     for batch in state.remaining_batches():
-        evaluated, scores = state.num_tokens // evaluate_every_tokens, {}
+        evaluated = state.num_tokens // evaluate_every_tokens
+        scores: Mapping[str, float] = {}
         state.advance(batch)
         state.elapsed_s = resumed_s + time.monotonic() - started_s
         evaluate = state.is_finished or state.num_tokens // evaluate_every_tokens > evaluated
