@@ -12,6 +12,7 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorder import Recorder
+from decoding.errors import ConfigError
 from decoding.lanes import Lanes, MethodFlow
 from decoding.messages import Verdict, Window
 from decoding.method_traits import MethodTraits
@@ -116,6 +117,6 @@ def test_the_search_offers_it_and_the_verdict_calls_it_by_its_name(record: Accep
 
 def test_a_description_decides_what_schedules_may_ask_of_it(folders: TinyFolders) -> None:
     fields = schedule(RESTLESS.name, folders).model_dump(exclude={"verification"})
-    with pytest.raises(ValueError, match="verification is ratio: restless takes match"):
+    with pytest.raises(ConfigError, match="verification is ratio: restless takes match"):
         Schedule(**fields, verification="ratio")
     assert replace(RESTLESS, window="static tree").is_tree
