@@ -116,7 +116,7 @@ def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
 
     Raises `ConfigError` if there is no prompt.
     """
-    if not lengths:
+    if len(lengths) == 0:  # of an array, too
         raise ConfigError("there is no prompt, so no context to measure")
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
 

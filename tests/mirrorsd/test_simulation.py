@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import mirrorsd
@@ -47,6 +48,7 @@ def test_nothing_to_choose_from_is_refused():
         mirrorsd.best_by_batch([], MACHINE, RECORD)
     with pytest.raises(ConfigError, match="there is no prompt"):
         mirrorsd.contexts_of([], max_new_tokens=8)
+    assert mirrorsd.contexts_of(np.array([3, 5]), max_new_tokens=8) == (2, 13)
 
 
 def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
