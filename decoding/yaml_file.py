@@ -49,9 +49,12 @@ class UserModel(StrictModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            name, found = type(self).__name__, mistakes_in(error)
-            lines = [mistake({**item, "loc": (name, *item["loc"])}) + _fields(item, type(self)) for item in found]
-            raise ConfigError(listed(lines[:MOST_SHOWN], num_others=len(lines[MOST_SHOWN:]))) from error
+            model, found = type(self), mistakes_in(error)
+            lines = [
+                mistake({**item, "loc": (model.__name__, *item["loc"])}) + _fields(item, model)
+                for item in found[:MOST_SHOWN]
+            ]
+            raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
 
     # values of files go past it, so that their mistakes are told with the file and the line
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
