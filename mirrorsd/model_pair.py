@@ -155,7 +155,6 @@ def find_pair(
         ModelError: a model is not to be had, or is of an unsupported family.
     """
     name = str(target)
-    own_heads = [heads] if isinstance(heads, str | Path) else heads
     folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
 
     def shipped(role: _Role) -> tuple[NamedFolder, ...]:
@@ -164,6 +163,7 @@ def find_pair(
     def chosen(role: _Role, name: str | Path | None) -> NamedFolder | None:
         return next(iter(shipped(role)), None) if name is None else _named(role, name)
 
+    own_heads = [heads] if isinstance(heads, str | Path) else heads
     return ModelPair(
         target=name if is_model_name(name) else str(folder.absolute()),  # files are read from anywhere
         target_folder=folder,
