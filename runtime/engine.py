@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
+from threading import Lock
 from typing import Self
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError
@@ -80,7 +82,7 @@ class Engine:
         drafter, exits = (None if folder is None else Path(folder) for folder in (drafter_folder, exits_folder))
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
         self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
-        self._dtype, self._room = dtype, Room()
+        self._dtype, self._room, self._is_decoding = dtype, Room(), Lock()
         self._draft_deadline_s, self._target_deadline_s = draft_deadline_s, target_deadline_s
 
     def __enter__(self) -> Self:
@@ -147,13 +149,18 @@ class Engine:
         (None: the model's own). Temperature 0 is greedy; `seed` is that of all draws above 0.
 
         Raises:
-            ConfigError: an argument is wrong, or the schedule does not fit these models and lanes.
+            ConfigError: an argument is wrong, the schedule does not fit these models and lanes, or another sequence is
+                under way.
             ModelError: a model, the draft's too, cannot be had, or there is no room for it (`MemoryFitError`).
             LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
                 failed at its work; its `tokens` are those committed until then.
         """
-        start = SequenceStart(
-            prompt=list(prompt), max_new_tokens=max_new_tokens, schedule=schedule, temperature=temperature, seed=seed
+        start = SequenceStart(  # numbers of Python: lanes are told no others
+            prompt=list(map(index, prompt)),
+            max_new_tokens=index(max_new_tokens),
+            schedule=schedule,
+            temperature=float(temperature),
+            seed=index(seed),
         )
         return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, listener)
 
@@ -165,9 +172,10 @@ class Engine:
         Raises `ConfigError` if the prompt does not have the replay's length or the schedule cannot be replayed, and
         what `generate` raises.
         """
-        self.check_replay(schedule, prompt, text)
+        ids = list(map(index, prompt))
+        self.check_replay(schedule, ids, text)
         start = SequenceStart(
-            prompt=list(prompt), max_new_tokens=len(text.text), schedule=schedule, temperature=0.0, seed=0, replay=text
+            prompt=ids, max_new_tokens=len(text.text), schedule=schedule, temperature=0.0, seed=0, replay=text
         )
         return self._decode(start, (), listener)
 
@@ -177,8 +185,17 @@ class Engine:
         self.check(schedule, prompt, len(text.text), temperature=0.0)
 
     def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
+        """Check and decode; refuse a second sequence meanwhile, since lanes hold the keys of one."""
+        self.check(start.schedule, start.prompt, start.max_new_tokens, start.temperature)
+        if not self._is_decoding.acquire(blocking=False):
+            raise ConfigError("this engine is decoding another sequence; it decodes one at a time")
+        try:
+            return self._decode_checked(start, eos_token_ids, listener)
+        finally:
+            self._is_decoding.release()
+
+    def _decode_checked(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
-        self.check(schedule, prompt, max_new_tokens, start.temperature)
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
         self.take_room(schedule, len(prompt) + max_new_tokens)
         target_lane = self.load_target(schedule.target_lane)

@@ -4,7 +4,9 @@ import json
 import shutil
 from itertools import pairwise
 from math import inf, nan
+from threading import Thread
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -71,6 +73,34 @@ def test_tokens_are_announced_as_they_are_committed(run):
 def test_the_last_position_of_the_target_can_be_used(run, tiny_folders):
     found = run(AUTOREGRESSIVE, PROMPT, 121, eos_token_ids=())
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 121)
+
+
+def test_ids_and_numbers_of_numpy_are_as_good_as_any(run):
+    numbers = {"max_new_tokens": np.int64(12), "temperature": np.float32(1.0), "seed": np.int32(3)}
+    expected = run(speculative(verification="match"), max_new_tokens=12, temperature=1.0, seed=3).tokens
+    for prompt in (np.array(PROMPT), [PROMPT[0], *np.array(PROMPT[1:])]):
+        assert run(speculative(verification="match"), prompt, **numbers).tokens == expected
+
+
+def test_a_sequence_that_another_is_asked_for_in_goes_on_as_if_alone(run):
+    """From the same thread or another one: a lane holds the keys of one sequence."""
+    expected, refusals = run(speculative(), eos_token_ids=()).tokens, []
+
+    def ask():
+        with pytest.raises(ConfigError, match="is decoding another sequence; it decodes one at a time") as caught:
+            run(AUTOREGRESSIVE, PROMPT[:2])
+        refusals.append(caught)
+
+    def ask_twice(_):
+        ask()
+        thread = Thread(target=ask)
+        thread.start()
+        thread.join()
+
+    found = run(speculative(), eos_token_ids=(), listener=Listener(on_tokens=ask_twice))
+    assert (found.tokens, found.trace.events) == (expected, [])
+    assert len(refusals) == 2 * len(found.trace.rounds)
+    assert run(speculative(), eos_token_ids=()).tokens == expected
 
 
 FROM_LAYER = {"root_source": "exit", "exit_top_k": 1}
