@@ -139,16 +139,14 @@ class Lane:
 
         Raises:
             LaneDiedError: the lane is gone.
-            LaneTimeoutError: `timeout_s` has passed.
+            LaneTimeoutError: nothing came for `timeout_s`, in which this process was not stopped.
             MirrorsdError: the operation failed.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while request_id not in self._arrived:
             if self._channel is None:
                 raise LaneDiedError(f"lane {self.name!r} is lost: {self._loss}")
-            left = None if deadline is None else deadline - time.monotonic()
             try:
-                message = self._channel.receive(left)
+                message = self._channel.receive(timeout_s)
             except EOFError:
                 self._lose("its process ended")
             except TimeoutError:

@@ -6,8 +6,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ _LENGTHS = struct.Struct("<IQ")
 """Bytes of the JSON header, and of all arrays together."""
 
 _READ_BYTES = 1 << 20
+
+_PIECE_S: Final = 0.25
+"""Limits of a wait are counted in pieces of this length: one that takes as much longer shows that the process stood."""
+
+R = TypeVar("R")
 
 ITEM_BYTES: Final = {"int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 """Bytes of an element of each dtype that crosses, by the name that numpy and torch share."""
@@ -58,19 +63,19 @@ class Channel:
         lost then.
         """
         left = memoryview(to_bytes(fields, blocks))
-        self._socket.settimeout(timeout_s)
         try:
             while left:  # states of a long prompt are many megabytes: what counts is that they are being taken
-                left = left[self._socket.send(left) :]
+                left = left[self._within(timeout_s, lambda rest=left: self._socket.send(rest)) :]
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message; raise `EOFError` if the other end is gone, `TimeoutError` after `timeout_s`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        """Wait for the next message.
+
+        Raises `EOFError` if the other end is gone, `TimeoutError` if nothing came for `timeout_s`.
+        """
         while (stop := self._end_of_message()) is None:
-            # a zero would switch the socket to not waiting at all
-            self._fill(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
+            self._fill(timeout_s)
         message = bytes(self._received[:stop])
         del self._received[:stop]
         return from_bytes(message)
@@ -88,14 +93,31 @@ class Channel:
         self._socket.close()
 
     def _fill(self, timeout_s: float | None) -> None:
-        self._socket.settimeout(timeout_s)
         try:
-            data = self._socket.recv(_READ_BYTES)
+            data = self._within(timeout_s, lambda: self._socket.recv(_READ_BYTES))
         except ConnectionResetError as error:
             raise EOFError from error
         if not data:
             raise EOFError
         self._received += data
+
+    def _within(self, timeout_s: float | None, act: Callable[[], R]) -> R:
+        """Return what a call of the socket returns; raise `TimeoutError` if that takes more than `timeout_s`.
+
+        Time in which this process was stopped does not count: Ctrl-Z stops the other end with it.
+        """
+        left_s = math.inf if timeout_s is None else timeout_s
+        while True:
+            piece_s = max(min(left_s, _PIECE_S), 1e-6)  # a zero would switch the socket to not waiting at all
+            self._socket.settimeout(None if timeout_s is None else piece_s)
+            start_s = time.monotonic()
+            try:
+                return act()
+            except TimeoutError:
+                if time.monotonic() - start_s < piece_s + _PIECE_S:
+                    left_s -= piece_s
+                if left_s <= 0:
+                    raise
 
     def _end_of_message(self) -> int | None:
         if len(self._received) < _LENGTHS.size:

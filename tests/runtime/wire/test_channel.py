@@ -3,10 +3,12 @@
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from runtime.wire import channel
 from runtime.wire.channel import Block, Channel, Message, to_block, to_bytes, to_tensor
 
 
@@ -61,6 +63,25 @@ def test_the_end_of_the_other_side_is_seen_after_its_last_message(ends):
         far.receive()
     with pytest.raises(EOFError):
         far.send({"op": "answer"})
+
+
+@pytest.mark.parametrize("stopped_s", [60.0, 0.0])
+def test_time_in_which_this_process_was_stopped_is_not_waited(ends, monkeypatch, stopped_s):
+    """As by Ctrl-Z, which stops the other end too: it answers once both go on."""
+    near, far = ends
+    clock = iter((0.0, 0.05 + stopped_s, 0.05 + stopped_s))
+
+    def monotonic():
+        if (now_s := next(clock)) > 60:
+            near._socket.sendall(to_bytes({"op": "late"}))
+        return now_s
+
+    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=monotonic))
+    if stopped_s:
+        assert far.receive(timeout_s=0.05).fields == {"op": "late"}
+    else:
+        with pytest.raises(TimeoutError):
+            far.receive(timeout_s=0.05)
 
 
 def test_a_receiver_that_takes_nothing_is_noticed(ends):
