@@ -79,11 +79,11 @@ class RuntimeLanes:
 
     def prefill(self, start: SequenceStart, traits: DrafterTraits | None) -> None:
         """Read the prompt in both lanes: at once, or the draft after the target if it reads its features."""
-        self._writer.start()
         reader = traits if start.schedule.reads_features else None
         self.target.prepare(start, reader)
         if self._draft is not None:
             self._draft.prepare(start)
+        self._writer.start()
         target_reply, draft_reply = self.target.prefill(start, reader), None
         if self._draft is not None and reader is None:
             draft_reply = self._draft.prefill(start, None)
@@ -123,7 +123,7 @@ class TraceWriter:
         """When the last exit message left the target's lane."""
 
     def start(self) -> None:
-        """Start to read the prompt now; what happened before was loading."""
+        """Start to read the prompt now; what happened before was loading and compilation."""
         self._origin_s = time.perf_counter()
 
     def begin(self) -> None:

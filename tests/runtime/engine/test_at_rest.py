@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import LaneError
 from runtime.lanes import sequence_lanes
-from runtime.lanes.lane_calls import DraftCalls
+from runtime.lanes.lane_calls import DraftCalls, TargetCalls
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
 from runtime.wire.measurement import Measurement
@@ -87,8 +87,8 @@ def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     assert rested.prefill_s == 2.0
 
 
-def test_reading_the_prompt_begins_once_the_draft_is_loaded(engine, tiny_folders, monkeypatch):
-    clock, load, prefill = Clock(), LaneSet.load_draft, DraftCalls.prefill
+def test_reading_the_prompt_begins_once_all_is_loaded_and_compiled(engine, tiny_folders, monkeypatch):
+    clock = Clock()
     monkeypatch.setattr(sequence_lanes, "time", clock)
 
     def taking(seconds, call):
@@ -98,8 +98,13 @@ def test_reading_the_prompt_begins_once_the_draft_is_loaded(engine, tiny_folders
 
         return taken
 
-    monkeypatch.setattr(LaneSet, "load_draft", taking(30.0, load))
-    monkeypatch.setattr(DraftCalls, "prefill", taking(2.0, prefill))
+    for owner, name, seconds in (
+        (LaneSet, "load_draft", 30.0),
+        (TargetCalls, "prepare", 30.0),
+        (DraftCalls, "prepare", 30.0),
+        (DraftCalls, "prefill", 2.0),
+    ):
+        monkeypatch.setattr(owner, name, taking(seconds, getattr(owner, name)))
     schedule = for_folders(SCHEDULES["speculative"], tiny_folders)
     found = engine.generate(schedule, PROMPT, max_new_tokens=NUM_TOKENS, eos_token_ids=())
     assert found.trace.prefill_s == 2.0
