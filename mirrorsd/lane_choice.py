@@ -12,7 +12,14 @@ from hwprofiles.host import lanes_of
 from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Profile
 from mirrorsd.model_pair import Dtype, ModelPair
-from runtime.backends.devices import DeviceStatus, devices, require_device, require_form, status_of
+from runtime.backends.devices import (
+    DeviceStatus,
+    devices,
+    require_device,
+    require_form,
+    require_readable_cache,
+    status_of,
+)
 from runtime.backends.lane_device import Device
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
@@ -103,11 +110,8 @@ def require_computed(schedule: Schedule, dtype: Dtype) -> None:
         device = Device.of_lane(name)
         if status_of(device.name).missing is None:
             require_form(name, device.name, dtype)
-        if schedule.traits.drafts_itself and not device.has_readable_cache:
-            raise ConfigError(
-                f"method {schedule.method} needs a lane of torch, such as cpu0: streams read the KV cache, which lane "
-                f"{name!r} does not expose"
-            )
+        if schedule.traits.drafts_itself:
+            require_readable_cache(name, schedule.method)
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:

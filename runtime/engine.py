@@ -11,6 +11,7 @@ from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutEr
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
+from runtime.backends.devices import require_readable_cache
 from runtime.backends.lane_device import Dtype
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
@@ -229,6 +230,8 @@ class Engine:
             raise ConfigError(f"method {schedule.method} is simulated only: no drafter drafts so on real lanes yet")
         for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
             self.lane(name)
+        if schedule.traits.drafts_itself:
+            require_readable_cache(schedule.target_lane, schedule.method)
         if schedule.exit_layer is not None and schedule.exit_layer >= config.num_layers:
             raise ConfigError(
                 f"exit_layer {schedule.exit_layer} is not before the target's last layer {config.num_layers}"

@@ -50,6 +50,15 @@ def require_form(lane: str, device: str, dtype: str) -> None:
         )
 
 
+def require_readable_cache(lane: str, method: str) -> None:
+    """Raise `ConfigError` for a method of streams on a lane whose back end hides the KV cache."""
+    if not Device.of_lane(lane).has_readable_cache:
+        raise ConfigError(
+            f"method {method} needs a lane of torch, such as cpu0: streams read the KV cache, which lane {lane!r} does "
+            "not expose"
+        )
+
+
 @cache
 def devices() -> tuple[DeviceStatus, ...]:
     """Return all devices that lanes can name here, present or not."""

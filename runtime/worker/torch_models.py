@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from decoding.errors import LaneError
 from runtime.backends.backend import Backend
 from runtime.backends.eager import EagerBackend, arithmetic, backend_opener, torch_threads
 from runtime.backends.lane_device import Device, Dtype
@@ -45,6 +46,10 @@ class TorchModels:
     def load_streams(self, folder: Path) -> StreamingTarget:
         """Load streams for the target loaded last, and return it as one that can draft for itself."""
         assert self.decoder is not None, "streams without their target"
+        if not self._device.has_readable_cache:
+            raise LaneError(
+                f"{folder}: streams of a target need a lane of torch: captured calls hide the keys that they read"
+            )
         return StreamingTarget(self.decoder, load_streams(folder, self.decoder), self.heads)
 
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:

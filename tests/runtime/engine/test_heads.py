@@ -11,9 +11,11 @@ from decoding import metrics
 from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from runtime.backends.lane_device import Device
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.verification.rules import Sampling
 from runtime.wire.measurement import Measurement
+from runtime.worker.torch_models import TorchModels
 from tests.runtime import plain
 from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.engine.schedules import NEAR_TIE, PROMPT, new_engine
@@ -176,3 +178,16 @@ def test_streaming_can_be_timed_where_there_are_streams(tiny_folders, folders):
         with pytest.raises(LaneError, match="loaded no streams"):
             lane.measure(measurement)
         assert len(engine.load_streams("big", str(folders / "speculative_streaming")).measure(measurement)) == 2
+
+
+def test_streams_are_refused_where_keys_are_not_open_before_anything_is_loaded(tiny_folders, folders):
+    """A GPU's captured calls stay as they are: its lane serves what is asked for next."""
+    schedule = schedule_of(folders, "speculative_streaming").model_copy(update={"target_lane": "openvino:CPU"})
+    with thread_engine(tiny_folders.target, lanes=("openvino:CPU",)) as engine:
+        with pytest.raises(ConfigError, match="needs a lane of torch, such as cpu0: streams read the KV cache, which"):
+            engine.generate(schedule, PROMPT, max_new_tokens=4)
+        assert not engine.lane("openvino:CPU").is_alive
+    models = TorchModels(Device.of_lane("cuda:0"), num_threads=1)
+    models.decoder = tiny_folders.decoder
+    with pytest.raises(LaneError, match="streams of a target need a lane of torch: captured calls hide the keys"):
+        models.load_streams(folders / "speculative_streaming")
