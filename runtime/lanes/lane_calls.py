@@ -41,12 +41,12 @@ class Deadline:
     """
 
     def __init__(self, least_s: float) -> None:
-        self._least_s = least_s
+        self.least_s = least_s
         self._longest_s = 0.0
 
     def of(self, num_rows: int) -> float:
         """Return the seconds for an operation over `num_rows` rows."""
-        return max(self._least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
+        return max(self.least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> Answer[R]:
         """Return the lane's answer, which may take `extra_s` longer.
@@ -166,8 +166,12 @@ class DraftCalls:
 
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
         """Draft a window serially from the committed tokens; replies `Window`."""
-        features = None if verdict is None else verdict.features
-        return self._window(self._lane.request(DraftRole.rollout, self._sequence.last_committed, features))
+        sequence, features = self._sequence, None if verdict is None else verdict.features
+        reply = self._lane.request(DraftRole.rollout, sequence.last_committed, features)
+        if len(sequence.prompt) > 1 or sequence.tokens:
+            return self._window(reply)
+        # no row of a prompt told how long a step takes, and weights may still be on the disk
+        return self._window(reply, extra_s=self._schedule.num_speculative_tokens * self._deadline.least_s)
 
     def branch(self, window: Window) -> Self:
         """Start preparing for the outcomes of `window`, the one last drafted."""
@@ -193,16 +197,16 @@ class DraftCalls:
         if self._is_lost:
             return
         try:
-            spans = self._answer(self._lane.request(DraftRole.drop))
+            answer = self._deadline.wait(self._lane, self._lane.request(DraftRole.drop), self._schedule.num_rows)
         except (LaneError, MemoryFitError) as error:
+            self._end_lane()
             self._writer.event(self._lane.name, f"{error}, after the sequence had ended")
-            return
-        if spans is not None:
-            self._writer.steps(self._lane.name, spans)
+        else:
+            self._writer.steps(self._lane.name, answer.value)
 
-    def _window(self, reply: Reply[Drafted]) -> Callable[[], Window]:
+    def _window(self, reply: Reply[Drafted], *, extra_s: float = 0.0) -> Callable[[], Window]:
         def wait() -> Window:
-            drafted = self._answer(reply)
+            drafted = self._answer(reply, extra_s=extra_s)
             if drafted is None:
                 return NO_WINDOW
             self._writer.steps(self._lane.name, drafted.spans)
@@ -223,15 +227,17 @@ class DraftCalls:
             return None
 
     def lose(self, error: LaneError | MemoryFitError) -> None:
-        """Give the draft up, even if only an operation failed: that may have left its state half changed.
-
-        Raise the error where the draft is in the target's lane.
-        """
+        """Give the draft up; raise the error where it is in the target's lane."""
         if self._schedule.is_pooled:
             raise error
-        self._lane.kill("its draft was given up")
+        self._end_lane()
         self._is_lost = True
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
+
+    def _end_lane(self) -> None:
+        """End a lane that is the draft's alone, even if only an operation failed: its state may be half changed."""
+        if not self._schedule.is_pooled:
+            self._lane.kill("its draft was given up")
 
 
 def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:

@@ -155,8 +155,11 @@ def test_a_draft_that_hangs_is_given_up(run, engine, tiny_folders, monkeypatch, 
     assert_ended(process_id)
 
 
-def test_a_draft_whose_prompt_took_long_may_take_long_to_draft(tiny_folders, monkeypatch):
-    """As a large draft model does on a machine under load."""
+@pytest.mark.parametrize(("prompt", "prefill_s"), [(PROMPT, [0.2]), (PROMPT[:1], [])])
+def test_a_draft_whose_prompt_took_long_or_had_no_row_may_take_long_to_draft(
+    tiny_folders, monkeypatch, prompt, prefill_s
+):
+    """As a large draft model does on a machine under load, or whose weights are still on the disk."""
 
     def slowed(method, seconds):
         @wraps(method)
@@ -166,11 +169,11 @@ def test_a_draft_whose_prompt_took_long_may_take_long_to_draft(tiny_folders, mon
 
         return slow
 
-    for name, seconds in (("prefill", [0.2]), ("rollout", [1.5])):
+    for name, seconds in (("prefill", prefill_s), ("rollout", [1.5])):
         monkeypatch.setattr(DraftRole, name, slowed(getattr(DraftRole, name), seconds))
     with thread_engine(tiny_folders.target, drafter_folder=tiny_folders.drafter) as engine:
         monkeypatch.setattr(engine, "_draft_deadline_s", 1.0)
-        found = engine.generate(speculative(), PROMPT, max_new_tokens=8, eos_token_ids=())
+        found = engine.generate(speculative(), prompt, max_new_tokens=8, eos_token_ids=())
     assert found.trace.events == []
     assert found.trace.rounds[0].num_drafted > 0
 
@@ -299,13 +302,16 @@ def test_an_operation_that_fails_in_the_targets_lane_hands_over_what_was_committ
     assert caught.value.tokens == tuple(said)
 
 
-def test_a_pooled_lane_that_dies_after_the_last_token_takes_no_text_with_it(run, engine):
-    expected = run(POOLED, eos_token_ids=()).tokens
-    listener = after_tokens(24, [], lambda: kill(engine.lane("big").process_id))
-    found = run(POOLED, eos_token_ids=(), listener=listener)
+@pytest.mark.parametrize("schedule", [POOLED, speculative()])
+def test_a_drafts_lane_that_dies_after_the_last_token_takes_no_text_with_it(run, engine, schedule):
+    expected = run(schedule, eos_token_ids=()).tokens
+    listener = after_tokens(24, [], lambda: kill(engine.lane(schedule.draft_lane).process_id))
+    found = run(schedule, eos_token_ids=(), listener=listener)
     assert found.tokens == expected
     (event,) = found.trace.events
-    assert event.text.startswith("lane 'big' is lost: its process ended")
+    lost = f"lane '{schedule.draft_lane}' is lost: its process ended (exit code -9), after the sequence had ended"
+    assert event.text == lost
+    assert run(schedule, eos_token_ids=()).trace.events == []
 
 
 def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took():
