@@ -9,7 +9,7 @@ from calibrate.prompts import EncodedPrompt
 from decoding.errors import LaneError, MemoryFitError
 from decoding.progress import ReportProgress
 from decoding.schedule import Schedule
-from decoding.trace import Trace
+from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import Measured, Run, anchor_context
 from runtime.engine import Engine
@@ -31,8 +31,9 @@ def run_in_turn(
     """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
-    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. Texts are cut at
-    `cuts`; `going_on` is asked before every prompt which schedules run it, and none ends the runs.
+    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. A schedule whose
+    lost draft has no room any more runs no further prompts. Texts are cut at `cuts`; `going_on` is asked before every
+    prompt which schedules run it, and none ends the runs.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.
@@ -57,8 +58,20 @@ def run_in_turn(
         for turn, schedule in enumerate(turns.rotated(left, place)):
             step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(left)}"
             progress(step, (place + turn / len(left)) / len(prompts))
-            runs[schedule].append(turns.run(schedule, prompt, cut))
+            try:
+                runs[schedule].append(turns.run(schedule, prompt, cut))
+            except MemoryFitError as error:
+                if not (_drafts_elsewhere(schedule) and runs[schedule]):
+                    raise
+                last = runs[schedule][-1].trace
+                last.events.append(LaneEvent(last.decode_s, lanes_of(schedule)[1], f"{error}. No further prompts ran"))
+                left = [one for one in left if one != schedule]
     return measured()
+
+
+def _drafts_elsewhere(schedule: Schedule) -> bool:
+    """Return whether the draft's lane can be lost without the target's."""
+    return len(lanes_of(schedule)) > 1
 
 
 def anchors_of(engine: Engine, profile: Profile) -> Anchors:
@@ -88,12 +101,17 @@ class _Turns:
         self._engine.cut_target(schedule.target_lane, layers=(), drafters=())
 
     def run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
-        """Return a run between anchors; made again where it lost a lane."""
+        """Return a run between anchors; made again where it lost a lane, if that has room again."""
         run = self._between_anchors(schedule, prompt, cut)
         if not run.trace.events:
             return run
-        self.warm_up(schedule, prompt)
-        return replace(self._between_anchors(schedule, prompt, cut), given_up=run.trace)
+        try:
+            self.warm_up(schedule, prompt)
+            return replace(self._between_anchors(schedule, prompt, cut), given_up=run.trace)
+        except MemoryFitError:
+            if not _drafts_elsewhere(schedule):
+                raise
+            return run
 
     def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         for lane in lanes_of(schedule):

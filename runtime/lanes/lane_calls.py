@@ -153,7 +153,7 @@ class DraftCalls:
             return
         try:
             self._lane.request(DraftRole.prepare, start).result(DRAFT_LOAD_DEADLINE_S)
-        except LaneError as error:
+        except (LaneError, MemoryFitError) as error:
             self.lose(error)
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:

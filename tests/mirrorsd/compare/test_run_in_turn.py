@@ -10,7 +10,7 @@ import pytest
 from calibrate.profiling import anchors as anchors_module
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt
-from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
+from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError, MemoryFitError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.run_in_turn import run_in_turn
@@ -203,6 +203,25 @@ def test_a_draft_that_cannot_be_loaded_again_ends_no_runs(monkeypatch):
     machine.lost.add("target")
     with pytest.raises(LaneDiedError, match="too large"):
         run(machine, [SPLIT], PROMPTS[:2])
+
+
+def test_a_lost_draft_without_room_ends_the_runs_of_its_schedule_alone(monkeypatch):
+    """As where another program has filled the memory of its device meanwhile."""
+    machine = Machine(lost_in=[(SPLIT, PROMPTS[1].ids)])
+    generate = machine.generate
+
+    def refusing(schedule, prompt, **options):
+        if "draft" in machine.lost and schedule == SPLIT:
+            raise MemoryFitError("cuda:0 has no room")
+        return generate(schedule, prompt, **options)
+
+    monkeypatch.setattr(machine, "generate", refusing)
+    monkeypatch.setattr(machine, "load_target", machine.loaded.append)
+    plain, split = run(machine, [PLAIN, SPLIT], PROMPTS[:4]).runs
+    assert ([len(row) for row in (plain, split)], split[0].trace.events) == ([4, 2], [])
+    assert [event.text for event in split[1].events] == ["it was missed", "cuda:0 has no room. No further prompts ran"]
+    with pytest.raises(MemoryFitError):
+        run(machine, [SPLIT])
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, SPLIT])

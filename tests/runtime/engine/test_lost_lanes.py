@@ -11,6 +11,7 @@ from threading import Timer
 import pytest
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError, MemoryFitError, ModelError
+from runtime.backends.lane_device import Device
 from runtime.lanes import lane, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
@@ -124,17 +125,19 @@ def test_an_operation_that_fails_in_the_drafts_lane_costs_time_alone(run, engine
     assert [engine.lane("small").process_id] != failed
 
 
-def test_a_draft_whose_device_is_full_is_lost_as_any_that_fails(tiny_folders, monkeypatch):
-    rollout, left = DraftRole.rollout, [True, True]
+@pytest.mark.parametrize(("name", "num_fine"), [("prepare", 0), ("rollout", 2)])
+def test_a_draft_whose_device_is_full_is_lost_as_any_that_fails(tiny_folders, monkeypatch, name, num_fine):
+    method, left = getattr(DraftRole, name), [True] * num_fine
 
-    @wraps(rollout)
+    @wraps(method)
     def fail_in_the_end(*given, **named):
         if not left:
             raise MemoryFitError("cuda:0 has no room for a call of 8 rows")
         left.pop()
-        return rollout(*given, **named)
+        return method(*given, **named)
 
-    monkeypatch.setattr(DraftRole, "rollout", fail_in_the_end)
+    monkeypatch.setattr(DraftRole, name, fail_in_the_end)
+    monkeypatch.setattr(Device, "prepares", name == "prepare")
     with thread_engine(tiny_folders.target, drafter_folder=tiny_folders.drafter) as engine:
         found = engine.generate(speculative(), PROMPT, max_new_tokens=20, eos_token_ids=())
     assert list(found.tokens) == plain.continue_text(tiny_folders.decoder, PROMPT, 20)
