@@ -198,8 +198,9 @@ class Engine:
     def _decode_checked(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
+        # taken once for all that follows: lanes that are not there yet would lose their shares to another taking
         self.take_room(schedule, len(prompt) + max_new_tokens)
-        target_lane = self.load_target(schedule.target_lane)
+        target_lane = self._lanes.load_target(schedule.target_lane)
         if schedule.traits.drafts_itself:
             self.load_streams(schedule.target_lane, schedule.drafter)
         writer, deadline = TraceWriter(), Deadline(self._target_deadline_s)

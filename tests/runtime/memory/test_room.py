@@ -11,7 +11,9 @@ from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.memory import needs
 from runtime.memory.needs import LaneNeed, Room, available_bytes, host_needed
+from tests.runtime.engine.schedules import POOLED, speculative
 from tests.runtime.memory.test_needs import QWEN3_8B
+from tests.runtime.thread_lanes import thread_engine
 
 GIB = 10**9
 NEEDS = {"big": LaneNeed(weights=16 * GIB, keys_values=GIB), "small": LaneNeed(weights=GIB, branches=2 * GIB)}
@@ -90,6 +92,26 @@ def test_an_engine_refuses_a_lane_while_another_one_loads(tiny_folders, monkeypa
         monkeypatch.setattr(engine._lanes, "load_target", load_target)
         engine.load_target("big")
         assert loaded == ["big"]
+
+
+@pytest.mark.parametrize("schedule", [speculative(), POOLED])
+def test_a_later_prompt_is_not_refused_for_what_its_lanes_hold(tiny_folders, monkeypatch, schedule):
+    with thread_engine(tiny_folders.target, drafter_folder=tiny_folders.drafter) as engine:
+        needed = engine.memory_needed(schedule, 12)
+
+        def available():
+            return sum(need.total for lane, need in needed.items() if not engine.lane(lane).is_alive)
+
+        def generate():
+            return engine.generate(schedule, [5, 17, 3, 44], max_new_tokens=8, eos_token_ids=())
+
+        monkeypatch.setattr(needs, "available_bytes", available)
+        first = generate()
+        assert generate().tokens == first.tokens
+        engine.lane(schedule.draft_lane).kill("it is to load again")
+        assert generate().tokens == first.tokens
+        with pytest.raises(MemoryFitError):
+            engine.generate(schedule, [5, 17, 3, 44] * 10, max_new_tokens=8)
 
 
 @pytest.fixture
