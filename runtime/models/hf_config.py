@@ -22,6 +22,9 @@ Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"
+_QUANTIZED_FILE: Final = "hf_quant_config.json"
+"""Where NVIDIA's ModelOpt says how weights are quantized."""
+IN_BITS: Final = "name the model's folder in 16 or 32 bits"
 _SHAPING: Final[dict[str, Any]] = {
     **dict.fromkeys(("repetition_penalty", "num_beams", "guidance_scale"), 1),
     **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "penalty_alpha"), 0),
@@ -70,6 +73,11 @@ class HfRope(HfModel):
         return Llama3Rope(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position=original)
 
 
+def _unread(method: object) -> str:
+    name = method if isinstance(method, str) else shown(method)
+    return f"weights quantized by {name} are not read; {IN_BITS}"
+
+
 def _listed(value: object) -> object:
     if value is None:
         return []
@@ -90,21 +98,21 @@ class HfDecoder(HfModel):
     eos_token_ids: Annotated[Ids, Field(alias="eos_token_id")] = ()
     random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
     quantization_config: Any = Field(default=None, exclude=True)
+    compression_config: Any = Field(default=None, exclude=True)
 
-    @field_validator("quantization_config")
+    @field_validator("quantization_config", "compression_config")
     @classmethod
     def _is_none(cls, found: Any) -> None:
         if found:
             method = found.get("quant_method", "unknown") if isinstance(found, dict) else found
-            name = method if isinstance(method, str) else shown(method)
-            raise ValueError(f"weights quantized by {name} are not read; name the model's folder in 16 or 32 bits")
+            raise ValueError(_unread(method))
 
     @abstractmethod
     def config(self, architecture: str) -> ModelConfig:
         """Return the shape of the decoder; raises `ModelError` if its fields contradict each other."""
 
     def _common(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in HfDecoder.model_fields if name != "quantization_config"}
+        return {name: getattr(self, name) for name, field in HfDecoder.model_fields.items() if not field.exclude}
 
 
 class HfLlama(HfDecoder):
@@ -124,9 +132,16 @@ class HfLlama(HfDecoder):
     use_sliding_window: bool | None = None
     sliding_window: Annotated[int, Field(ge=0)] | None = None
 
+    @field_validator("rope_scaling", "rope_parameters", mode="before")
+    @classmethod
+    def _is_of_all_layers(cls, found: Any) -> Any:
+        if isinstance(found, dict) and any(isinstance(value, dict) for value in found.values()):
+            raise ValueError(f"rotations of their own for kinds of layers ({shown(list(found))}) are not read")
+        return found or None
+
     def config(self, architecture: str) -> ModelConfig:
         """See `HfDecoder`; older files write `rope_scaling` next to `rope_theta`, newer ones `rope_parameters`."""
-        rope = self.rope_parameters or self.rope_scaling or HfRope()
+        scaling, theta = self._rotations()
         qwen2, bias = architecture == "Qwen2ForCausalLM", bool(self.attention_bias)
         # longer texts than a sliding window are refused, shorter ones are seen whole
         slides = architecture == "MistralForCausalLM" or self.use_sliding_window
@@ -139,16 +154,27 @@ class HfLlama(HfDecoder):
             intermediate_size=self.intermediate_size,
             num_kv_heads=self.num_key_value_heads or self.num_heads,
             head_dim=self.head_dim or self.hidden_size // self.num_heads,
-            rope_theta=rope.rope_theta or self.rope_theta or 10_000.0,  # where both are, the newer one counts
+            rope_theta=theta,
             norm_eps=self.rms_norm_eps,
             tie_embeddings=bool(self.tie_word_embeddings),
             attention_bias=bias or qwen2,
             attention_out_bias=bias and not qwen2,
             mlp_bias=bool(self.mlp_bias),
             qk_norm=architecture == "Qwen3ForCausalLM",
-            rope_scaling=rope.scaling,
+            rope_scaling=scaling,
             **self._common() | positions,
         )
+
+    def _rotations(self) -> tuple[Llama3Rope | None, float]:
+        """Return scaling and theta; the theta in a field counts before the one beside it.
+
+        Raises `ModelError` where two fields differ: engines do not agree which one counts.
+        """
+        given = [one for one in (self.rope_scaling, self.rope_parameters) if one is not None] or [HfRope()]
+        found = [(one.scaling, one.rope_theta or self.rope_theta or 10_000.0) for one in given]
+        if found[0] != found[-1]:
+            raise ModelError("rope_scaling and rope_parameters ask for different rotations; keep the one that is meant")
+        return found[0]
 
 
 class HfOpt(HfDecoder):
@@ -195,6 +221,12 @@ _FAMILIES: Final[dict[str, type[HfDecoder]]] = {
     "OPTForCausalLM": HfOpt,
 }
 SUPPORTED_ARCHITECTURES: Final = tuple(_FAMILIES)
+_WITHOUT: Final[dict[str, dict[str, int]]] = {
+    "LlamaForCausalLM": {"eos_token_id": 2},
+    "MistralForCausalLM": {"eos_token_id": 2, "sliding_window": 4096},
+    "OPTForCausalLM": {"eos_token_id": 2},
+}
+"""What transformers takes where a file is without a field; null is none."""
 
 
 class HfFamily(HfModel):
@@ -214,6 +246,10 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / CONFIG_FILE
     holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
     config = translated(read_object(path, holds=holds), str(path))
+    path = folder / _QUANTIZED_FILE
+    quantization = read_object(path, holds=holds).get("quantization") if path.is_file() else None
+    if isinstance(quantization, dict) and (method := quantization.get("quant_algo")):  # else of the KV cache alone
+        raise ModelError(f"{path}: {_unread(method)}")
     path = folder / GENERATION_FILE
     if not path.is_file():
         return config
@@ -249,8 +285,7 @@ def translated(raw: dict[str, Any], source: str) -> ModelConfig:
             raise ModelError(f"{source}: is of draft heads, no model; download their folder, and name that by --heads")
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
-    if architecture == "MistralForCausalLM":
-        raw = {"sliding_window": 4096} | raw  # as transformers reads a file without the field; null is no window
+    raw = _WITHOUT.get(architecture, {}) | raw
     found = validated(_FAMILIES[architecture], raw, source=source)
     try:
         return found.config(architecture)

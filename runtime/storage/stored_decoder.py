@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from decoding.errors import ModelFormatError
 from runtime.arrays import rms_norm
 from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
+from runtime.models.hf_config import IN_BITS
 
 _HEAD: Final = "lm_head.weight"
+_SCALES: Final = ("_scale", "_scale_inv")
+"""Endings of the names of scales beside quantized weights: those of ModelOpt and compressed-tensors, and DeepSeek's."""
 _PARTS: Final = 256
 """Parts of a matrix that are compared one by one: a comparison takes memory."""
 
@@ -99,7 +102,11 @@ def each_parameter(
         return random_arrays(shapes, config.random_seed, dtype).items()
     from runtime.storage.safetensors_files import joined_parameters, read_arrays  # what decodes needs no safetensors
 
-    found = read_arrays(folder, {_HEAD, *(name for names in wanted.values() for name in names)})
+    names = {_HEAD, *(name for theirs in wanted.values() for name in theirs)}
+    scales = {name + ending for name in names for ending in _SCALES}
+    found = read_arrays(folder, names | scales)
+    if scale := min(scales & found.keys(), default=None):
+        raise ModelFormatError(f"{folder}: {scale} is of quantized weights, which are not read; {IN_BITS}")
     if config.tie_embeddings and _HEAD in found:
         _require_equal(found[wanted["embedding.weight"][0]], found[_HEAD], folder)
     return joined_parameters(wanted, shapes, found, dtype, folder=folder, widens=widens)

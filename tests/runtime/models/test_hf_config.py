@@ -73,6 +73,19 @@ def test_what_is_missing_is_named(name):
         ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below"),
         ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.*: Input should be 'default' or 'llama3', found 'yarn'"),
         ({"quantization_config": ["x" * 10_000]}, "quantization_config: .*weights quantized by "),
+        (
+            {"compression_config": {"quant_method": "fp8"}},
+            "compression_config: .*quantized by fp8 are not read",
+        ),
+        *(
+            ({"rope_parameters": one, "rope_scaling": other, "rope_theta": 1e4}, "rope_scaling and rope_parameters ask")
+            for one, other in (
+                ({"rope_type": "default"}, LLAMA3),
+                (LLAMA3, LLAMA3 | {"factor": 4.0}),
+                (LLAMA3 | {"rope_theta": 5e5}, LLAMA3),
+            )
+        ),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters: .*full_attention.* not read"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, complaint):
@@ -128,14 +141,17 @@ def test_a_sliding_window_bounds_the_text():
         ModelConfig.from_hf(qwen | {"use_sliding_window": True, "sliding_window": None}, source="my.json")
 
 
-def test_a_mistral_without_the_field_has_the_window_of_transformers(transformers, tmp_path):
-    long = LLAMA | {"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
-    for fields in ({}, {"sliding_window": None}):
-        (tmp_path / "config.json").write_text(json.dumps(long | fields | {"model_type": "mistral"}))
-        theirs = transformers.AutoConfig.from_pretrained(tmp_path)
-        found = ModelConfig.from_folder(tmp_path)
-        assert found.is_window == (theirs.sliding_window is not None)
-        assert found.max_position == (theirs.sliding_window or 32768)
+@pytest.mark.parametrize("architecture", ["Llama", "Mistral", "Qwen2", "Qwen3", "OPT"])
+@pytest.mark.parametrize("fields", [{}, {"sliding_window": None, "eos_token_id": None}])
+def test_a_file_without_a_field_has_what_it_has_in_transformers(transformers, tmp_path, architecture, fields):
+    own = OPT if architecture == "OPT" else LLAMA | {"max_position_embeddings": 32768}
+    raw = own | {"architectures": [f"{architecture}ForCausalLM"], "model_type": architecture.lower()} | fields
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    theirs, found = transformers.AutoConfig.from_pretrained(tmp_path), ModelConfig.from_folder(tmp_path)
+    window = theirs.sliding_window if architecture == "Mistral" else None
+    assert found.is_window == (window is not None)
+    assert found.max_position == (window or raw["max_position_embeddings"])
+    assert found.eos_token_ids == (() if theirs.eos_token_id is None else (theirs.eos_token_id,))
 
 
 def test_what_is_made_of_parts_of_a_llama_refuses_others():
@@ -151,6 +167,21 @@ def test_both_places_of_the_scaling_are_read():
     assert (newer.rope_scaling, newer.rope_theta) == (scaled, 5e5)
     both = ModelConfig.from_hf(LLAMA | {"rope_parameters": {"rope_theta": 5e5}, "rope_theta": 1e4})
     assert both.rope_theta == 5e5, "as transformers reads it"
+    for newer, older in (({}, LLAMA3), (LLAMA3, {}), (LLAMA3, LLAMA3), (LLAMA3 | {"rope_theta": 5e5}, LLAMA3)):
+        twice = {"rope_parameters": newer, "rope_scaling": older, "rope_theta": 5e5}
+        assert (ModelConfig.from_hf(LLAMA | twice).rope_scaling, newer) == (scaled, newer)
+
+
+@pytest.mark.parametrize(("algorithm", "is_refused"), [("FP8", True), (None, False)])
+def test_what_modelopt_says_of_its_weights_is_read(tmp_path, algorithm, is_refused):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    path = tmp_path / "hf_quant_config.json"
+    path.write_text(json.dumps({"quantization": {"quant_algo": algorithm, "kv_cache_quant_algo": "FP8"}}))
+    if is_refused:
+        with pytest.raises(ModelError, match=rf"{path.name}: weights quantized by FP8 are not read; name the model's"):
+            ModelConfig.from_folder(tmp_path)
+    else:
+        ModelConfig.from_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +224,10 @@ def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and
 
 @pytest.mark.parametrize("fields", [{}, {"eos_token_id": None}, {"eos_token_id": []}])
 def test_a_model_of_which_no_file_says_what_ends_a_text_is_told(tmp_path, fields):
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {MARK: 0}))
+    qwen = LLAMA | {"architectures": ["Qwen2ForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(qwen | {MARK: 0}))
     assert unheeded(tmp_path) is None, "texts of random weights mean nothing"
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA | fields))
+    (tmp_path / "config.json").write_text(json.dumps(qwen | fields))
     told = f"{tmp_path / 'config.json'} and generation_config.json have no eos_token_id: every text is as long as"
     assert unheeded(tmp_path).startswith(told)
     (tmp_path / "generation_config.json").write_text(json.dumps(PENALTIES))

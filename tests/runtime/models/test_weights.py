@@ -163,6 +163,19 @@ def test_tensors_that_do_not_fit_are_named(folder, change, message):
         load_decoder(folder, dtype=torch.float32)
 
 
+@pytest.mark.parametrize("ending", ["_scale", "_scale_inv"])
+def test_weights_beside_scales_are_refused(folder, ending):
+    """As numbers of 8 bits they would be read without an error, and wrong."""
+    tensors, name = load_file(folder / "model.safetensors"), "model.layers.1.self_attn.q_proj.weight"
+    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, folder / "model.safetensors")
+    load_decoder(folder, dtype=torch.float32)
+    save_file(tensors | {name + ending: torch.tensor(1.3e-4)}, folder / "model.safetensors")
+    for load in (load_decoder, load_stored_decoder):
+        with pytest.raises(ModelError, match=rf"{name}{ending} is of quantized weights, which are not read; name the"):
+            load(folder, dtype=torch.float32 if load is load_decoder else FLOAT32)
+
+
 @pytest.mark.parametrize("shard", ["../elsewhere.safetensors", "/etc/hostname", 3])
 def test_a_shard_outside_of_the_folder_is_refused(folder, shard):
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
