@@ -50,13 +50,25 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
     if (path.exists() and name) or _is_meant_as_path(name, path):
         raise ModelError(_no_folder(name, path))
     if _HUB_ID.fullmatch(name):
-        # weights only once the small files have shown that the architecture is supported
-        ModelConfig.from_folder(_snapshot(name, _DESCRIPTION_FILES))
+        described_model(name)  # weights only once the small files have shown that the model is supported
         return _snapshot(name, _DESCRIPTION_FILES + _WEIGHT_FILES)
     raise ModelError(
         f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
         f"nor a hub id of the form owner/model, nor {PREFIX} and the path of a config.json"
     )
+
+
+def described_model(hub_id: str) -> Path:
+    """Return the folder of a hub model's small files, weights or not.
+
+    Raises `ModelFetchError` if they cannot be had, `ModelError` if the architecture or the tokenizer is not supported.
+    """
+    from runtime.models.tokenizer import Tokenizer  # which a model with random weights does without
+
+    folder = _snapshot(hub_id, _DESCRIPTION_FILES)
+    ModelConfig.from_folder(folder)
+    Tokenizer.from_folder(folder)
+    return folder
 
 
 def is_model_name(name: str) -> bool:
@@ -80,7 +92,7 @@ def _is_meant_as_path(name: str, path: Path) -> bool:
 
 def _no_folder(name: str, path: Path) -> str:
     files = "config.json, tokenizer.json and *.safetensors"
-    if path.suffix == ".gguf":
+    if path.suffix.lower() == ".gguf":
         return f"{name}: GGUF files are not read. Use the Hugging Face folder ({files}) that the file was made from"
     if path.exists():
         return f"{name}: is a file; name the folder that holds {files}"
@@ -101,7 +113,7 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
     except errors.RepositoryNotFoundError as error:
         msg = f"{hub_id}: there is neither a folder of that name here nor a model of that name on the hub"
         raise ModelFetchError(msg) from error
-    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+    except Exception as error:  # errors of its HTTP client have another base in every version
         reason = str(error).partition("\n")[0]
         raise ModelFetchError(
             f"{hub_id}: there is no folder of that name here, and the hub's model of that name cannot be downloaded "

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import errors
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from decoding.errors import ModelError, ModelFetchError
 from runtime.drafters.registry import find_drafter
@@ -19,11 +21,17 @@ def embedded_tiny(tiny_model, empty_cache, monkeypatch):
     return tiny_model
 
 
+class ProxyError(Exception):
+    """As of the hub's HTTP client, whose errors have no base in common with others."""
+
+
 class FakeHub:
     """Stands for `huggingface_hub.snapshot_download`: holds one repository, and remembers what was asked."""
 
-    def __init__(self, folder, config):
+    def __init__(self, folder, config, *, has_tokenizer=True):
         (folder / "config.json").write_text(json.dumps(config))
+        if has_tokenizer:
+            (folder / "tokenizer.json").write_text(Tokenizer(WordLevel({"w": 0}, "w")).to_str())
         self.folder = folder
         self.asked: list[list[str]] = []
 
@@ -67,7 +75,7 @@ def test_a_file_leads_to_its_folder_and_is_not_looked_for_on_the_hub(tmp_path, m
     (tmp_path / "models").mkdir()
     monkeypatch.chdir(tmp_path)
     for name, message in (
-        ("small.gguf", r"^models/small\.gguf: GGUF files are not read\. Use the Hugging Face folder"),
+        ("SMALL.GGUF", r"^models/SMALL\.GGUF: GGUF files are not read\. Use the Hugging Face folder"),
         ("model.safetensors", r"model\.safetensors: is a file; name the folder that holds"),
     ):
         (tmp_path / "models" / name).write_bytes(b"GGUF")
@@ -115,10 +123,19 @@ def test_a_model_is_called_by_its_hub_id_or_by_its_folder(tmp_path, monkeypatch)
     assert named_model(f"{tmp_path.name}/c1899de2").name == "c1899de2", "a folder here is no hub id"
 
 
-def test_weights_of_an_unsupported_architecture_are_never_downloaded(tmp_path, monkeypatch):
-    hub = FakeHub(tmp_path, LLAMA | {"architectures": ["MambaForCausalLM"]})
+@pytest.mark.parametrize(
+    ("architecture", "has_tokenizer", "message"),
+    [
+        ("MambaForCausalLM", True, "MambaForCausalLM"),
+        ("MistralForCausalLM", False, r"tokenizer\.json: no such file; only tokenizers in this format are supported"),
+    ],
+)
+def test_weights_of_what_is_not_supported_are_never_downloaded(
+    tmp_path, monkeypatch, architecture, has_tokenizer, message
+):
+    hub = FakeHub(tmp_path, LLAMA | {"architectures": [architecture]}, has_tokenizer=has_tokenizer)
     monkeypatch.setattr("huggingface_hub.snapshot_download", hub)
-    with pytest.raises(ModelError, match="MambaForCausalLM"):
+    with pytest.raises(ModelError, match=message):
         resolve_model("owner/model")
     assert hub.asked == [["*.json", "*.jinja"]]
 
@@ -137,7 +154,10 @@ def test_published_heads_of_the_hub_are_told_from_models(tmp_path, monkeypatch, 
     [
         (errors.RepositoryNotFoundError, "owner/model: there is neither a folder of that name here nor a model of"),
         (errors.GatedRepoError, "owner/model: the hub gives this model only to those who accepted its terms"),
-        (OSError, r"(?s)owner/model.*Supported architectures: Llama"),
+        *(
+            (error, rf"(?s)owner/model: .* cannot be downloaded \({error.__name__}: .*Supported architectures: Llama")
+            for error in (OSError, ProxyError)
+        ),
     ],
 )
 def test_what_the_hub_refuses_is_said(monkeypatch, error, message):
