@@ -122,6 +122,10 @@ def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Pa
         )
 
 
+_POSITIONS: Final = 4096
+"""Positions whose angles are in memory at once, in float64."""
+
+
 def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
     """Return the rotary tables of so many positions, computed in float64; learned positions are not rotated."""
     half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
@@ -131,9 +135,13 @@ def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
         smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
         smooth = smooth.clip(0.0, 1.0)
         frequencies = (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
-    angles = np.arange(max_position, dtype=np.float64)[:, None] * frequencies
-    angles = np.concatenate([angles, angles], axis=-1)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    cosines, sines = np.empty((2, max_position, 2 * len(half)), np.float32)
+    for start in range(0, max_position, _POSITIONS):
+        positions = np.arange(start, min(start + _POSITIONS, max_position), dtype=np.float64)
+        angles = positions[:, None] * frequencies
+        cosines[start : start + _POSITIONS] = np.tile(np.cos(angles), 2)
+        sines[start : start + _POSITIONS] = np.tile(np.sin(angles), 2)
+    return cosines, sines
 
 
 _BLOCK: Final = 1 << 22

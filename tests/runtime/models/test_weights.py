@@ -1,6 +1,8 @@
 """Weights come from one file or from shards, and a damaged file is named."""
 
 import json
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from runtime.arrays import BFLOAT16, FLOAT32, as_array
 from runtime.models.config import decoder_shapes
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.storage.safetensors_files import dequantize_rows, pack, quantize_rows, read_arrays, unpack
-from runtime.storage.stored_decoder import load_stored_decoder
+from runtime.storage.stored_decoder import load_stored_decoder, rotary_tables
 from tests.runtime.reading import stored_form
 from tests.runtime.tiny_folders import save_target
 from tests.tiny_models import OPT, tiny_config, tiny_target
@@ -291,6 +293,19 @@ def test_states_and_norms_are_the_decoders():
     assert np.array_equal(x_BTD, as_array(decoder.embedding(torch.from_numpy(ids))))
     expected = decoder.normalise(torch.from_numpy(x_BTD))
     torch.testing.assert_close(torch.from_numpy(stored.normalise(x_BTD)), expected)
+
+
+def test_tables_of_many_positions_take_little_more_memory_than_is_counted_and_have_the_bits_of_each_position():
+    config = replace(tiny_config(), head_dim=64, rope_theta=1e6)
+    tracemalloc.start()
+    tables = rotary_tables(config, 20_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * sum(table.nbytes for table in tables)
+    for position in (0, 4095, 4096, 19_999):
+        angles = position * 1e6 ** -(np.arange(0, 64, 2) / 64)
+        for table, function in zip(tables, (np.cos, np.sin), strict=True):
+            assert np.array_equal(table[position], np.tile(function(angles), 2).astype(np.float32))
 
 
 def test_a_shell_has_no_layers_and_a_missing_tensor_is_named(tmp_path):
