@@ -12,9 +12,17 @@ from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.files import named_path
 from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
-from runtime.drafters.registry import KINDS, kind_of, named_drafter, shipped_for
+from runtime.drafters.registry import CAUSAL_LM_KIND, KINDS, find_drafter, kind_of, named_drafter, shipped_for
 from runtime.models.hf_config import unheeded
-from runtime.models.model_folder import PREFIX, NamedFolder, is_model_name, resolve_model, save_shape
+from runtime.models.model_folder import (
+    PREFIX,
+    NamedFolder,
+    described_model,
+    is_hub_id,
+    is_model_name,
+    resolve_model,
+    save_shape,
+)
 
 _FAMILIES: Final = {
     "Qwen3": "Qwen3ForCausalLM",
@@ -155,7 +163,15 @@ def find_pair(
         ModelError: a model is not to be had, or is of an unsupported family.
     """
     name = str(target)
-    folder = shipped_shape_folder(name) if is_shipped_shape(name) else resolve_model(name, progress=progress)
+
+    def check(folder: Path) -> None:
+        if drafter is not None and str(drafter) != NO_DRAFTER:
+            _require_fit(str(drafter), folder)
+
+    if is_shipped_shape(name):
+        folder = shipped_shape_folder(name)
+    else:
+        folder = resolve_model(name, progress=progress, check=check)
 
     def shipped(role: _Role) -> tuple[NamedFolder, ...]:
         return tuple(model for model in shipped_for(folder.name) if _kind(model) in _kinds(role))
@@ -210,6 +226,17 @@ def name_of(model: NamedFolder | None) -> str | None:
 def folder_of(model: NamedFolder | None) -> Path | None:
     """Return the folder of a model; None where there is no model."""
     return None if model is None else model.folder
+
+
+def _require_fit(drafter: str, target_folder: Path) -> None:
+    """Raise `ModelError` for a model with another tokenizer than the target's, before any weights are fetched."""
+    if is_shipped_shape(drafter):
+        return
+    folder = described_model(drafter) if is_hub_id(drafter) else find_drafter(drafter)
+    if kind_of(folder) == CAUSAL_LM_KIND:
+        from runtime.drafters.language_model.folder import require_fit  # slow to import, and seldom needed
+
+        require_fit(folder, target_folder)
 
 
 def _kinds(role: _Role) -> list[str]:

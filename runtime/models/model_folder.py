@@ -8,6 +8,7 @@ weights is an error), and random weights. `shape:PATH` marks a copy.
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,13 +33,24 @@ class NamedFolder(NamedTuple):
     folder: Path
 
 
-def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
+def resolve_model(
+    name: str, *, progress: Progress = ignore_progress, check: Callable[[Path], object] = lambda _: None
+) -> Path:
     """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
 
     A name is an embedded model's, a local folder's path, a hub id such as ``owner/model``, or ``shape:PATH`` of a
-    config.json or its folder, for random weights. Raises `ModelFetchError` if a download fails, `ModelError` if there
-    is no such model.
+    config.json or its folder, for random weights. `check` is called with the folder, of a hub id before its weights are
+    there. Raises `ModelFetchError` if a download fails, `ModelError` if there is no such model.
     """
+    if is_hub_id(name):
+        check(described_model(name))
+        return _snapshot(name, _DESCRIPTION_FILES + _WEIGHT_FILES)
+    folder = _folder_here(name, progress)
+    check(folder)
+    return folder
+
+
+def _folder_here(name: str, progress: Progress) -> Path:
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
     if name.startswith(PREFIX):
@@ -49,9 +61,6 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
         return path
     if (path.exists() and name) or _is_meant_as_path(name, path):
         raise ModelError(_no_folder(name, path))
-    if _HUB_ID.fullmatch(name):
-        described_model(name)  # weights only once the small files have shown that the model is supported
-        return _snapshot(name, _DESCRIPTION_FILES + _WEIGHT_FILES)
     raise ModelError(
         f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
         f"nor a hub id of the form owner/model, nor {PREFIX} and the path of a config.json"
@@ -59,7 +68,7 @@ def resolve_model(name: str, *, progress: Progress = ignore_progress) -> Path:
 
 
 def described_model(hub_id: str) -> Path:
-    """Return the folder of a hub model's small files, weights or not.
+    """Return the folder of a hub model's small files, which are fetched before any weights.
 
     Raises `ModelFetchError` if they cannot be had, `ModelError` if the architecture or the tokenizer is not supported.
     """
@@ -71,18 +80,21 @@ def described_model(hub_id: str) -> Path:
     return folder
 
 
+def is_hub_id(name: str) -> bool:
+    """Return whether a name is that of a hub model, as far as one can tell here."""
+    path = named_path(name)
+    return _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
+
+
 def is_model_name(name: str) -> bool:
     """Return whether a name is an embedded model's, a shape's, or a hub model's as far as one can tell here."""
-    path = named_path(name)
-    is_hub_id = _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
-    return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id
+    return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id(name)
 
 
 def named_model(name: str) -> NamedFolder:
     """Return `resolve_model`'s folder and what cards call the model: its hub id, or the name of any other's folder."""
-    folder = resolve_model(name)
-    is_of_hub = _HUB_ID.fullmatch(name) is not None and is_model_name(name)  # whose folders have a commit's name
-    return NamedFolder(name if is_of_hub else folder.absolute().name, folder)
+    folder = resolve_model(name)  # that of a hub model has a commit's name
+    return NamedFolder(name if is_hub_id(name) else folder.absolute().name, folder)
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,35 @@ def test_any_model_may_be_the_draft(tiny_folders, monkeypatch):
     monkeypatch.chdir(tiny_folders.target.parent)
     assert find_pair("target", drafter="target").drafter == (str(tiny_folders.target.resolve()), Path("target"))
     monkeypatch.delenv("MIRRORSD_CACHE")
-    assert find_pair("target", drafter="smollm2-135m-instruct").drafter.name == "smollm2-135m-instruct"
+    name = "smollm2-135m-instruct"
+    assert find_pair(name, drafter=name).drafter.name == name
+
+
+@pytest.mark.parametrize(
+    ("target", "draft"), [("owner/target", "owner/draft"), ("", "owner/draft"), ("owner/target", "")]
+)
+def test_a_draft_with_another_tokenizer_is_refused_before_weights_are_fetched(
+    tiny_folders, tmp_path, monkeypatch, target, draft
+):
+    """Loading both would show it too: of 7 billion weights that is after minutes."""
+    folders, asked = {"owner/target": tiny_folders.target, "owner/draft": tmp_path / "draft"}, []
+    shutil.copytree(tiny_folders.target, tmp_path / "draft")
+    path = tmp_path / "draft" / "tokenizer.json"
+    path.write_text(path.read_text().replace('"w7"', '"v7"'))
+
+    def snapshot_download(hub_id, *, allow_patterns, **_):
+        asked.append((hub_id, "*.safetensors" in allow_patterns))
+        return str(folders[hub_id])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    with pytest.raises(
+        ModelError, match="their tokenizers differ, first at id 7, which is 'v7' for the draft and 'w7'"
+    ):
+        find_pair(target or tiny_folders.target, drafter=draft or tmp_path / "draft")
+    assert asked == [(name, False) for name in (target, draft) if name]
+    path.write_text((tiny_folders.target / "tokenizer.json").read_text())
+    find_pair(target or tiny_folders.target, drafter=draft or tmp_path / "draft")
+    assert {name for name, has_weights in asked if has_weights} == {target, draft} - {""}
 
 
 def test_what_ships_for_a_target_is_taken_without_being_named(tiny_folders, tmp_path, monkeypatch):

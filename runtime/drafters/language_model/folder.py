@@ -171,13 +171,13 @@ def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> 
     """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
     from runtime.models.decoder import load_decoder
 
-    _require_fit(folder, target_folder)
+    require_fit(folder, target_folder)
     return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
 
 
 def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
     """Return the model of a folder as arrays, for compiled lanes."""
-    _require_fit(folder, target_folder)
+    require_fit(folder, target_folder)
     decoder = load_stored_decoder(folder, dtype)
     config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
     return StoredDraft(
@@ -205,7 +205,8 @@ def _draft_config(config: ModelConfig, target_vocab_size: int) -> DraftConfig:
     return DraftConfig(source_layers=layers, vocab_size=min(config.vocab_size, target_vocab_size))
 
 
-def _require_fit(folder: Path, target_folder: Path) -> None:
+def require_fit(folder: Path, target_folder: Path) -> None:
+    """Raise `ModelError` for a standalone draft with another tokenizer; random weights need none."""
     if not has_random_weights(folder) and not has_random_weights(target_folder):
         require_same_tokenizer(folder, target_folder)
 
