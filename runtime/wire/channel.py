@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -65,7 +66,7 @@ class Channel:
         left = memoryview(to_bytes(fields, blocks))
         try:
             while left:  # states of a long prompt are many megabytes: what counts is that they are being taken
-                left = left[self._within(timeout_s, lambda rest=left: self._socket.send(rest)) :]
+                left = left[self._within(timeout_s, partial(self._socket.send, left)) :]
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
 
@@ -94,7 +95,7 @@ class Channel:
 
     def _fill(self, timeout_s: float | None) -> None:
         try:
-            data = self._within(timeout_s, lambda: self._socket.recv(_READ_BYTES))
+            data = self._within(timeout_s, partial(self._socket.recv, _READ_BYTES))
         except ConnectionResetError as error:
             raise EOFError from error
         if not data:

@@ -76,9 +76,7 @@ def test_a_draft_with_another_tokenizer_is_refused_before_weights_are_fetched(
         return str(folders[hub_id])
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    with pytest.raises(
-        ModelError, match="their tokenizers differ, first at id 7, which is 'v7' for the draft and 'w7'"
-    ):
+    with pytest.raises(ModelError, match="their tokenizers differ, first at id 7, which is 'v7' for the draft"):
         find_pair(target or tiny_folders.target, drafter=draft or tmp_path / "draft")
     assert asked == [(name, False) for name in (target, draft) if name]
     path.write_text((tiny_folders.target / "tokenizer.json").read_text())
