@@ -34,9 +34,9 @@ _TREE_NODES: Final = 32
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
 """The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
 
-_LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d+ranks?)?")
+_LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d{1,3}ranks?)?")
 _RANKS: Final = re.compile(r"-(\d{1,3})ranks?$")
-"""A name with more digits is one of no lane here."""
+_TOO_MANY_RANKS: Final = re.compile(r"-\d{4,}ranks?$")
 
 
 def ranks_of(lane: str) -> int:
@@ -55,13 +55,16 @@ class Device:
 
     @classmethod
     def of_lane(cls, lane: str) -> "Device":
-        """Return the device in the name of a lane; raise `ConfigError` for a colon and no known device."""
-        if ":" not in lane:
+        """Return the device in the name of a lane.
+
+        Raises `ConfigError` for a colon and no known device, and for 1,000 ranks or more.
+        """
+        if ":" not in lane and _TOO_MANY_RANKS.search(lane) is None:
             return CORES
         if (found := _LANE.fullmatch(lane)) is None:
             raise ConfigError(
                 f"lane {lane!r} names no device; names are such as cpu0, openvino:CPU, openvino:CPU@0, openvino:NPU, "
-                "cuda:0"
+                "cuda:0, cpu0-2ranks"
             )
         name, own_name = found[1], found[1].partition(":")[2]
         return cls(name, "cuda", name) if name.startswith("cuda:") else cls(name, "openvino", own_name)

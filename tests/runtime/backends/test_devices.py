@@ -39,7 +39,13 @@ def test_a_lanes_name_says_its_device_and_back_end_and_torchs_cores_alone_run_st
     assert found.has_readable_cache == (backend == "torch")
 
 
-@pytest.mark.parametrize("lane", ["cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"])
+@pytest.mark.parametrize(
+    "lane",
+    [
+        *("cuda:", "cuda:x", "openvino:cpu", "openvino:CPU@", "npu:0", "openvino:CPU@0@1"),
+        *("cpu0-1000ranks", "openvino:CPU-1000ranks", f"cpu0-{'9' * 5000}ranks"),
+    ],
+)
 def test_a_name_with_a_colon_that_says_none_is_refused(lane):
     with pytest.raises(ConfigError, match="names no device; names are such as cpu0, openvino:CPU"):
         LaneSpec(name=lane)
