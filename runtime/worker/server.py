@@ -170,6 +170,13 @@ class LaneServer:
         self._measure.target = model
         self._handlers |= handlers_of(TargetRole(model))
 
+    def _drop_draft(self) -> None:
+        """Free the draft, if it is not kept: there may be no room for two."""
+        for name in () if self._draft is None else handlers_of(self._draft):
+            del self._handlers[name]
+        self._draft = self._measure.drafter = None
+        gc.collect()
+
     @cached_property
     def _models(self) -> "TorchModels | CompiledModels":
         """The loader of the lane's models."""
@@ -180,10 +187,11 @@ class LaneServer:
         """Load a drafter of this target from its folder."""
         loaded = self._kept.get((target, drafter, dtype))
         if loaded is None:
+            self._drop_draft()
             loaded = self._models.load_drafter(target, drafter, dtype)
             if self._group is None:
                 self._kept.add((target, drafter, dtype), loaded, drafter)
-            gc.collect()  # frees the draft before it now, not in the middle of a text
+            gc.collect()  # frees what was kept until now, not in the middle of a text
         self._measure.drafter = loaded
         self._draft = DraftRole(loaded)
         self._handlers |= handlers_of(self._draft)

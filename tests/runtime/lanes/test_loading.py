@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,25 @@ def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_tex
     assert loaded == [tiny_folders.drafter.name, tiny_folders.feature_drafter.name]
 
 
+def test_a_draft_that_is_not_kept_goes_before_the_next_is_loaded(tiny_folders, monkeypatch):
+    """A lane's memory is counted by its largest draft."""
+    schedule, there, load = SCHEDULES["speculative"], [], torch_models.load_drafter
+    drafts: list[weakref.ref] = []
+
+    def noted(folder, context):
+        there.append([draft() is not None for draft in drafts])
+        drafts.append(weakref.ref(loaded := load(folder, context)))
+        return loaded
+
+    monkeypatch.setattr(torch_models, "load_drafter", noted)
+    with thread_engine(tiny_folders.target) as engine:
+        for folder in (tiny_folders.drafter, tiny_folders.feature_drafter, tiny_folders.drafter):
+            named = schedule.model_copy(update={"drafter": str(folder)})
+            engine.load_draft("small", named.drafter).server._kept = KeptDrafters(most_bytes=0)
+            engine.generate(named, PROMPT, max_new_tokens=8)
+    assert there == [[], [False], [False, False]]
+
+
 def test_a_drafter_whose_loading_was_interrupted_does_not_draft_for_the_one_before(tiny_folders):
     """The lane goes on loading: what it has then is not what it had last answered for."""
     first, second = map(str, (tiny_folders.drafter, tiny_folders.feature_drafter))
@@ -88,6 +108,7 @@ ROOT = Path(__file__).parents[3]
 COMPILER = {"torch._dynamo", "sympy"}
 _LOAD = """
 import sys
+import weakref
 from pathlib import Path
 from runtime.backends.lane_device import Device
 from runtime.worker.server import LaneServer
