@@ -50,28 +50,38 @@ class PartFacts(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What one sequence adds to a call by its cached tokens, at each context: seconds, and bytes that a member moves.
+    """What one sequence adds to a call by its cached tokens, at each context: bytes that a member moves, and seconds.
 
-    Those of all sequences add up, as attention is a kernel of its own between the matrices.
+    The longer of the two counts, see `Shared`. Attention is a kernel of its own between the matrices: of several
+    sequences one hides what it can behind these, as it does alone, and what the others take by themselves adds up.
     """
 
     num_bytes: Floats
-    seconds: Floats
+    reading_s: Floats
+    computing_s: Floats
 
 
 class Shared(NamedTuple):
     """What the sequences of a call have in common: bytes that one member moves once, and the seconds without caches.
 
-    `least_s` is the time of starting kernels, where that goes on beside what they do: no call takes less.
+    A call takes as long as it reads or as it computes, whichever is longer; what neither hides counts in both, and a
+    table, which does not tell them apart, has the same in both. `least_s` is the time of starting kernels, where that
+    goes on beside what they do: no call takes less.
     """
 
     num_bytes: float
-    seconds: float
+    reading_s: float
+    computing_s: float
     least_s: float = 0.0
+
+    def with_one(self, own: Own) -> Floats:
+        """Return the seconds of a call of a single sequence, at each context."""
+        working_s = np.maximum(self.reading_s + own.reading_s, self.computing_s + own.computing_s)
+        return np.maximum(working_s, self.least_s)
 
 
 class LaneCost(Protocol):
-    """A cost model of one lane. `seconds` are `shared` and the `own` of a single sequence together."""
+    """A cost model of one lane. `seconds` are those of `shared` with the `own` of a single sequence."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
@@ -123,13 +133,13 @@ class MeasuredCost:
         """See `LaneCost`."""
         table = self._table(part)
         shared_s, shared_bytes = table.without_context(rows)
-        return Shared(shared_bytes, shared_s)
+        return Shared(shared_bytes, shared_s, shared_s)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        num_bytes, shared_s, _ = self.shared(part, rows)
-        traffic_bytes = self._table(part).traffic(rows, contexts)
-        return Own(traffic_bytes - num_bytes, self.seconds(part, rows, contexts) - shared_s)
+        num_bytes, shared_s, *_ = self.shared(part, rows)
+        own_s = self.seconds(part, rows, contexts) - shared_s
+        return Own(self._table(part).traffic(rows, contexts) - num_bytes, own_s, own_s)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -209,9 +219,9 @@ class GroupCost:
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
-        share = self._share.shared(part, rows)
+        num_bytes, *seconds = self._share.shared(part, rows)
         collectives_s = sum(self.collectives_s(part, rows))
-        return Shared(share.num_bytes, share.seconds + collectives_s, share.least_s + collectives_s)
+        return Shared(num_bytes, *(one + collectives_s for one in seconds))
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""

@@ -284,9 +284,10 @@ class DurationTables:
         return self.cost(lane).shared(part, rows)
 
     def _own_of(self, lane: str, part: Part, rows: int) -> tuple[list[float], ...]:
-        """Return what `Own` has, by context; an empty list where a sequence adds none."""
+        """Return what `Own` has, and the longer of its seconds, by context; empty lists where nothing is added."""
         own = self._costs[lane].own(part, rows, self._contexts)
-        return tuple(amounts.tolist() if amounts.any() else [] for amounts in own)
+        amounts = *own, np.maximum(own.reading_s, own.computing_s)
+        return tuple(one.tolist() for one in amounts) if any(one.any() for one in amounts) else ([],) * len(amounts)
 
     def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
         calls = [(part, count, rows) for own, rows in works for part, count in own]

@@ -208,20 +208,25 @@ class RooflineCost:
         return float(self._times_s(part, rows, np.array(context)))
 
     def _times_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        working_s: Floats = self._working_s(part, rows, *self._own_work(part, rows, contexts))
-        return np.maximum(working_s, self._least_s(part, rows))
+        return self.shared(part, rows).with_one(self.own(part, rows, contexts))
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
-        num_bytes = num_passes * self._work(part, rows_at_once)[0]
-        return Shared(num_bytes, float(self._working_s(part, rows)), self._least_s(part, rows))
+        num_bytes, flops, _ = self._work(part, rows_at_once)
+        reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
+        graphs_s, starts_s = (num_passes - 1) * self.device.graph_s, num_passes * self._dispatch_s(part, rows_at_once)
+        ahead_s, added_s = (graphs_s + starts_s, graphs_s) if self._starts_ahead else (0.0, graphs_s + starts_s)
+        return Shared(
+            num_passes * num_bytes, num_passes * reading_s + added_s, num_passes * computing_s + added_s, ahead_s
+        )
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
+        num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops = self._own_work(part, rows, contexts)
-        own_s = self._working_s(part, rows, num_bytes, flops) - self._working_s(part, rows)
-        return Own(self._passes(part, rows)[0] * num_bytes, own_s)
+        reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
+        return Own(num_passes * num_bytes, num_passes * reading_s, num_passes * computing_s)
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
         """Return a member's bytes and FLOPs in each pass of a call for the cache of its one sequence."""
@@ -229,21 +234,13 @@ class RooflineCost:
         num_bytes, flops = self._known_model(part).own_work(part.kind, self._passes(part, rows)[1], cached)
         return num_bytes / self.num_devices, flops / self.num_devices
 
-    def _working_s(self, part: Part, rows: float, own_bytes: Any = 0.0, own_flops: Any = 0.0) -> Any:
-        """Return the seconds of a call, with what its sequence adds to each pass; see `_least_s`."""
-        num_passes, rows_at_once = self._passes(part, rows)
-        num_bytes, flops, _ = self._work(part, rows_at_once)
-        device = self.device
-        reading_s = (num_bytes + own_bytes) * device.growth(rows_at_once) / device.bytes_per_s
-        computing_s = (flops + own_flops) / device.flops
-        starts_s = 0.0 if self._starts_ahead else num_passes * self._dispatch_s(part, rows_at_once)
-        return num_passes * self._roofline_s(reading_s, computing_s, 0.0) + (num_passes - 1) * device.graph_s + starts_s
+    def _working_s(self, rows: float, num_bytes: Any, flops: Any) -> tuple[Any, Any]:
+        """Return the seconds of a pass of which the longer count: those of reading and those of computing."""
+        return self._of_law(num_bytes * self.device.growth(rows) / self.device.bytes_per_s, flops / self.device.flops)
 
-    def _least_s(self, part: Part, rows: float) -> float:
-        """Return the seconds that starting the kernels of a call takes, where they are started ahead; else none."""
-        num_passes, rows_at_once = self._passes(part, rows)
-        starts_s = num_passes * self._dispatch_s(part, rows_at_once) + (num_passes - 1) * self.device.graph_s
-        return starts_s if self._starts_ahead else 0.0
+    def _of_law(self, reading_s: Any, computing_s: Any) -> tuple[Any, Any]:
+        """Return reading, with the share of computing that a kernel law adds to it, and computing."""
+        return reading_s + (self.device.unhidden_share or 0.0) * computing_s, computing_s
 
     @property
     def _starts_ahead(self) -> bool:
@@ -271,13 +268,8 @@ class RooflineCost:
 
     def _roofline_s(self, reading_s: Any, computing_s: Any, num_kernels: float) -> Any:
         """Return the seconds of a member's reading, computing and kernels together."""
-        device = self.device
-        dispatch_s = num_kernels * device.kernel_s
-        if device.unhidden_share is not None:
-            both_s = reading_s + device.unhidden_share * computing_s
-            return np.maximum(both_s, computing_s) + dispatch_s
-        working_s = np.maximum(reading_s, computing_s)
-        return np.maximum(working_s, dispatch_s) if device.queues_kernels else working_s + dispatch_s
+        dispatch_s, working_s = num_kernels * self.device.kernel_s, np.maximum(*self._of_law(reading_s, computing_s))
+        return np.maximum(working_s, dispatch_s) if self._starts_ahead else working_s + dispatch_s
 
     def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""

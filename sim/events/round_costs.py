@@ -118,14 +118,22 @@ class RoundCosts:
         return max(one_in_ticks(seconds), TICK_S), num_bytes  # at least a tick where tables fall with the context
 
     def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> tuple[float, float]:
-        """Return the seconds and the bytes of a call over rows of several sequences."""
-        num_bytes, seconds, least_s = self._tables.shared(lane, part, total)
+        """Return the seconds and the bytes of a call over rows of several sequences.
+
+        One with the longest context hides what it can behind what all share, see `costs.cost_model.Own`.
+        """
+        num_bytes, reading_s, computing_s, least_s = self._tables.shared(lane, part, total)
+        all_s, one = 0.0, (0.0, 0.0, 0.0)
         for rows, places in places_by_rows.items():
-            own_bytes, own_s = self._tables.own(lane, part, rows)
-            if own_bytes and self._is_shared:
+            own_bytes, own_reading_s, own_computing_s, own_s = self._tables.own(lane, part, rows)
+            if not own_s:
+                continue
+            all_s, longest = all_s + sum([own_s[at] for at in places]), max(places)
+            one = max(one, (own_s[longest], own_reading_s[longest], own_computing_s[longest]))
+            if self._is_shared:
                 num_bytes += sum([own_bytes[at] for at in places])
-            seconds += sum([own_s[at] for at in places]) if own_s else 0.0
-        return max(seconds, least_s), num_bytes
+        with_one_s = max(reading_s + one[1], computing_s + one[2])
+        return max(with_one_s + (all_s - one[0]), least_s), num_bytes
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
         """Return the seconds of every collective in a step of a lane; none where it is one device."""

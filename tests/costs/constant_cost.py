@@ -22,10 +22,10 @@ class ConstantCost:
         return None if part.kind in self.seconds_by_kind else f"no constant cost is given for {part}"
 
     def shared(self, part: Part, rows: float) -> Shared:
-        return Shared(0.0, self.seconds_by_kind[part.kind])
+        return Shared(0.0, *(self.seconds_by_kind[part.kind],) * 2)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
-        return Own(*np.zeros((2, *contexts.shape)))
+        return Own(*np.zeros((3, *contexts.shape)))
 
     def facts(self, part: Part) -> PartFacts:
         return PartFacts(relative_error=0.0, source="constant")

@@ -28,11 +28,11 @@ class Kinked:
         return None if part.kind != "draft_streams" and rows <= self._most_rows else "too many"
 
     def shared(self, part, rows):
-        return Shared(7.0 * -(-rows // self._width), 0.0)
+        return Shared(7.0 * -(-rows // self._width), 0.0, 0.0)
 
     def own(self, part, rows, contexts):
         num_bytes = 3.0 * np.ceil(contexts / self._step) * self._step
-        return Own(num_bytes, self.seconds(part, rows, contexts))
+        return Own(num_bytes, *[self.seconds(part, rows, contexts)] * 2)
 
     def facts(self, part):
         return PartFacts(0.1, "made up")

@@ -6,11 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costs.cost_model import Part, traffic
+from costs.durations import DurationTables
+from costs.round_plan import RoundPlan, RoundShape
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.curves.row_prices import RowPrices
 from hwprofiles.model_shape import model_shape
 from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
 from sim.derived.roofline import RooflineCost, StoredModel
+from sim.events.round_costs import RoundCosts
+from tests.sim.worlds.machines import NUM_LAYERS, machine
+from tests.sim.worlds.schedules import AUTOREGRESSIVE
 
 TARGET = StoredModel(shape=model_shape("qwen3-14b"), weights="bf16")
 DRAFT = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
@@ -90,11 +95,18 @@ def test_a_member_of_a_group_has_its_share_of_the_work():
     assert at(group, "lm_head", 2, 0) == pytest.approx(at(cost(), "lm_head", 2, 0) / 4, abs=1e-15)
 
 
+def attention(model, kind, rows, context):
+    """Bytes and FLOPs of a part for the cache of one sequence."""
+    shape, num_layers = model.shape, {"layer": 1, "lm_head": 0}.get(kind, model.shape.num_layers)
+    return tuple(num_layers * float(of(rows, float(context))) for of in (shape.layer_kv_bytes, shape.mixing_flops))
+
+
 def together(cost, kind, rows, contexts):
     """Seconds of a call over so many rows of each sequence, at its own context."""
-    part = Part(kind)
-    own = [cost.own(part, count, np.array([float(at)])) for count, at in zip(rows, contexts, strict=True)]
-    return cost.shared(part, sum(rows)).seconds + sum(float(one.seconds[0]) for one in own)
+    tables = DurationTables(machine(), range(max(contexts) + 1), {"target": cost})
+    costs = RoundCosts(AUTOREGRESSIVE, RoundPlan.of(AUTOREGRESSIVE, RoundShape(0), NUM_LAYERS), tables)
+    places = {count: [at for at, own in zip(contexts, rows, strict=True) if own == count] for count in rows}
+    return costs._call("target", Part(kind), sum(rows), places)[0]
 
 
 def test_sequences_share_a_passs_weights_and_each_reads_its_own_cache():
@@ -113,21 +125,33 @@ def test_caches_that_hide_behind_starts_one_by_one_do_not_hide_together():
     """Kernels are started ahead in 8 ms; weights and one cache are read in less, and those of 64 sequences are not."""
     device = DeviceSpeed(name="gpu", bytes_per_s=1e11, flops=1e18, kernel_s=1e-3)
     assert at(cost(device), "layer", 1, 9000) == KERNELS_PER_LAYER * 1e-3
-    assert together(cost(device), "layer", [1], [9000]) < KERNELS_PER_LAYER * 1e-3
-    shared = cost(device).shared(Part("layer"), 64)
-    assert shared.least_s == KERNELS_PER_LAYER * 1e-3
+    assert together(cost(device), "layer", [1], [9000]) == KERNELS_PER_LAYER * 1e-3
+    assert at(cost(SLOW_MEMORY), "layer", 1, 9000) < KERNELS_PER_LAYER * 1e-3
     num_bytes = layer_bytes(TARGET, 64, 0) + 64 * 9000 * 2 * 8 * 128 * 2
     assert together(cost(device), "layer", [1] * 64, [9000] * 64) == pytest.approx(num_bytes / 1e11, rel=1e-12)
 
 
 def test_caches_are_read_beside_the_matrices_of_a_batch_that_computes():
-    """Matrices of 400 rows compute for longer than they read; attention is a kernel of its own."""
+    """Matrices of 400 rows compute for longer than they read; attention is a kernel of its own, but for one cache."""
     computing = replace(SLOW_MEMORY, flops=1e12)
-    caches_s = sum(TARGET.shape.layer_kv_bytes(1, context) for context in (500, 9000)) / 1e11
-    of_matrices = cost(computing).shared(Part("layer"), 400)
-    assert of_matrices.seconds > 2 * of_matrices.num_bytes / 1e11
-    own = [cost(computing).own(Part("layer"), 1, np.array([at])) for at in (500.0, 9000.0)]
-    assert sum(float(one.seconds[0]) for one in own) == pytest.approx(caches_s, rel=1e-12)
+    matrices_s = TARGET.shape.matrix_flops(400) / 1e12
+    caches_s = 399 * TARGET.shape.layer_kv_bytes(1, 500) / 1e11
+    attention_s = TARGET.shape.mixing_flops(1, 9000.0) / 1e12
+    found_s = together(cost(computing), "layer", [1] * 400, [500] * 399 + [9000])
+    assert found_s == pytest.approx(matrices_s + attention_s + caches_s, rel=1e-12)
+
+
+def test_attention_that_computes_behind_weights_alone_computes_after_them_in_a_batch():
+    """Compressed keys are scored by 128 heads: two rows compute for longer than they read, and less than weights do."""
+    latent = StoredModel(shape=model_shape("deepseek-v3"), weights="fp8")
+    here = RooflineCost(device=replace(SLOW_MEMORY, flops=1e13), target=latent)
+    num_bytes, flops = attention(latent, "layer", 2, 8000)
+    weights_s = latent.shared_work("layer", 2).num_bytes / 1e11
+    assert 1.5 * num_bytes / 1e11 < flops / 1e13 < weights_s / 5
+    assert at(here, "layer", 2, 8000) == pytest.approx(weights_s + num_bytes / 1e11, rel=1e-12)
+    weights_s = latent.shared_work("layer", 64).num_bytes / 1e11
+    expected_s = weights_s + num_bytes / 1e11 + 31 * flops / 1e13
+    assert together(here, "layer", [2] * 32, [8000] * 32) == pytest.approx(expected_s, rel=1e-12)
 
 
 def test_caches_are_read_as_fast_as_for_their_sequences_rows_and_weights_as_for_all():
@@ -206,6 +230,27 @@ def test_more_bandwidth_more_flops_and_quicker_dispatch_never_slow_anything(devi
     assert at(cost(replace(device, bytes_per_s=device.bytes_per_s * factor)), kind, rows, context) <= here
     assert at(cost(replace(device, flops=device.flops * factor)), kind, rows, context) <= here
     assert at(cost(replace(device, kernel_s=device.kernel_s / factor)), kind, rows, context) <= here
+
+
+sequence = st.tuples(st.integers(1, 9), st.integers(0, 9000))
+sequences = st.builds(list.__mul__, st.lists(sequence, min_size=1), st.sampled_from([1, 64]))
+
+
+@given(st.floats(10, 1000), parts, st.sampled_from(["qwen3-14b", "deepseek-v3", "qwen3.5-27b"]), sequences)
+def test_a_batch_computes_and_reads_no_faster_than_its_device(flops_per_byte, kind, name, each):
+    model, flops = StoredModel(shape=model_shape(name), weights="fp8"), flops_per_byte * 1e11
+    here = RooflineCost(device=replace(SLOW_MEMORY, flops=flops), target=model, draft=model)
+    shared, own = model.shared_work(kind, sum(rows for rows, _ in each)), [attention(model, kind, *one) for one in each]
+    found_s = together(here, kind, *zip(*each, strict=True)) * (1 + 1e-9)
+    assert found_s >= (shared.num_bytes + sum(read for read, _ in own)) / 1e11
+    assert found_s >= (shared.flops + sum(computed for _, computed in own)) / flops
+
+
+@given(devices, parts, st.sampled_from(["qwen3-14b", "deepseek-v3", "qwen3.5-27b"]), sequence)
+def test_a_batch_of_one_sequence_is_none(device, kind, name, one):
+    model, (rows, context) = StoredModel(shape=model_shape(name), weights="fp8"), one
+    here = RooflineCost(device=device, target=model, draft=model)
+    assert together(here, kind, [rows], [context]) == pytest.approx(at(here, kind, rows, context), rel=1e-12)
 
 
 @given(devices, parts, st.integers(1, 64), st.integers(0, 64), st.integers(0, 4096), st.integers(0, 4096))
