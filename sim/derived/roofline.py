@@ -229,9 +229,13 @@ class RooflineCost:
         return Own(num_passes * num_bytes, num_passes * reading_s, num_passes * computing_s)
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
-        """Return a member's bytes and FLOPs in each pass of a call for the cache of its one sequence."""
-        cached = Contexts.of(self.device.padded_context(contexts))
-        num_bytes, flops = self._known_model(part).own_work(part.kind, self._passes(part, rows)[1], cached)
+        """Return a member's bytes and FLOPs in each pass of a call for the cache of its one sequence.
+
+        Rows that pad a graph have none, and nobody goes back to their states; a prompt's graph is as long as its cache.
+        """
+        cached, (num_passes, rows_at_once) = Contexts.of(self.device.padded_context(contexts)), self._passes(part, rows)
+        own_rows = rows_at_once if part.kind in _PROMPTS else rows / num_passes
+        num_bytes, flops = self._known_model(part).own_work(part.kind, own_rows, cached)
         return num_bytes / self.num_devices, flops / self.num_devices
 
     def _working_s(self, rows: float, num_bytes: Any, flops: Any) -> tuple[Any, Any]:

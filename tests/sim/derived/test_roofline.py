@@ -176,10 +176,25 @@ STATIC = DeviceSpeed(
 
 def test_static_shapes_cost_what_their_bucket_costs():
     here = cost(STATIC)
-    assert at(here, "draft_step", 2, 100) == at(here, "draft_step", 8, 256) > at(here, "draft_step", 1, 100)
+    assert here.shared(Part("draft_step"), 2) == here.shared(Part("draft_step"), 8)
+    keys_s = (attention(DRAFT, "draft_step", 8, 256)[0] - attention(DRAFT, "draft_step", 2, 256)[0]) / 1e11
+    assert at(here, "draft_step", 2, 100) == pytest.approx(at(here, "draft_step", 8, 256) - keys_s, rel=1e-12)
+    assert at(here, "draft_step", 2, 100) > at(here, "draft_step", 1, 100)
     assert at(here, "draft_prefill", 300, 0) == at(here, "draft_prefill", 512, 0)
     assert "at most 64 rows" in here.missing(Part("draft_step"), 65, np.zeros(1))
     assert "prompts of at most 1024" in here.missing(Part("prefill"), 1025, np.zeros(1))
+
+
+def test_rows_that_pad_a_graph_write_no_states_and_no_batch_pays_for_them_again():
+    """A state is written for every row, so that engines can go back to it: to one that is a token's."""
+    hybrid, shape = StoredModel(shape=model_shape("qwen3.5-27b"), weights="int8"), model_shape("qwen3.5-27b")
+    wide = RooflineCost(device=replace(STATIC, flops=1e18, row_buckets=(32,), context_step=1), target=hybrid)
+    weights_s = hybrid.shared_work("layer", 32).num_bytes / 1e11
+    for rows in (1, 5):
+        expected_s = weights_s + shape.layer_kv_bytes(rows, 100) / 1e11
+        assert at(wide, "layer", rows, 100) == pytest.approx(expected_s, rel=1e-12)
+    expected_s = weights_s + 16 * shape.layer_kv_bytes(1, 100) / 1e11
+    assert together(wide, "layer", [1] * 16, [100] * 16) == pytest.approx(expected_s, rel=1e-12)
 
 
 def test_a_graph_of_one_row_is_run_once_for_every_row_and_dispatched_each_time():
