@@ -131,15 +131,11 @@ class MeasuredCost:
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`."""
-        table = self._table(part)
-        shared_s, shared_bytes = table.without_context(rows)
-        return Shared(shared_bytes, shared_s, shared_s)
+        return Shared(*self._table(part).shared(rows))
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        num_bytes, shared_s, *_ = self.shared(part, rows)
-        own_s = self.seconds(part, rows, contexts) - shared_s
-        return Own(self._table(part).traffic(rows, contexts) - num_bytes, own_s, own_s)
+        return Own(*self._table(part).own(rows, contexts))
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
@@ -157,7 +153,7 @@ class MeasuredCost:
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
         table = self._table(part)
-        return PartFacts(table.relative_error, table.source)
+        return PartFacts(table.relative_error, table.source, table.most_positions or inf)
 
     def _table(self, part: Part) -> LatencyTable:
         if part not in self._tables:

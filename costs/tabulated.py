@@ -1,16 +1,17 @@
-"""Tabulates lanes' cost models, without loss, into a profile that needs no cost model.
+"""Tabulates lanes' cost models, those of batches too, without loss, into a profile that needs no cost model.
 
 Times are computed at every row count and every context, and kept where a straight line between others would miss them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isinf
 from typing import Any, Final
 
 import numpy as np
 
-from costs.cost_model import Floats, LaneCost, Part, traffic
+from costs.cost_model import Floats, LaneCost, Own, Part, Shared
 from hwprofiles.lane_profile import PARTS, LanePart, LaneProfile
-from hwprofiles.latency_table import LatencyTable
+from hwprofiles.latency_table import BatchTable, LatencyTable
 from hwprofiles.profile import Profile
 
 _BY_KEY: Final = ("exit", "heads", "streams", "head_prefill")
@@ -61,14 +62,19 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
     known = [count for count in rows if cost.missing(part, count, contexts) is None]
     if not known:
         return None
-    times = np.array([cost.seconds(part, count, contexts) for count in known])  # [rows, contexts]
-    num_bytes = np.array([traffic(cost, part, count, contexts) for count in known])
-    grids = times, num_bytes
-    if all(np.ptp(grid, axis=1).max() <= _SAME * grid.max() for grid in grids):
-        times, num_bytes = grids = times[:, :1], num_bytes[:, :1]
+    shared, own = zip(*((cost.shared(part, count), cost.own(part, count, contexts)) for count in known), strict=True)
+    shared_FR1, own_FRC = np.array(shared).T[:, :, np.newaxis], np.array(own).swapaxes(0, 1)
+    num_bytes = shared_FR1[0] + own_FRC[0]
+    times = np.array([cost.seconds(part, count, contexts) for count in known])
+    grids = [times, num_bytes, *own_FRC[1:]]
+    if all(np.ptp(grid, axis=1).max() <= _SAME * np.abs(grid).max() for grid in grids):
+        times, num_bytes, *_ = grids = [grid[:, :1] for grid in grids]
         contexts = np.zeros(1)
-    kept = _bends(*grids) if isinstance(rows, range) else list(range(len(known))), _bends(times.T, num_bytes.T)
+    is_decoding = isinstance(rows, range)
+    kept = _bends(*shared_FR1, *grids) if is_decoding else list(range(len(known))), _bends(*(grid.T for grid in grids))
     facts = cost.facts(part)
+    batch: dict[str, Any] = dict(zip(Shared._fields, shared_FR1[:, kept[0], 0].tolist(), strict=True))
+    batch |= {f"own_{of}": grid[np.ix_(*kept)].tolist() for of, grid in zip(Own._fields[1:], grids[2:], strict=True)}
     return LatencyTable(
         rows=tuple(known[place] for place in kept[0]),
         contexts=tuple(int(contexts[place]) for place in kept[1]),
@@ -76,6 +82,8 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
         relative_error=facts.relative_error,
         bytes_per_call=float(num_bytes[0][len(contexts) // 2]),
         num_bytes=tuple(tuple(map(float, line)) for line in num_bytes[np.ix_(*kept)]) if np.ptp(num_bytes) else (),
+        batch=BatchTable.model_validate(batch) if is_decoding and own_FRC[1:].any() else None,
+        most_positions=None if isinf(facts.most_positions) else int(facts.most_positions),
         source=facts.source,
     )
 
@@ -84,6 +92,6 @@ def _bends(*grids: Floats) -> list[int]:
     """Return the indices along the first, even axis that no straight line between others hits, the ends included."""
     bends = {0, len(grids[0]) - 1}
     for grid in grids:
-        is_bend = np.abs(np.diff(grid, n=2, axis=0)).max(axis=1) > _SAME * grid.max()
+        is_bend = np.abs(np.diff(grid, n=2, axis=0)).max(axis=1) > _SAME * np.abs(grid).max()
         bends |= {*(np.flatnonzero(is_bend) + 1).tolist()}
     return sorted(bends)

@@ -15,9 +15,34 @@ from pydantic import Field, model_validator
 from decoding.errors import OutOfRangeError
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel
-from hwprofiles.bounds import MOST_IN_A_TABLE, Bytes, Count, RelativeError, Seconds
+from hwprofiles.bounds import LONGEST_S, MOST_IN_A_TABLE, Bytes, Count, RelativeError, Seconds
 
 _Grid = Sequence[Sequence[float]]
+_Added = Annotated[float, Field(ge=-LONGEST_S, le=LONGEST_S)]
+"""Seconds that come on top; less than none where a table falls with the context."""
+
+
+class BatchTable(StrictModel):
+    """What several sequences share in the calls of a table, and what each adds (`costs.cost_model.Shared`, `Own`).
+
+    Attributes:
+        num_bytes, reading_s, computing_s, least_s: what they share, by the rows of all.
+        own_reading_s, own_computing_s: what one adds, by its own rows and context, [rows][contexts].
+    """
+
+    num_bytes: Many[Bytes]
+    reading_s: Many[Seconds]
+    computing_s: Many[Seconds]
+    least_s: Many[Seconds]
+    own_reading_s: Many[Many[_Added]]
+    own_computing_s: Many[Many[_Added]]
+
+    def scaled(self, factors: Sequence[float]) -> Self:
+        """Return a copy with all times multiplied, see `LatencyTable.scaled`."""
+        by_rows = np.array(factors)
+        lines = {name: getattr(self, name) * by_rows for name in ("reading_s", "computing_s", "least_s")}
+        grids = {name: getattr(self, name) * by_rows[:, None] for name in ("own_reading_s", "own_computing_s")}
+        return self.model_validate(self.model_dump() | {name: one.tolist() for name, one in (lines | grids).items()})
 
 
 class LatencyTable(StrictModel):
@@ -29,6 +54,8 @@ class LatencyTable(StrictModel):
         relative_error: common error of the table (half-width, 90 %), beyond that of the lane.
         bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
         num_bytes: the same over the grid, [rows][contexts]; empty where it is taken to be `bytes_per_call` everywhere.
+        batch: the calls of several sequences; None where they are told from how the table grows with the context.
+        most_positions: tokens that a sequence may have for the part's model; None where that is not known.
     """
 
     rows: Annotated[Many[Count], Field(min_length=1)]
@@ -37,6 +64,8 @@ class LatencyTable(StrictModel):
     relative_error: RelativeError = 0.0
     bytes_per_call: Bytes = 0.0
     num_bytes: Many[Many[Bytes]] = ()
+    batch: BatchTable | None = None
+    most_positions: Annotated[int, Field(ge=1, le=10**12)] | None = None
     source: str
 
     @model_validator(mode="after")
@@ -50,6 +79,10 @@ class LatencyTable(StrictModel):
             )
         if self.num_bytes and [len(line) for line in self.num_bytes] != [len(line) for line in self.seconds]:
             raise ValueError("num_bytes must have as many rows and contexts as seconds")
+        for name, found in self.batch or ():
+            lines = found if name.startswith("own_") else [self.contexts] * len(found)
+            if [len(each) for each in lines] != [len(line) for line in self.seconds]:
+                raise ValueError(f"batch.{name} must have as many rows as seconds, and what one adds as many contexts")
         taken = [one for line in self.seconds for one in line if one]
         if taken and max(taken) > MOST_IN_A_TABLE * min(taken):
             told = f"seconds go from {min(taken):g} to {max(taken):g}"
@@ -87,6 +120,28 @@ class LatencyTable(StrictModel):
         lines = zip(grid[after - 1], grid[after], strict=True)
         return [(other - one) / (last - first) * (rows - first) + one for one, other in lines]
 
+    def shared(self, rows: float) -> tuple[float, float, float, float]:
+        """Return what sequences share in a call over so many rows together: the fields of `costs.cost_model.Shared`.
+
+        `OutOfRangeError` for rows outside the grid.
+        """
+        seconds, num_bytes = self.without_context(rows)
+        if self.batch is None:
+            return num_bytes, seconds, seconds, 0.0
+        found = self.batch
+        columns = found.num_bytes, found.reading_s, found.computing_s, found.least_s
+        num_bytes, reading_s, computing_s, least_s = (float(np.interp(rows, self.rows, one)) for one in columns)
+        return num_bytes, reading_s, computing_s, least_s
+
+    def own(self, rows: float, contexts: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """Return what a sequence adds by so many rows: the fields of `costs.cost_model.Own`; errors as in `along`."""
+        num_bytes, seconds, *_ = self.shared(rows)
+        own_bytes, batch = self.traffic(rows, contexts) - num_bytes, self.batch
+        if batch is None:
+            own_s = self.along(rows, contexts) - seconds
+            return own_bytes, own_s, own_s
+        return own_bytes, *(self._along(one, rows, contexts) for one in (batch.own_reading_s, batch.own_computing_s))
+
     def without_context(self, rows: float) -> tuple[float, float]:
         """Return seconds and bytes at so many rows before any token is cached, which may lie outside of the grid.
 
@@ -119,7 +174,8 @@ class LatencyTable(StrictModel):
         """Return a copy with all times multiplied: by one factor, or by one for each row count of the grid."""
         factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
         lines = zip(factors, self.seconds, strict=True)
-        return self.model_copy(update={"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)})
+        scaled = {"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)}
+        return self.model_copy(update=scaled | {"batch": self.batch and self.batch.scaled(factors)})
 
     def less_certain(self, half_width: float) -> Self:
         """Return a copy with another, independent error added."""

@@ -15,27 +15,31 @@ PROFILE = Profile(host={}, target="t", drafter="d", dtype="bf16", num_layers=2, 
 
 
 class Kinked:
-    """A staircase in rows, and a line with a kink in contexts: what compiled graphs and padded caches come to."""
+    """A staircase in rows, and a line with a kink in contexts: what compiled graphs and padded caches come to.
 
-    def __init__(self, width: int, step: int, slope: float, most_rows: int) -> None:
+    Kernels are started meanwhile.
+    """
+
+    def __init__(self, width: int, step: int, slope: float, most_rows: int, start_s: float = 0.0) -> None:
         self._width, self._step, self._slope, self._most_rows = width, step, slope, most_rows
+        self._start_s = start_s
 
     def seconds(self, part, rows, contexts):
-        padded = np.ceil(contexts / self._step) * self._step
-        return 1e-3 * -(-rows // self._width) + np.maximum(self._slope * padded, 2e-5 * (rows + contexts))
+        return self.shared(part, rows).with_one(self.own(part, rows, contexts))
 
     def missing(self, part, rows, contexts):
         return None if part.kind != "draft_streams" and rows <= self._most_rows else "too many"
 
     def shared(self, part, rows):
-        return Shared(7.0 * -(-rows // self._width), 0.0, 0.0)
+        stairs = -(-rows // self._width)
+        return Shared(7.0 * stairs, 1e-3 * stairs, 1e-3 * stairs + 1e-4 * (rows > 5), self._start_s)
 
     def own(self, part, rows, contexts):
-        num_bytes = 3.0 * np.ceil(contexts / self._step) * self._step
-        return Own(num_bytes, *[self.seconds(part, rows, contexts)] * 2)
+        padded = np.ceil(contexts / self._step) * self._step
+        return Own(3.0 * padded, self._slope * padded, 2e-5 * (rows + contexts))
 
     def facts(self, part):
-        return PartFacts(0.1, "made up")
+        return PartFacts(0.1, "made up", 600)
 
 
 @given(
@@ -45,6 +49,7 @@ class Kinked:
         step=st.integers(1, 64),
         slope=st.floats(0, 1e-4),
         most_rows=st.integers(1, 40),
+        start_s=st.floats(1e-3, 1e-1),
     ),
     first=st.integers(1, 500),
     count=st.integers(2, 90),
@@ -58,6 +63,9 @@ def test_tables_say_what_the_cost_model_says(cost, first, count):
             if cost.missing(part, rows, at) is None and rows <= 20:
                 assert tables.seconds(part, rows, at) == pytest.approx(cost.seconds(part, rows, at), rel=1e-9)
                 assert traffic(tables, part, rows, at) == pytest.approx(traffic(cost, part, rows, at), rel=1e-9)
+                assert tables.shared(part, rows) == pytest.approx(cost.shared(part, rows), rel=1e-9)
+                for written, told in zip(tables.own(part, rows, at), cost.own(part, rows, at), strict=True):
+                    assert written == pytest.approx(told, rel=1e-9)
             else:
                 assert tables.missing(part, rows, at)
     assert found.lane("x").draft_streams is None
@@ -67,7 +75,7 @@ def test_tables_say_what_the_cost_model_says(cost, first, count):
 def test_straight_lines_are_kept_by_their_ends():
     line = Kinked(width=100, step=1, slope=1e-4, most_rows=64)
     layer = tabulated(PROFILE, {"x": line}, contexts=range(100, 900), most_rows=64, prompt_rows=[99]).lane("x").layer
-    assert layer.rows == (1, 64)
+    assert layer.rows == (1, 5, 6, 64)
     assert layer.contexts == (100, 899)
 
 

@@ -9,10 +9,18 @@ from pydantic import ValidationError
 
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from hwprofiles.lane_profile import Overhead
-from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.latency_table import Anchor, BatchTable, LatencyTable
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile, load_profile, save_profile
 
 TABLE = LatencyTable(rows=(1, 4, 8), contexts=(32, 256), seconds=((1, 3), (4, 6), (5, 9)), source="test")
+OF_BATCHES = BatchTable(
+    num_bytes=(6, 7, 9),
+    reading_s=(0.5, 2, 3),
+    computing_s=(0.2, 1, 4),
+    least_s=(1, 4, 5),
+    own_reading_s=((0.1, 2.5), (1, 4), (2, 6)),
+    own_computing_s=((0.4, 2), (2, 3), (1, 2)),
+)
 ANY_CONTEXT = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1,), (2,)), source="test")
 ROWS, CONTEXTS = st.integers(1, 8), st.floats(32, 256)
 
@@ -80,10 +88,21 @@ def test_what_is_missing_is_what_is_refused(rows: int, contexts: list[int]) -> N
 
 @given(ROWS, CONTEXTS, st.floats(0.1, 10))
 def test_a_scaled_table_answers_scaled_and_tells_the_same_of_itself(rows: int, context: float, factor: float) -> None:
-    scaled = TABLE.scaled(factor)
-    assert scaled.at(rows, context) == pytest.approx(factor * TABLE.at(rows, context))
-    assert scaled.model_copy(update={"seconds": TABLE.seconds}) == TABLE
+    table, at = TABLE.model_copy(update={"batch": OF_BATCHES}), np.array([context])
+    scaled = table.scaled(factor)
+    assert scaled.at(rows, context) == pytest.approx(factor * table.at(rows, context))
+    for found, known in ((scaled.shared(rows), table.shared(rows)), (scaled.own(rows, at), table.own(rows, at))):
+        assert found[0] == known[0], "bytes stay"
+        assert np.ravel(found[1:]) == pytest.approx(factor * np.ravel(known[1:]))
+    assert scaled.model_copy(update={"seconds": table.seconds, "batch": table.batch}) == table
     assert LatencyTable.model_validate(scaled.model_dump()) == scaled
+
+
+@pytest.mark.parametrize("change", [{"least_s": (1, 4)}, {"own_reading_s": ((1, 2), (1, 2), (1,))}])
+def test_what_batches_share_is_of_the_tables_rows_and_contexts(change: dict[str, Any]) -> None:
+    batch = OF_BATCHES.model_copy(update=change)
+    with pytest.raises(ValidationError, match=f"batch.{next(iter(change))} must have as many rows as seconds"):
+        LatencyTable.model_validate({**TABLE.model_dump(), "batch": batch.model_dump()})
 
 
 @given(st.floats(0, 1e6))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, OutOfRangeError
 from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, runnable_drafter
 from mirrorsd.simulation import predict, simulate
@@ -13,12 +13,13 @@ from planner.platform_plan.measured_run import play
 from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
 from planner.search.space import SearchSpace, enumerate_schedules
 from sim.acceptance.assumed import Bernoulli, parse_acceptance
+from sim.batch_prediction import BatchPredictor
 
 NPU = {"npu.row_buckets": "[1, 4, 8, 16, 32, 64]"}
 
 
-def planned(platform, *, target="qwen3-14b", draft="qwen3-0.6b", acceptance=None, changes=None):
-    return plan_pair(target, draft, platform, acceptance=acceptance, lengths=(250, 12), changes=changes)
+def planned(platform, *, target="qwen3-14b", draft="qwen3-0.6b", acceptance=None, changes=None, lengths=(250, 12)):
+    return plan_pair(target, draft, platform, acceptance=acceptance, lengths=lengths, changes=changes)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,38 @@ def test_files_of_a_plan_simulate_to_what_it_predicts(asked, tmp_path):
     every = [one for one in plan.ranking if one.schedule.draft_streams == 0][:: max(1, len(plan.ranking) // 12)]
     for one in every:
         assert predict(one.schedule, profile, acceptance).tpot_s == pytest.approx(one.tpot_s, rel=1e-6), one.schedule
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"platform": "lunar-lake", "target": "qwen3-8b", "changes": NPU},
+        {"platform": "gaudi3", "target": "qwen3-1.7b"},
+        {"platform": "8xh200", "target": "deepseek-v3", "draft": "mtp"},
+        {"platform": "h200", "target": "gemma-3-27b", "draft": "gemma-3-1b"},
+        {"platform": "tt-n300", "target": "qwen3.5-9b", "draft": "qwen3.5-0.8b"},
+    ],
+    ids=["steps of contexts", "starts ahead", "latent attention", "full windows", "states"],
+)
+def test_batches_on_these_files_are_those_of_the_plan(asked):
+    """Of two sequences too, whose caches, starts and states no growth of a table with the context would tell."""
+    plan = planned(**asked)
+    record = plan.question.record
+    told, found = BatchPredictor(plan.profile, record, costs=plan.costs), BatchPredictor(written_profile(plan), record)
+    in_turn = {one.pair: one.schedule for one in reversed(plan.ranking) if not one.schedule.traits.overlaps}
+    for schedule in in_turn.values():
+        for size in (2, 7):
+            expected = told.predict(schedule, size).tokens_per_s
+            assert found.predict(schedule, size).tokens_per_s == pytest.approx(expected, rel=1e-9), schedule
+
+
+def test_files_of_a_plan_know_how_many_positions_models_have():
+    plan = planned("h100x2", target="llama-2-7b", draft="llama-68m", lengths=(2040, 4))
+    profile, longer = written_profile(plan), {"num_speculative_tokens": 7}
+    lane = profile.lane("gpu0")
+    assert (lane.layer.most_positions, lane.draft_step.most_positions) == (4096, 2048)
+    with pytest.raises(OutOfRangeError, match="positions, and 2048 there are"):
+        predict(runnable_schedule(plan).model_copy(update=longer), profile, plan.question.record)
 
 
 @pytest.mark.parametrize("platform", ["lunar-lake", "cpu-2core"])
