@@ -39,7 +39,8 @@ def contentions(
     def drawn(name: str, kind: LanePart) -> float:
         """Return the bytes per second that a member draws while its lane runs a part."""
         part, dispatch_s = Part(kind), costs[name].device.graph_s if kind == "draft_step" else 0.0
-        one, typical = whole[name], np.array([float(TYPICAL_CONTEXT)])
+        one = whole[name]
+        typical = np.array([min(float(TYPICAL_CONTEXT), one.facts(part).most_positions - 1)])
         return float(traffic(one, part, 1, typical)[0]) / (float(one.seconds(part, 1, typical)[0]) + dispatch_s)
 
     for pair in pairs:

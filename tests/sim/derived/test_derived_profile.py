@@ -166,6 +166,15 @@ def test_the_simulator_works_out_the_shares_of_lanes_on_one_memory_and_of_no_oth
     assert found.pool_bytes_per_s("gpu1", "npu") is None
 
 
+def test_a_group_beside_a_lane_on_its_memory_needs_no_more_positions_than_a_model_has():
+    asked = demand(["gpus", "npu"])
+    short = asked.draft.shape.model_copy(update={"max_position": 512})
+    found = derived_profile(platform(), replace(asked, draft=replace(asked.draft, shape=short))).profile
+    assert found.slowdown("gpus", "npu") == pytest.approx(
+        derived_profile(platform(), asked).profile.slowdown("gpus", "npu"), rel=1e-3
+    )
+
+
 def test_members_of_a_group_on_one_memory_draw_from_it_together():
     data = platform().model_dump(exclude_none=True)
     data["memory_pools"]["memory"]["devices"] = ["gpu0", "npu", "gpu1"]
