@@ -107,7 +107,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         dtype=demand.target.weights,
         num_layers=demand.target.shape.num_layers,
         lanes=tuple(_lane(name, platform, cost, groups[name]) for name, cost in derived.items()),
-        links=tuple(_link(platform, *pair) for pair in pairs),
+        links=tuple(_links(platform, pairs)),
         contention=tuple(contentions(platform, derived, groups, pairs, pool)),
         round_overhead_s=overhead.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
@@ -254,6 +254,15 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
     )
 
 
+def _links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[LinkProfile]:
+    """Yield the way between each two lanes, and the way back, which windows take, where it is another."""
+    for pair in pairs:
+        there, back = (_link(platform, *ends) for ends in (pair, pair[::-1]))
+        yield there
+        if (back.latency_s, back.bytes_per_s) != (there.latency_s, there.bytes_per_s):
+            yield back
+
+
 def _link(platform: Platform, one: str, other: str) -> LinkProfile:
     ends = platform.members(one)[0], platform.members(other)[0]
     latency_s, bytes_per_s = _way(platform, *ends)
@@ -266,7 +275,7 @@ def _link(platform: Platform, one: str, other: str) -> LinkProfile:
 
 
 def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[Assumption]:
-    for one, other in pairs:
+    for one, other in (ways for pair in pairs for ways in (pair, pair[::-1])):
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
             link = platform.link(*hop)
             for name, found in link.quantities.items():

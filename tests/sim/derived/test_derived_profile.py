@@ -6,6 +6,7 @@ import pytest
 
 from costs.contention import PairContention
 from costs.cost_model import GroupCost, Part, all_gather_s, all_reduce_s
+from costs.crossings import route_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
@@ -152,6 +153,21 @@ def test_links_are_the_platforms_own_ways():
     assert link.latency_s == pytest.approx(6e-5)
     assert 1e6 / link.bytes_per_s == pytest.approx(1e-4)
     assert "gpu1 - gpu0 - npu" in link.source
+    assert profile.links == (link,), "the way back is the same"
+
+
+def test_a_way_back_of_its_own_is_priced_and_assumed_as_one_and_there_has_to_be_one():
+    ways = [
+        {"between": ["gpu0", "gpu1"], "one_way": True, "latency_s": number(5e-6), "bytes_per_s": number(25e9)},
+        {"between": ["gpu1", "gpu0"], "one_way": True, "latency_s": number(2e-3), "bytes_per_s": number(1e6)},
+    ]
+    found = derived_profile(platform(links=ways), demand(["gpu0", "gpu1"]))
+    for one, other in (("gpu0", "gpu1"), ("gpu1", "gpu0")):
+        [hop] = route_of(found.profile, one, other)
+        assert hop.latency_s + 24 / hop.bytes_per_s == pytest.approx(platform(links=ways).transfer_s(one, other, 24))
+    assert {"gpu0-gpu1.latency_s", "gpu1-gpu0.latency_s"} <= {one.field for one in found.assumptions}
+    with pytest.raises(ProfileError, match="no link leads from gpu1 to gpu0"):
+        derived_profile(platform(links=ways[:1]), demand(["gpu0", "gpu1"]))
 
 
 def test_the_simulator_works_out_the_shares_of_lanes_on_one_memory_and_of_no_others():
