@@ -1,8 +1,8 @@
 """Works out, once for both simulators, which messages the lanes of a schedule exchange and over which links.
 
 The driver runs next to the target's lane. Verdicts and exits cross to the draft, with the states that a drafter reads;
-windows cross to the target. Nothing crosses where both share a lane. A measured `dispatch_s` is the round trip of a
-message without payload, a link what payload adds, so nothing is counted twice.
+windows cross to the target. Nothing crosses where both share a lane or a device. A measured `dispatch_s` is the round
+trip of a message without payload, a link what payload adds, so nothing is counted twice.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ Route = tuple[Hop, ...]
 
 
 def route_of(profile: Profile, origin: str, destination: str) -> Route:
-    """Return the route of fewest links; it is empty for one lane, and for lanes that nothing links."""
-    if origin == destination:
+    """Return the route of fewest links; it is empty for lanes that take turns, and for those that nothing links."""
+    if profile.take_turns(origin, destination):
         return ()
     if (straight := profile.link(origin, destination)) is not None:
         return (_hop(origin, destination, straight),)

@@ -1,8 +1,8 @@
 """How long reading a prompt takes before decoding starts: one rule for both simulators.
 
 The target reads all tokens of the prompt but the last, and so does a draft model or a head: at the same time, slowing
-each other as they do while decoding; after it, if it reads the target's states; in turn on one lane. The real world's
-rule is that of `runtime.lanes.sequence_lanes`.
+each other as they do while decoding; after it, if it reads the target's states; in turn on one lane, and on a group and
+one of its devices. The real world's rule is that of `runtime.lanes.sequence_lanes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,8 +68,8 @@ class PrefillTimes:
         draft_s, draft_dispatch_s = self._read_s(draft, part, rows), self._profile.lane(draft).dispatch_s
         if draft_waits:
             return target_s + target_dispatch_s + self._states_s(target, draft, rows) + draft_s + draft_dispatch_s
-        if target == draft:
-            return target_s + draft_s + target_dispatch_s  # the draft's request is there when the target has read
+        if self._profile.take_turns(target, draft):  # the draft's request is there when the target has read
+            return target_s + draft_s + max(target_dispatch_s, draft_dispatch_s)
         if target_s and draft_s:
             target_s, draft_s = self._at_once(readers, rows, target_s, draft_s)
         return max(target_s + target_dispatch_s, draft_s + draft_dispatch_s)

@@ -129,6 +129,11 @@ class Profile(StrictModel):
         devices = {lane.name: set(lane.devices) for lane in self.lanes}
         return [pair for pair in split_pairs(self.lanes) if not devices[pair[0]] & devices[pair[1]]]
 
+    def take_turns(self, one: str, other: str) -> bool:
+        """Return whether two lanes are one, or a group and one of its devices; two streams of a device work at once."""
+        devices = [{*self.lane(name).devices} for name in (one, other)]
+        return one == other or (devices[0] != devices[1] and not devices[0].isdisjoint(devices[1]))
+
     def whole_lanes(self) -> list[str]:
         """Return the lanes that are no part of another one."""
         return whole_lanes(self.lanes)

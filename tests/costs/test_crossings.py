@@ -39,6 +39,15 @@ def test_lanes_without_a_link_of_their_own_are_joined_over_others():
     assert route_of(profile, "gpu", "far") == ()
 
 
+def test_nothing_crosses_between_a_group_and_its_first_device_whatever_is_linked_to_both():
+    devices = {"gpus": ("gpu0", "gpu1"), "gpu0": ("gpu0",), "gpu0#2": ("gpu0",), "cpu": ("cpu",)}
+    lanes = [lane(name).model_copy(update={"devices": own}) for name, own in devices.items()]
+    ends = (("gpus", "cpu"), ("cpu", "gpu0"), ("gpu0", "gpu0#2"))
+    profile = machine(*lanes, links=tuple(LINK.model_copy(update={"lanes": one}) for one in ends))
+    assert route_of(profile, "gpus", "gpu0") == route_of(profile, "gpu0", "gpus") == ()
+    assert [hop.name for hop in route_of(profile, "gpu0", "gpu0#2")] == ["gpu0->gpu0#2"], "streams are two processes"
+
+
 def test_a_second_message_queues_after_the_first_on_every_link():
     """The first leaves the links at 4 and 4 + 1 + 8; the second, sent at 3, is on them at 4..5 and 13..15."""
     route = (Hop("a", 1.0, 4.0), Hop("b", 2.0, 2.0))

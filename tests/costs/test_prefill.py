@@ -65,6 +65,15 @@ def test_the_last_of_two_readers_goes_on_alone_whichever_it_is():
     assert found.seconds(speculative(), [11]) == [60 + 50]
 
 
+def test_a_group_reads_before_its_first_device_does_and_two_streams_read_at_once():
+    def first_token_s(target: tuple[str, ...], draft: tuple[str, ...]) -> float:
+        lanes = (reader("target", devices=target), reader("draft", devices=draft, dispatch_s=0.75))
+        return times(machine(*lanes)).seconds(speculative(), [11])[0]
+
+    assert first_token_s(("gpu0", "gpu1"), ("gpu0",)) == 40 + 20 + 0.75
+    assert first_token_s(("gpu0",), ("gpu0",)) == first_token_s(("gpu0",), ("gpu1",)) == 40 + 0.5
+
+
 def test_a_prompt_of_one_token_leaves_nothing_to_read():
     found = times(machine(reader("target"), reader("draft")))
     assert found.seconds(speculative(), [1]) == [DISPATCH_S]
