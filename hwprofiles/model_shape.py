@@ -42,7 +42,8 @@ class ModelShape(Heads):
         intermediate_size: width of the feed-forward part, or of one expert.
         vocab_size, kept_vocabulary: rows of the `lm_head`, and those that a draft computes (None: all).
         tokenizer: one name for all models that share a tokenizer; None where it is not known.
-        tie_embeddings: whether the `lm_head` is the embedding matrix.
+        tie_embeddings: whether the `lm_head` is the embedding matrix, or there is no other table.
+        borrows_lm_head: whether the `lm_head` is another model's: read, but not held.
         max_position: longest context.
         is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
         learned_positions: rows of a table of positions; 0 for rotary ones.
@@ -65,6 +66,7 @@ class ModelShape(Heads):
     intermediate_size: Size
     vocab_size: Size
     tie_embeddings: bool
+    borrows_lm_head: bool = False
     kept_vocabulary: Size | None = None
     max_position: Size
     is_gated: bool = True
@@ -168,8 +170,12 @@ class ModelShape(Heads):
     @property
     def num_parameters(self) -> float:
         """Parameters of the model, without norms and biases."""
-        embeddings = (1 if self.tie_embeddings else 2) * self.head_parameters + self.learned_positions * self.width
-        return self.num_layers * self.layer_parameters + embeddings
+        head = 0 if self.borrows_lm_head else self.head_parameters
+        return self.num_layers * self.layer_parameters + head + self._table_parameters
+
+    @property
+    def _table_parameters(self) -> int:
+        return (0 if self.tie_embeddings else self.head_parameters) + self.learned_positions * self.width
 
     def experts_touched(self, rows: float) -> float:
         """Return the expected experts of a layer that at least one of `rows` tokens is sent to; 1 for a dense model.
@@ -244,8 +250,8 @@ class ModelShape(Heads):
     def weight_bytes(self, weights: str) -> float:
         """Return the model's bytes in memory, with embeddings and all experts, without keys and values."""
         layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))
-        tables = self.num_parameters - self.num_layers * self.layer_parameters - self.head_parameters
-        return layers + self.head_bytes(weights) + tables * stored_weights(weights).embedding_bits / 8
+        head = 0.0 if self.borrows_lm_head else self.head_bytes(weights)
+        return layers + head + self._table_parameters * stored_weights(weights).embedding_bits / 8
 
 
 def shipped_models() -> tuple[str, ...]:

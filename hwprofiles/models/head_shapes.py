@@ -31,6 +31,8 @@ _ALIASES: Final[Mapping[str, str]] = {
 BLOCK_LAYERS: Final = 5
 """Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
 MEDUSA_HEADS: Final = 4
+_BORROWERS: Final = ("mtp", "dflash")
+"""Heads whose `lm_head` is the target's."""
 _ONE_LAYER: Final[Mapping[str, Any]] = {
     "num_layers": 1,
     "dense_layers": 0,
@@ -39,6 +41,8 @@ _ONE_LAYER: Final[Mapping[str, Any]] = {
     "linear": None,
     "mixers": (),
     "mtp_layers": 0,
+    "tie_embeddings": True,
+    "learned_positions": 0,
 }
 _DENSE: Final[Mapping[str, Any]] = {
     "num_experts": 0,
@@ -60,11 +64,15 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
 
     A head for multi-token prediction is a layer like the target's, experts and all; those of EAGLE-3 and DFlash are
     dense, and as wide as what a token reads of the target's. Each Medusa head is a square matrix and an `lm_head`.
-    A lookup reads nothing.
+    A lookup reads nothing. None holds an embedding table, and those of multi-token prediction and DFlash no `lm_head`:
+    engines give them the target's, even where a checkpoint has copies, as DeepSeek's and GLM's do (vLLM logs "Sharing
+    target model lm_head weights with the draft model"; llama.cpp's `nextn.shared_head_head` is optional). EAGLE-3's
+    published heads have an `lm_head` of their own rows (`d2t`), and mostly no embeddings.
     """
     called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS[name]}"
     latent = target.latent and target.latent.model_copy(update={"num_index_layers": 0})  # its layer has an indexer
     fields = dict(target) | dict(_ONE_LAYER) | {"latent": latent, "name": called, "source": "a layer of its target"}
+    fields["borrows_lm_head"] = name in _BORROWERS
     wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name == "eagle3":
         kept = min(EAGLE_VOCABULARY, target.vocab_size)
@@ -75,5 +83,5 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
         count, rows, square = (1, 1, 0) if name == LOOKUP else (MEDUSA_HEADS, target.vocab_size, target.hidden_size**2)
         matrices = Mixer(num_layers=count, parameters=square)
         fields |= dict(_DENSE) | {"num_layers": count, "mixers": (matrices,), "kept_vocabulary": count * rows}
-        fields |= {"intermediate_size": 1, "is_gated": False, "tie_embeddings": True, "learned_positions": 0}
+        fields |= {"intermediate_size": 1, "is_gated": False}
     return ModelShape.model_validate(fields)

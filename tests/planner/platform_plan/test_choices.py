@@ -9,6 +9,7 @@ from hwprofiles.models.head_shapes import MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import Accepted, plan_pair, question_of
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import RATES
 from planner.wording import percent
@@ -55,24 +56,26 @@ def test_a_page_shows_every_draft_over_its_acceptance_and_whose_that_is(choices)
 
 
 @pytest.mark.parametrize(
-    ("head", "layers", "output_heads", "method"),
+    ("head", "layers", "output_heads", "of_them_own", "method"),
     [
-        ("mtp", 1, 1, "speculative"),
-        ("EAGLE-3", 1, 32_000 / 151_936, "speculative"),
-        ("DFlash", 5, 1, "block"),
-        ("medusa", 0, 4, "medusa"),
-        ("ngram", 0, 0, "prompt_lookup"),
+        ("mtp", 1, 1, 0, "speculative"),
+        ("EAGLE-3", 1, 32_000 / 151_936, 1, "speculative"),
+        ("DFlash", 5, 1, 0, "block"),
+        ("medusa", 0, 4, 1, "medusa"),
+        ("ngram", 0, 0, 0, "prompt_lookup"),
     ],
 )
 def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_lane_alone(
-    head, layers, output_heads, method
+    head, layers, output_heads, of_them_own, method
 ):
     target, name = model_shape(TARGET), head_named(head)
     shape = head_shape(name, target)
     squares = MEDUSA_HEADS * target.hidden_size**2 * (name == "medusa")
     own = shape.num_layers * shape.layer_parameters
     assert own == pytest.approx(layers * target.layer_parameters + squares, rel=1e-3, abs=3 * target.hidden_size)
-    assert shape.head_bytes("bf16") == pytest.approx(output_heads * target.head_bytes("bf16"), abs=1e4)
+    head_bytes = shape.head_bytes("bf16")
+    assert head_bytes == pytest.approx(output_heads * target.head_bytes("bf16"), abs=1e4)
+    assert shape.weight_bytes("bf16") == pytest.approx(2 * own + of_them_own * head_bytes, abs=1e4), "no embeddings"
     plan = planned(head)
     assert all(one.pair.is_pooled for one in plan.ranking)
     assert {one.schedule.method for one in plan.speculation} == {method}
@@ -100,6 +103,13 @@ def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
     target = model_shape("qwen3-30b-a3b")
     assert head_shape("mtp", target).num_experts == target.num_experts
     assert head_shape("eagle3", target).num_experts == 0
+
+
+def test_a_card_that_holds_a_target_and_one_layer_more_holds_a_head_that_shares_its_tables():
+    """17.9 GB of 23.0; tables of the head's own would take 5.1 GB more."""
+    plan = plan_pair("qwen3.6-27b", "mtp", "rtx4090", weights=("awq", None), lengths=(64, 32))
+    assert plan.recommended.pair == LanePair.alone("gpu")
+    assert plan.pays == "yes"
 
 
 def test_a_head_of_a_model_whose_layers_share_indexers_has_one_of_its_own():
