@@ -12,6 +12,7 @@ from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED
@@ -118,9 +119,8 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
             beside = plan.compared(one, best)
             if beside.outcome == "cannot tell" and beside.value > _CLOSE and saves(one, best):
                 yield f"not distinguishable from {_beside(plan, one, best)}"
+    yield from _too_large(plan)
     if needed is None:
-        too_large = [need for need in plan.needs if not need.is_plain and not need.fits]
-        yield from (need.in_words.rstrip(".") for need in sorted(too_large, key=lambda need: need.needed_bytes)[:1])
         return
     if needed.at is not None:
         ends = _ends(needed.low, needed.high)
@@ -129,6 +129,19 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
         how, side, sure = ("faster", "above", needed.high) if needed.always else ("slower", "below", needed.low)
         surely = "" if sure is None else f", beyond its interval {side} {percent(sure)}"
         yield f"predicted {how} at every acceptance from 5 % to 95 %{surely}; here: {percent(needed.now)}"
+
+
+def _too_large(plan: PlatformPlan) -> list[str]:
+    """Return what both models need where plain decoding is the fastest, or anywhere if nothing drafts, if too much.
+
+    There is none where speculation pays: the other place would be named for nothing.
+    """
+    if plan.pays == "yes":
+        return []
+    misfits = [need for need in plan.needs if not need.is_plain and not need.fits]
+    if plan.needed is not None:
+        misfits = [need for need in misfits if need.pair == LanePair.alone(plan.plain.pair.target)]
+    return [need.in_words.rstrip(".") for need in sorted(misfits, key=lambda need: need.needed_bytes)[:1]]
 
 
 def _ends(low: float | None, high: float | None) -> str:

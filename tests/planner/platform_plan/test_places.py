@@ -93,6 +93,12 @@ def test_a_draft_that_fits_next_to_the_cpu_only_is_ranked_there_and_plain_decodi
     assert {one.pair.target for one in plan.ranking if not one.schedule.draft_lane} == {"gpu", "cpu"}
     assert any("both on gpu" in reason and "too little" in reason for reason in plan.left_out)
     assert "plain decoding on gpu: gpu has to hold" in advice(plan).text
+    told = [reason for reason in advice(plan).why if "too little" in reason]
+    assert [reason.partition(" has to hold ")[0] for reason in told] == ["both on gpu: gpu"]
+    paying = plan_platform(asked(cards(7e10, 7e10), "qwen3-32b", "qwen3-1.7b"))
+    assert paying.pays == "yes"
+    assert any("both on gpu0" in reason for reason in paying.left_out)
+    assert not any("too little" in reason for reason in advice(paying).why)
 
 
 def test_a_draft_that_fits_nowhere_leaves_plain_decoding():
