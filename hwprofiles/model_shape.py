@@ -221,19 +221,27 @@ class ModelShape(Heads):
         )
         return 2 * rows * self.num_tracks * (attention + feed_forward) * ELEMENT_BYTES
 
-    def kv_bytes(self, num_tokens: float, cache_bits: int = 16) -> float:
-        """Return cached bytes of a sequence: keys and values of so many bits, and states of linear attention."""
-        return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits) for kind in self.layer_kinds))
+    def kv_bytes(self, num_tokens: float, cache_bits: int = 16, num_devices: int = 1) -> float:
+        """Return a sequence's cached bytes on each of some devices: keys and values of so many bits, and states.
 
-    def layer_kv_bytes(self, rows: float, context: Number, cache_bits: int = 16, *, is_prompt: bool = False) -> Number:
-        """Return the bytes that a layer reads of a cache, and writes for `rows` new tokens.
+        Engines share out heads of keys and values among the devices of a group. More devices than heads hold copies, as
+        all do of compressed keys and values, which have no heads (vLLM's and SGLang's tensor parallelism).
+        """
+        kinds = self.layer_kinds
+        return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits, num_devices) for kind in kinds))
+
+    def layer_kv_bytes(
+        self, rows: float, context: Number, cache_bits: int = 16, num_devices: int = 1, *, is_prompt: bool = False
+    ) -> Number:
+        """Return the bytes that each of some devices reads of a layer's cache, and writes for `rows` new tokens.
 
         A state is read once. It is written for every row, so that engines can go back to the last accepted one
         (vllm-project/vllm#49887, TheTom/llama-cpp-turboquant#331); of a prompt only the last is.
         """
         num_states = 1 if is_prompt else rows
         total: Any = sum(
-            kind.num_layers * kind.moved_bytes(rows, context, cache_bits, num_states=num_states)
+            kind.num_layers
+            * kind.moved_bytes(rows, context, cache_bits, num_states=num_states, num_devices=num_devices)
             for kind in self.layer_kinds
         )
         moved: Number = total / self.num_layers

@@ -38,6 +38,7 @@ class Mixer(StrictModel):
         flops_per_key: for each pair of a token and one that it reads.
         prompt_flops_per_key: the same in a prompt; None: as many.
         state_bytes: kept of a sequence, whatever its length.
+        cache_heads: among how many devices what is kept is shared out; of more, several hold the same.
         flops_per_token: beyond matrices and keys.
     """
 
@@ -50,18 +51,25 @@ class Mixer(StrictModel):
     flops_per_key: Amount = 0
     prompt_flops_per_key: Amount | None = None
     state_bytes: Amount = 0
+    cache_heads: Size = 1
     flops_per_token: Amount = 0
 
-    def kept_bytes(self, num_tokens: float, cache_bits: int) -> float:
-        """Return the bytes that one layer keeps of a sequence."""
+    def kept_bytes(self, num_tokens: float, cache_bits: int, num_devices: int = 1) -> float:
+        """Return the bytes that each of some devices keeps of a sequence for one layer."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
-        return num_elements * cache_bits / 8 + self.state_bytes
+        return (num_elements * cache_bits / 8 + self.state_bytes) / min(num_devices, self.cache_heads)
 
-    def moved_bytes(self, rows: float, context: Number, cache_bits: int, *, num_states: float) -> Number:
-        """Return the bytes that one layer reads of a cache and writes for `rows` tokens, with so many states."""
+    def moved_bytes(
+        self, rows: float, context: Number, cache_bits: int, *, num_states: float, num_devices: int = 1
+    ) -> Number:
+        """Return the bytes that each of some devices reads of a layer's cache and writes for `rows` tokens.
+
+        Of linear attention it writes so many states.
+        """
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
-        return num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
+        moved: Number = num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
+        return moved / min(num_devices, self.cache_heads)
 
     def flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
@@ -111,6 +119,7 @@ class Heads(StrictModel):
             num_layers=num_layers,
             parameters=num_tracks * hidden_size * self.head_dim * columns,
             cached_elements=num_tracks * caches * self.num_kv_heads * self.head_dim,
+            cache_heads=num_tracks * self.num_kv_heads,
             window=window,
             flops_per_key=4 * num_tracks * self.num_heads * self.head_dim,
         )
@@ -149,6 +158,7 @@ class LinearAttention(StrictModel):
             num_layers=self.num_layers,
             parameters=hidden_size * (2 * keys + 3 * values + 2 * self.num_value_heads),
             state_bytes=state * _STATE_ELEMENT_BYTES + convolved * ELEMENT_BYTES,
+            cache_heads=self.num_value_heads,
             flops_per_token=_FLOPS_PER_STATE_ELEMENT * state,
         )
 

@@ -177,6 +177,6 @@ def _fitting(
             alone = not one.schedule.num_speculative_tokens
             needs = needs_of(plan.question, one.pair, num_sequences=size, alone=alone)
             misfits = [need.in_words for need in needs if not need.fits]
-            left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits)
+            left_out.update((f"batches of {size}: {reason.rstrip('.')}", None) for reason in misfits[:1])
             fits[one.pair] = not misfits
     return [one for one in asked if fits[one.pair]]

@@ -164,7 +164,8 @@ def weights_that_fit(question: Question, lane: str) -> list[str]:
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
     """Return what each memory of a placement has to hold for `num_sequences`, each with all branches it may have.
 
-    A group's devices hold equal shares of a model. With `alone` there is no draft.
+    A group's devices hold equal shares of a model's weights, and of its caches what `ModelShape.kv_bytes` says. With
+    `alone` there is no draft.
     """
     platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
@@ -178,10 +179,10 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
         for member in members:
             memory, _ = platform.pool_of(member)
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
-            kv[memory] += num_sequences * model.kv_bytes(question.num_tokens) / len(members)
+            kv[memory] += num_sequences * model.kv_bytes(question.num_tokens, len(members))
             if place and not pair.in_turn:
                 num_branches = num_sequences * most_branch_tokens()
-                branches[memory] += num_branches * (model.kv_bytes(1) - model.kv_bytes(0)) / len(members)
+                branches[memory] += num_branches * (model.kv_bytes(1, len(members)) - model.kv_bytes(0, len(members)))
     return [
         MemoryNeed(
             pair=pair,

@@ -80,9 +80,9 @@ class StoredModel:
         cache = "" if self.cache_bits == 16 else f" with {self.cache_bits}-bit keys and values"
         return f"{self.shape.name} in {self.weights}{cache}"
 
-    def kv_bytes(self, num_tokens: float) -> float:
-        """Return the cached bytes of a sequence."""
-        return self.shape.kv_bytes(num_tokens, self.cache_bits)
+    def kv_bytes(self, num_tokens: float, num_devices: int = 1) -> float:
+        """Return the cached bytes of a sequence on each of some devices."""
+        return self.shape.kv_bytes(num_tokens, self.cache_bits, num_devices)
 
     @property
     def head_bytes(self) -> float:
@@ -104,20 +104,20 @@ class StoredModel:
         return SharedWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
 
     @cached_property
-    def own_work(self) -> Callable[[LanePart, float, Contexts], tuple[Floats, Floats]]:
-        """The bytes and FLOPs that rows of one sequence add, by context; kept, since devices ask again and again.
+    def own_work(self) -> Callable[[LanePart, float, Contexts, int], tuple[Floats, Floats]]:
+        """The bytes and FLOPs that rows of one sequence add on each of some devices, by context; kept for later calls.
 
         They are those of its cache: keys, values and states that are read, and those of the new tokens.
         """
         return lru_cache(_MOST_WORKS)(self._own_work_of)
 
-    def _own_work_of(self, kind: LanePart, rows: float, cached: Contexts) -> tuple[Floats, Floats]:
+    def _own_work_of(self, kind: LanePart, rows: float, cached: Contexts, num_devices: int) -> tuple[Floats, Floats]:
         contexts, num_layers = np.frombuffer(cached.content).reshape(cached.shape), self._num_layers(kind)
         is_prompt = kind in _PROMPTS
-        flops = num_layers * self.shape.mixing_flops(rows, contexts, is_prompt=is_prompt)
+        flops = num_layers * self.shape.mixing_flops(rows, contexts, is_prompt=is_prompt) / num_devices
         if self._moves_nothing(kind):
             return np.zeros_like(flops), flops
-        kv_bytes = self.shape.layer_kv_bytes(rows, contexts, self.cache_bits, is_prompt=is_prompt)
+        kv_bytes = self.shape.layer_kv_bytes(rows, contexts, self.cache_bits, num_devices, is_prompt=is_prompt)
         return num_layers * kv_bytes, flops
 
     def _num_layers(self, kind: LanePart) -> int:
@@ -235,8 +235,7 @@ class RooflineCost:
         """
         cached, (num_passes, rows_at_once) = Contexts.of(self.device.padded_context(contexts)), self._passes(part, rows)
         own_rows = rows_at_once if part.kind in _PROMPTS else rows / num_passes
-        num_bytes, flops = self._known_model(part).own_work(part.kind, own_rows, cached)
-        return num_bytes / self.num_devices, flops / self.num_devices
+        return self._known_model(part).own_work(part.kind, own_rows, cached, self.num_devices)
 
     def _working_s(self, rows: float, num_bytes: Any, flops: Any) -> tuple[Any, Any]:
         """Return the seconds of a pass of which the longer count: those of reading and those of computing."""
@@ -281,9 +280,10 @@ class RooflineCost:
         here = self.one(part, typical, TYPICAL_CONTEXT) + self.device.graph_s
         rows = self._padded(part, typical)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
-        own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, Contexts.of(_TYPICAL))
-        reading_s = (shared_bytes + float(own_bytes) / self.num_devices) / self.device.bytes_per_s
-        computing_s = (shared_flops + float(own_flops) / self.num_devices) / self.device.flops
+        typical = Contexts.of(_TYPICAL)
+        own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, typical, self.num_devices)
+        reading_s = (shared_bytes + float(own_bytes)) / self.device.bytes_per_s
+        computing_s = (shared_flops + float(own_flops)) / self.device.flops
 
         def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             kernels = num_kernels * (1 + dispatch)

@@ -321,6 +321,31 @@ def test_latent_attention_keeps_one_vector_a_token():
 
 
 @pytest.mark.parametrize(
+    ("name", "num_devices", "num_shares"),
+    [
+        ("deepseek-v3", 8, 1),
+        ("glm-5.2", 2, 1),
+        ("deepseek-v4-flash", 4, 1),
+        ("qwen3-235b-a22b", 8, 4),
+        ("qwen3-235b-a22b", 2, 2),
+        ("qwen2.5-0.5b", 4, 2),
+        ("llama-3.1-70b", 8, 8),
+    ],
+)
+def test_devices_share_out_heads_of_a_cache_and_more_of_them_hold_copies(name, num_devices, num_shares):
+    shape = model_shape(name)
+    assert shape.kv_bytes(1000, 16, num_devices) == shape.kv_bytes(1000) / num_shares
+    assert shape.layer_kv_bytes(4, 1000.0, 8, num_devices) == shape.layer_kv_bytes(4, 1000.0, 8) / num_shares
+
+
+def test_states_of_linear_attention_and_windows_are_shared_out_by_heads_of_their_own():
+    shape, states = model_shape("qwen3.8-27b"), 153_944_064
+    assert shape.kv_bytes(1000, 16, 8) == states / 8 + 1000 * 16 * 2 * 4 * 256 * 2 / 4
+    sliding, full = 50 * 2 * 16 * 256 * 2, 10 * 4 * 512 * 2
+    assert model_shape("gemma-4-31b").kv_bytes(1000, 16, 8) == 1000 * (sliding / 8 + full / 4)
+
+
+@pytest.mark.parametrize(
     ("name", "active"),
     [
         ("qwen3.6-35b-a3b", 3e9),

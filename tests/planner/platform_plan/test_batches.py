@@ -104,6 +104,8 @@ def test_what_does_not_fit_into_memory_is_left_out_by_size():
     assert list(found.choices) == [1]
     assert any(one.startswith("batches of 64: both on gpu: memory has to hold") for one in found.left_out)
     assert "batches of 64: no plain decoding to compare with" in found.left_out
+    of_group = plan_batches(planned(platform="h100x2", weights="bf16", lengths=(8192, 24)), (64,)).left_out
+    assert sum(one.startswith("batches of 64: both on gpus: ") for one in of_group) == 1, "members need the same"
 
 
 def test_more_sequences_than_the_fast_device_holds_are_told_to_go_on_in_turn():

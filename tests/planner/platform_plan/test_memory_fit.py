@@ -61,6 +61,15 @@ def test_each_memory_holds_what_runs_there_and_turns_prepare_no_branches():
             assert need.capacity_bytes == pytest.approx(8e10 * USABLE_OF_A_CARD.value)
 
 
+def test_each_device_of_a_group_holds_the_whole_of_compressed_keys_and_values():
+    """DeepSeek-V3 by vLLM on eight GPUs: 61 x 576 x 2 bytes a token of each of 32 sequences, not an eighth."""
+    asked = asking("h200x8", weights="fp8", models=("deepseek-v3", "deepseek-v3"), lengths=(32000, 127))
+    needs = needs_of(asked, LanePair.alone("gpus"), num_sequences=32, alone=True)
+    assert {need.kv_bytes for need in needs} == {32 * asked.num_tokens * 61 * 576 * 2}
+    assert not any(need.fits for need in needs)
+    assert all(need.fits for need in needs_of(asked, LanePair.alone("gpus"), alone=True))
+
+
 def test_a_cache_of_eight_bits_is_half_as_large_and_makes_long_contexts_faster():
     whole = asking("m4-max", weights="int4", lengths=(16_384, 16))
 

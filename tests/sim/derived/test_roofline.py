@@ -101,6 +101,18 @@ def attention(model, kind, rows, context):
     return tuple(num_layers * float(of(rows, float(context))) for of in (shape.layer_kv_bytes, shape.mixing_flops))
 
 
+def test_members_of_a_group_read_copies_of_what_they_cannot_share_out():
+    whole, group = (
+        RooflineCost(device=SLOW_MEMORY, target=replace(TARGET, shape=model_shape("deepseek-v3")), num_devices=count)
+        for count in (1, 8)
+    )
+    read = [float(one.own(Part("layer"), 2, np.array([3e4])).num_bytes[0]) for one in (whole, group)]
+    assert read[0] == read[1] == (3e4 + 2) * (512 + 64) * 2
+    assert group.shared(Part("layer"), 2).num_bytes == whole.shared(Part("layer"), 2).num_bytes / 8
+    own_s = float(group.own(Part("layer"), 2, np.array([3e4])).reading_s[0])
+    assert own_s == pytest.approx(read[1] / 1e11)
+
+
 def together(cost, kind, rows, contexts):
     """Seconds of a call over so many rows of each sequence, at its own context."""
     tables = DurationTables(machine(), range(max(contexts) + 1), {"target": cost})
