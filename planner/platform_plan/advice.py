@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import made_for_engine
+from hwprofiles.engines import engine_on, made_for_engine
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
@@ -17,7 +17,7 @@ from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weight
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.platform_plan.runs_on import RunsOn, runs_on
+from planner.platform_plan.runs_on import OURS, RunsOn, runs_on
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
@@ -78,14 +78,14 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned."""
     question = plan.question
     target, draft = question.target, question.draft
-    has_model = one.schedule.traits.has_draft_model and draft.head is None
+    models = (target, draft) if one.schedule.traits.has_draft_model and draft.head is None else (target,)
     return runs_on(
         question.platform,
         one.pair,
         one.schedule,
         draft.head,
-        num_heads=target.shape.num_heads,
-        weights=(target.weights, draft.weights) if has_model else (target.weights,),
+        num_heads=[model.shape.num_heads for model in models],
+        weights=[model.weights for model in models],
         cache_bits=target.cache_bits,
     )
 
@@ -167,6 +167,7 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     if not chosen.schedule.num_speculative_tokens:
         until = "until then " * (plan.pays == "cannot_tell")
         yield f"{until}leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
+        yield from _beside_engine(plan)
         return
     yield f'{"use" if plan.pays == "yes" else "try"} "{name}" {on_lanes(chosen.schedule)}'
     both = f" and {plan.question.draft}" * chosen.pair.is_pooled
@@ -175,15 +176,33 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
     if chosen.schedule.num_speculative_tokens == MOST_DRAFTED and not chosen.schedule.is_tree:
         yield f"try longer drafts, too: {MOST_DRAFTED} tokens are the most that are planned"
+    yield from _beside_engine(plan)
+
+
+def _beside_engine(plan: PlatformPlan) -> Iterator[str]:
+    """Say what an engine runs in place of the recommended schedule, where that is not it."""
     known = best_with_engine(plan)
-    if known is not None and known is not chosen:
-        others = f"{known.place} ({times(plan.compared(known))} plain decoding)"
-        yield f"no engine runs that yet: {engines_of(plan, known)[0].engine} runs the best that one can, {others}"
+    if known is None or known is plan.recommended:
+        return
+    gain, engine = f"{known.place} ({times(plan.compared(known))} plain decoding)", engines_of(plan, known)[0].engine
+    found = gain if known.schedule.num_speculative_tokens else f"plain decoding, {known.place}"
+    if engines_of(plan, plan.recommended):
+        yield f"{engine}, whose times these are, does not run that: the best that it runs is {found}"
+    else:
+        yield f"no engine runs that yet: {engine} runs the best that one can, {found}"
 
 
 def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
-    """Return the recommended schedule, or where no engine can run it, the fastest speculation that one can."""
-    return next((one for one in (plan.recommended, *plan.speculation) if engines_of(plan, one)), None)
+    """Return the fastest schedule that the engine runs whose times are predicted; if there is none, that any runs."""
+    runnable = [one for one in (plan.recommended, *plan.ranking) if not one.needs_training and engines_of(plan, one)]
+    return next((one for one in runnable if _is_by_its_engine(plan, one)), next(iter(runnable), None))
+
+
+def _is_by_its_engine(plan: PlatformPlan, one: PlannedSchedule) -> bool:
+    """Return whether an engine runs a schedule whose times, or those of its kin, are predicted; true where none is."""
+    device = plan.question.platform.device(plan.question.platform.members(one.pair.target)[0])
+    own = engine_of(engine_on(device, plan.question.target.weights) or "")
+    return own is None or any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one))
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:

@@ -16,6 +16,8 @@ from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.platform_plan.device_pairs import LanePair
 
+OURS: Final = "mirrorsd"
+
 
 class RunsOn(NamedTuple):
     """An engine that can run a schedule, and the command or call with its options."""
@@ -27,16 +29,17 @@ class RunsOn(NamedTuple):
 class _Asked(NamedTuple):
     """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's).
 
-    `has_even_heads` is whether each device of the target gets as many of its attention heads, `has_gpu` whether the
-    machine has a GPU.
+    `weights` are the target's, `has_even_heads` is whether each device of the target gets as many attention heads, and
+    `num_gpus` counts those of the machine.
     """
 
     kind: str
     window: int
     targets: tuple[PlacedDevice, ...]
     drafts: tuple[PlacedDevice, ...]
+    weights: str
     has_even_heads: bool
-    has_gpu: bool
+    num_gpus: int
 
     @property
     def devices(self) -> tuple[PlacedDevice, ...]:
@@ -49,16 +52,22 @@ class _Asked(NamedTuple):
         return all(any(draft is target for target in self.targets) for draft in self.drafts)
 
     def are_gpus(self, engine: str, *makers: str) -> bool:
-        """Return whether all devices are GPUs that an engine is on, as was asked for, or of one of some makers."""
+        """Return whether all devices are GPUs of one of some makers, or such as times are of that engine on them."""
         return all(
-            one.kind == "gpu" and (one.name.startswith(makers) or engine_of(one.engine or "") == engine)
+            one.kind == "gpu"
+            and (one.name.startswith(makers) or engine_of(engine_on(one, self.weights) or "") == engine)
             for one in self.devices
         )
 
     @property
     def is_served(self) -> bool:
-        """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly."""
-        return self.is_together and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
+        """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly.
+
+        Both split a draft model over all GPUs of the target: vLLM refuses another `draft_tensor_parallel_size`, and
+        SGLang has none.
+        """
+        is_alike = self.is_together and len(self.drafts) == len(self.targets)
+        return is_alike and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
 
 
 def runs_on(
@@ -67,14 +76,14 @@ def runs_on(
     schedule: Schedule,
     head: str | None = None,
     *,
-    num_heads: int | None = None,
+    num_heads: Sequence[int] = (),
     weights: Sequence[str] = ("bf16",),
     cache_bits: int = 16,
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `num_heads` and `cache_bits` are the
-    target's, `weights` its own and those of a draft model.
+    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `cache_bits` are the target's,
+    `num_heads` and `weights` its own and those of a draft model.
     """
     made_for = {engine for one in weights if (engine := made_for_engine(one)) is not None}
     found = []
@@ -82,11 +91,14 @@ def runs_on(
     if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
-        is_even = num_heads is None or num_heads % len(targets) == 0
-        kind = (head if schedule.traits.has_draft_model else None) or schedule.method
-        has_gpu = any(one.kind == "gpu" for one in platform.devices.values())
         asked = _Asked(
-            kind, schedule.num_speculative_tokens, targets, targets if is_alone else drafts, is_even, has_gpu
+            kind=(head if schedule.traits.has_draft_model else None) or schedule.method,
+            window=schedule.num_speculative_tokens,
+            targets=targets,
+            drafts=targets if is_alone else drafts,
+            weights=weights[0],
+            has_even_heads=all(count % len(targets) == 0 for count in num_heads),
+            num_gpus=sum(one.kind == "gpu" for one in platform.devices.values()),
         )
         commands = {engine: command(asked) for engine, command in _ENGINES.items() if made_for <= {engine_of(engine)}}
         caches = {engine: "" if cache_bits == 16 else _CACHES.get(engine, {}).get(cache_bits) for engine in commands}
@@ -105,7 +117,7 @@ def runs_on(
         and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])
     ):
         drafter = "DRAFT" if schedule.traits.has_draft_model else "none"
-        found.insert(0, RunsOn("mirrorsd", f"mirrorsd demo --target TARGET --drafter {drafter}"))
+        found.insert(0, RunsOn(OURS, f"mirrorsd demo --target TARGET --drafter {drafter}"))
     return tuple(found)
 
 
@@ -135,15 +147,19 @@ def _llama_cpp(asked: _Asked) -> str | None:
     if asked.kind not in _LLAMA_CPP or is_foreign:
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
-    # it takes a GPU for each model unless told not to
-    on_cpu = [asked.has_gpu and one[0].kind == "cpu" for one in (asked.targets, asked.drafts)]
-    target = " -dev none" * on_cpu[0]
-    where = "" if asked.is_together else " -devd DEVICE"
-    if on_cpu[1] and " -md " in _LLAMA_CPP[asked.kind]:
-        where = " -devd none"
+    target = _llama_devices(asked, "-dev", asked.targets)
+    draft = _llama_devices(asked, "-devd", asked.drafts) if " -md " in _LLAMA_CPP[asked.kind] else ""
     # its default puts layers on one card after the other, which is as slow as one card
     split = " --split-mode tensor" if len(asked.targets) > 1 else ""
-    return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{where}"
+    return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{draft}"
+
+
+def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice]) -> str:
+    """Return where a model is, for each is on all GPUs of the machine unless told otherwise."""
+    if devices[0].kind == "cpu":
+        return f" {option} none" * bool(asked.num_gpus)
+    is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu"
+    return f" {option} {','.join(['DEVICE'] * len(devices))}" * is_told
 
 
 _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {

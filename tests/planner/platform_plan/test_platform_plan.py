@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import PlanError
 from mirrorsd.pair_on_platform import plan_pair
-from planner.platform_plan.advice import advice
+from planner.platform_plan.advice import advice, best_with_engine, engines_of
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
@@ -104,6 +104,19 @@ def test_a_no_for_want_of_room_says_how_much_is_missing():
     plan = plan_pair("qwen3-32b", "eagle3", "h100-sxm", lengths=(38500, 16))
     (why,) = advice(plan).why
     assert re.match(r"both on gpu: gpu has to hold 77\.\d GB .* 76\.8 GB are usable: too little", why)
+
+
+@pytest.mark.parametrize(
+    ("draft", "found"), [("qwen3-1.7b", "both on gpus (1"), ("qwen2.5-0.5b", "plain decoding, target on gpus")]
+)
+def test_the_command_is_of_the_engine_whose_times_are_told(draft, found):
+    """llama.cpp could run the draft on one GPU of four, but not in those times; 14 heads are no share for each."""
+    plan = plan_pair("qwen3-32b", draft, "4xh100", lengths=(64, 32))
+    assert plan.recommended.place == "target on gpus, draft on gpu0"
+    assert [one.engine for one in engines_of(plan, plan.recommended)] == ["llama.cpp"]
+    assert f"vllm, whose times these are, does not run that: the best that it runs is {found}" in advice(plan).text
+    assert engines_of(plan, best_with_engine(plan))[0].engine == "vllm"
+    assert "vllm serve TARGET --tensor-parallel-size 4" in render_page(plan)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from planner.platform_plan.runs_on import runs_on
 DEMO = "mirrorsd demo --target TARGET --drafter"
 
 
-def engines(platform, target, draft, head=None, num_heads=None, weights="bf16", cache_bits=16, **settings):
+def engines(platform, target, draft, head=None, num_heads=(), weights="bf16", cache_bits=16, **settings):
     machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
@@ -45,6 +45,39 @@ def test_llama_cpp_is_told_to_leave_the_card_alone_where_a_model_is_on_the_cpu()
     assert both.endswith("-devd none")
     assert "-devd" not in engines("rtx4090", "cpu", "cpu", method="prompt_lookup")["llama.cpp"]
     assert "-dev" not in engines("core-i9-14900k", "cpu", "cpu")["llama.cpp"], "nothing else is there"
+
+
+@pytest.mark.parametrize(
+    ("platform", "target", "draft", "told"),
+    [
+        ("2xrtx3090", "gpus", "gpus", ["--split-mode tensor"]),
+        ("2xrtx3090", "gpus", "gpu0", ["--split-mode tensor", "-devd DEVICE"]),
+        ("2xrtx3090", "gpu0", "gpu0", ["-dev DEVICE", "-devd DEVICE"]),
+        ("2xrtx3090", "gpu0", "gpu1", ["-dev DEVICE", "-devd DEVICE"]),
+        ("2xrtx3090", "gpu0", "cpu", ["-dev DEVICE", "-devd none"]),
+        ("2xrtx3090", "cpu", "gpus", ["-dev none", "-devd DEVICE,DEVICE"]),
+        ("h100x2+1", "target", "gpu2", ["-dev DEVICE,DEVICE", "--split-mode tensor", "-devd DEVICE"]),
+    ],
+)
+def test_llama_cpp_is_told_which_of_several_gpus_a_model_is_on(platform, target, draft, told):
+    """Else it takes all of them, for each model."""
+    if platform == "h100x2+1":
+        platform = load_platform("h100x3").model_copy(update={"groups": {"target": ("gpu0", "gpu1")}})
+    options = engines(platform, target, draft)["llama.cpp"]
+    assert re.findall(r"-devd? \S+|--split-mode \w+", options) == told
+    plain = {"method": "autoregressive", "num_speculative_tokens": 0, "drafter": None, "draft_lane": None}
+    alone = engines(platform, target, target, **plain)["llama.cpp"]
+    assert re.findall(r"-devd? \S+|--split-mode \w+", alone) == [one for one in told if not one.startswith("-devd")]
+
+
+def test_servers_run_a_draft_model_on_all_gpus_of_its_target_and_on_no_others():
+    """vLLM refuses any other `draft_tensor_parallel_size` than the target's."""
+    for target, draft in (("gpus", "gpu0"), ("gpu0", "gpu1")):
+        assert list(engines("2xrtx3090", target, draft)) == ["llama.cpp"]
+        assert engines("2xrtx3090", target, draft, weights="awq") == {}
+    for lane in ("gpus", "gpu0"):
+        assert set(engines("2xrtx3090", lane, lane)) == {"llama.cpp", "vllm", "sglang"}
+    assert "vllm" in engines("2xrtx3090", "gpus", "gpu0", head="eagle3"), "heads are on the target's"
 
 
 def test_openvino_names_the_device_of_each_model():
@@ -96,8 +129,10 @@ def test_cards_that_split_a_model_share_its_tensors():
 
 
 def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_done():
-    assert list(engines("3xh100", "gpus", "gpus", num_heads=96)) == ["vllm", "sglang", "llama.cpp"]
-    assert list(engines("3xh100", "gpus", "gpus", num_heads=64)) == ["llama.cpp"]
+    assert list(engines("3xh100", "gpus", "gpus", num_heads=[96])) == ["vllm", "sglang", "llama.cpp"]
+    assert list(engines("3xh100", "gpus", "gpus", num_heads=[64])) == ["llama.cpp"]
+    assert list(engines("4xh100", "gpus", "gpus", num_heads=[64, 16])) == ["vllm", "sglang", "llama.cpp"]
+    assert list(engines("4xh100", "gpus", "gpus", num_heads=[64, 14])) == ["llama.cpp"], "the draft's, too"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +161,8 @@ def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_
         ("h100", "UD-Q4_K_XL", ["llama.cpp"]),
         ("m4-max", "mlx-4bit", ["mlx-lm"]),
         ("m4-max", "awq", []),
+        ("rx7900xtx", "awq", ["vllm", "sglang"]),
+        ("rx7900xtx", "bf16", ["llama.cpp"]),
     ],
 )
 def test_weights_of_an_engine_run_there_alone(platform, weights, expected):
