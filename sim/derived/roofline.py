@@ -280,8 +280,8 @@ class RooflineCost:
         here = self.one(part, typical, TYPICAL_CONTEXT) + self.device.graph_s
         rows = self._padded(part, typical)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
-        typical = Contexts.of(_TYPICAL)
-        own_bytes, own_flops = self._known_model(part).own_work(part.kind, rows, typical, self.num_devices)
+        own_work, cached = self._known_model(part).own_work, Contexts.of(_TYPICAL)
+        own_bytes, own_flops = own_work(part.kind, rows, cached, self.num_devices)
         reading_s = (shared_bytes + float(own_bytes)) / self.device.bytes_per_s
         computing_s = (shared_flops + float(own_flops)) / self.device.flops
 
