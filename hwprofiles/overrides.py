@@ -128,7 +128,8 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
 
     The link joins the device to those that have such a link already, else to the host (to all lanes of a CPU). The
     default link is the sheet's, `unified-memory` where the device shares the memory of its chip, else PCI Express 4.0.
-    By unified memory the device is in the host's memory.
+    By unified memory the device is in the host's memory. Cards that are equal to one that is there, memory and links
+    too, are a group with it, as in a machine that is called so (`2xrtx3090`).
 
     Raises:
         ProfileError: no device or link is called so; lists those there are.
@@ -137,20 +138,46 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
     for addition in additions:
         device, _, link = map(str.strip, addition.partition("@"))
         if device.endswith((".yaml", ".yml")):
-            platform = _with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link)
+            platform = _grouped(_with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link))
             continue
         named = device_named(device)
         own = {} if named.memory_bytes is None else {"memory_bytes": named.memory_bytes}
         sheet = PlacedDevice.model_validate({"sheet": named.sheet, **own})
         for _ in range(named.num_devices):
             platform = _with_device(platform, sheet, named.sheet, link)
+        platform = _grouped(platform)
     return platform
 
 
-def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -> Platform:
+def _grouped(platform: Platform) -> Platform:
+    """Return the platform with all cards that are equal to its last device, and linked alike, as a group too."""
+    last = list(platform.devices)[-1]
+
+    def links_of(name: str) -> set[tuple[str, str | None]]:
+        others = ((one, ({*one.between} - {name}).pop()) for one in platform.links if name in one.between)
+        return {("" if platform.device(other) == card else other, one.sheet) for one, other in others}
+
+    card = platform.device(last)
+    equal = [
+        name
+        for name, one in platform.devices.items()
+        if one == card and one.memory_pool is None and one.kind != "cpu" and links_of(name) == links_of(last)
+    ]
+    if len(equal) == 1:
+        return platform
     taken = (*platform.devices, *platform.groups, *platform.memory_pools)
+    name = _free(f"{card.kind}s", taken)
+    return validated(Platform, platform.model_dump() | {"groups": dict(platform.groups) | {name: equal}}, ConfigError)
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """Return a name, with a number behind it if it is taken."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    own = next(one for one in names if one not in taken)
+    return next(one for one in names if one not in taken)
+
+
+def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -> Platform:
+    own = _free(name, (*platform.devices, *platform.groups, *platform.memory_pools))
     link = link or ("unified-memory" if sheet.memory_pool else sheet.host_link or "pcie-4-x16")
     link_sheet(link)
     data = platform.model_dump(exclude_none=True)

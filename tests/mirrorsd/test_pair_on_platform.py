@@ -187,6 +187,32 @@ def test_more_devices_are_named_as_platforms_are_and_cost_what_they_cost():
 
 
 @pytest.mark.parametrize(
+    ("before", "additions", "groups"),
+    [
+        ("rtx3090", ["rtx3090"], {"gpus": ("gpu", "rtx3090")}),
+        ("rtx3090", ["2xrtx3090"], {"gpus": ("gpu", "rtx3090", "rtx3090-2")}),
+        ("2xrtx3090", ["rtx3090"], {"gpus": ("gpu0", "gpu1"), "gpus-2": ("gpu0", "gpu1", "rtx3090")}),
+        ("rtx4090", ["rtx3090", "rtx3090"], {"gpus": ("rtx3090", "rtx3090-2")}),
+        ("rtx3090", ["rtx3060"], {}),
+        ("rtx4090", ["RTX 4090 48GB"], {}),
+        ("rtx3090", ["rtx3090@thunderbolt-4"], {}),
+    ],
+)
+def test_equal_cards_on_equal_links_hold_one_model_together(before, additions, groups):
+    assert with_devices(load_platform(before), additions).groups == groups
+
+
+def test_a_second_card_that_is_added_is_worth_what_a_machine_with_two_is():
+    plans = [
+        plan_pair("qwen3-32b", "qwen3-0.6b", machine, weights=("q8_0", "q8_0"), lengths=(64, 16))
+        for machine in ("2xrtx3090", PlannedMachine("rtx3090", ["rtx3090"]))
+    ]
+    assert [plan.plain.pair.target for plan in plans] == ["gpus", "gpus"]
+    assert plans[0].plain.tpot_s == pytest.approx(plans[1].plain.tpot_s)
+    assert plans[0].recommended.tpot_s == pytest.approx(plans[1].recommended.tpot_s)
+
+
+@pytest.mark.parametrize(
     ("addition", "told"), [("rtx5099", "no device is called 'rtx5099'"), ("rtx4090@rope", "no link is called 'rope'")]
 )
 def test_what_does_not_ship_cannot_be_added(addition, told):
