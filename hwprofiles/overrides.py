@@ -163,7 +163,7 @@ def _grouped(platform: Platform) -> Platform:
         for name, one in platform.devices.items()
         if one == card and one.memory_pool is None and one.kind != "cpu" and links_of(name) == links_of(last)
     ]
-    if len(equal) == 1:
+    if len(equal) < 2:
         return platform
     taken = (*platform.devices, *platform.groups, *platform.memory_pools)
     name = _free(f"{card.kind}s", taken)
