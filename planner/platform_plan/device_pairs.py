@@ -8,9 +8,12 @@ from typing import Final, NamedTuple
 from decoding.errors import ProfileError
 from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.first_of_each import first_of_each
+from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import DerivedProfile, speed_on
 from sim.derived.roofline import RooflineCost
 
+USABLE: Final = Assumption.shipped("memory.usable_share")
+USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
 _MESSAGE_BYTES: Final = 1e3
 """Of a few tokens."""
 
@@ -95,6 +98,14 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
         else:
             lanes.append(lane)
     return lanes, reasons
+
+
+def usable_bytes(platform: Platform, memory: str) -> float | None:
+    """Return what programs may use of a pool, or of the memory that is a device's own; None if it is not known."""
+    shared = platform.memory_pools.get(memory)
+    found = platform.pool_of(memory)[1] if shared is None else shared
+    usable = USABLE_OF_A_CARD if shared is None and platform.device(memory).kind == "gpu" else USABLE
+    return None if found.memory_bytes is None else found.memory_bytes.value * usable.value
 
 
 def _kind(platform: Platform, lane: str) -> tuple[str, ...]:

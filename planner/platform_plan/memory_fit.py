@@ -7,15 +7,13 @@ from typing import Final
 
 from decoding.errors import PlanError
 from hwprofiles.platform import Platform
-from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_lanes
+from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_bytes, usable_lanes
+from planner.platform_plan.partial_offload import layer_split, pass_s
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
-from planner.wording import listing
-from sim.derived.assumption import Assumption
+from planner.wording import listing, tokens_per_second
 from sim.derived.derived_profile import DerivedProfile
 
-USABLE: Final = Assumption.shipped("memory.usable_share")
-USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
 EXPERTS_APART: Final = "experts on the CPU and the rest on a card (llama.cpp's --n-cpu-moe) are not planned"
 _PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
@@ -124,6 +122,9 @@ def places_of(question: Question) -> Places:
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
         told += [EXPERTS_APART] * may_be_split(question)
+        if (split := layer_split(question)) is not None:
+            speed = tokens_per_second(pass_s(question, split, 1))
+            told.append(f"{split} would fit (llama.cpp's {split.options}: {speed}, plain)")
         advice = f" {', '.join(told)}." if told else ""
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
@@ -191,14 +192,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
             weights_bytes=num_bytes,
             kv_bytes=kv[memory],
             branches_bytes=branches[memory],
-            capacity_bytes=_capacity(platform, memory),
+            capacity_bytes=usable_bytes(platform, memory),
         )
         for memory, num_bytes in weights.items()
     ]
-
-
-def _capacity(platform: Platform, memory: str) -> float | None:
-    shared = platform.memory_pools.get(memory)
-    found = platform.pool_of(memory)[1] if shared is None else shared
-    usable = USABLE_OF_A_CARD if shared is None and platform.device(memory).kind == "gpu" else USABLE
-    return None if found.memory_bytes is None else found.memory_bytes.value * usable.value

@@ -1,25 +1,68 @@
-"""A target that is too large for a card: some layers there, the rest on the CPU, as llama.cpp's `-ngl` splits them.
+"""A target that no card holds: some layers on each, the rest on the CPU, as llama.cpp's `-ngl` and `-ts` split them.
 
-It is worked out beside the ranking, from the same costs: both parts of a pass take turns, and so does the draft, which
-is on the card. Times have no interval.
+It is worked out beside the ranking, from the same costs: all parts of a pass take turns, and so does the draft, which
+is on a card. Times have no interval.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.schedule import Schedule
 from hwprofiles.engines import engine_on
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
 from hwprofiles.placed import PlacedDevice
-from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.platform_plan import PlatformPlan, demand_of
-from planner.platform_plan.runs_on import runs_on
-from planner.wording import factor, tokens_per_second
+from planner.platform_plan.device_pairs import LanePair, usable_bytes, usable_lanes
+from planner.platform_plan.question import Question, demand_of
+from planner.platform_plan.runs_on import SPLIT_TENSORS, runs_on
+from planner.wording import factor, listing, tokens_per_second
 from sim.derived.derived_profile import lane_cost
+from sim.derived.roofline import RooflineCost
+
+if TYPE_CHECKING:
+    from planner.platform_plan.platform_plan import PlatformPlan
 
 _ENGINE: Final = "llama.cpp"
 _STATE_BYTES: Final = 2.0
+_CARDS: Final = "cards"
+
+
+class LayerSplit(NamedTuple):
+    """Layers of a target on a CPU, and after them those on cards, one card's after the other's.
+
+    Attributes:
+        layers: how many are on each card, the last of which has the `lm_head`, too.
+        cpu: lane of the others, and of the embeddings.
+        of_layers: of the target.
+        home: the card of the draft.
+        num_more: blocks of a head that are in the target's file, and on the last card.
+    """
+
+    layers: Mapping[str, int]
+    cpu: str
+    of_layers: int
+    home: str
+    num_more: int
+
+    @property
+    def num_left(self) -> int:
+        """Layers on the CPU."""
+        return self.of_layers - sum(self.layers.values())
+
+    @property
+    def options(self) -> str:
+        """What llama.cpp is told; it counts the `lm_head` as a layer, and the first that a card gets (#18148)."""
+        *others, last = self.layers.values()
+        counts = [*others, last + self.num_more + 1]
+        shares = f" -ts {','.join(map(str, counts))}" if others else ""
+        return f"-ngl {sum(counts)}{shares}"
+
+    def __str__(self) -> str:
+        (first, count), *others = self.layers.items()
+        places = [f"{count} of {self.of_layers} layers on {first}", *(f"{more} on {card}" for card, more in others)]
+        return listing([*places, *[f"the rest on {self.cpu}"] * (self.num_left > 0)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,70 +70,91 @@ class PartialOffload:
     """The split that fits, and the best draft length there.
 
     Attributes:
-        card, cpu: lanes.
-        num_layers, of_layers: layers on the card, and of the target.
+        layers: on each card.
+        cpu: the lane of the others.
+        of_layers: of the target.
         plain_tpot_s: time per token of plain decoding.
         num_drafted, tpot_s: draft length of the fastest speculation, and its time per token; 0 drafted where none pays.
         options: llama.cpp's command.
+        in_words: a sentence.
     """
 
-    card: str
+    layers: Mapping[str, int]
     cpu: str
-    num_layers: int
     of_layers: int
     plain_tpot_s: float
     num_drafted: int
     tpot_s: float
     options: str
-
-    @property
-    def in_words(self) -> str:
-        """A sentence."""
-        plain = tokens_per_second(self.plain_tpot_s)
-        gain = f"{tokens_per_second(self.tpot_s)} with {self.num_drafted} drafted, {plain} without"
-        speed = f"{gain} ({factor(self.plain_tpot_s / self.tpot_s)})" if self.num_drafted else f"{plain}, plain"
-        return (
-            f"Faster than all of the table: {self.num_layers} of {self.of_layers} layers on {self.card} and the rest "
-            f"on {self.cpu}, {speed}"
-        )
+    in_words: str
 
 
-def partial_offload(plan: PlatformPlan) -> PartialOffload | None:
-    """Return the split of a dense target over a card that cannot hold it and a CPU that can; None if nothing gains."""
-    question, platform, target = plan.question, plan.question.platform, plan.question.target
-    plain = [need for need in plan.needs if need.is_plain and need.pair.target in platform.devices]
-    cards = [need for need in plain if not need.fits and _is_card(platform.device(need.pair.target), target.weights)]
-    cpus = [need.pair.target for need in plain if need.fits and platform.device(need.pair.target).kind == "cpu"]
-    if len(cards) != 1 or not cpus or target.shape.num_experts:
+def layer_split(question: Question) -> LayerSplit | None:
+    """Return as many layers of a dense target as cards hold beside the draft, if a CPU holds the rest.
+
+    None if a single card holds all, or none holds any.
+    """
+    platform, target = question.platform, question.target
+    lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
+    cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
+    cards = [name for name in lanes if _is_card(platform.device(name), target.weights)]
+    cards = [card for card in cards if _rooms(question, [card])[card] >= _layer_bytes(question)]
+    if not cards or cpu is None or target.shape.num_experts:
         return None
-    card, cpu, of_layers = cards[0].pair.target, cpus[0], target.shape.num_layers
-    layer_bytes = target.shape.layer_weight_bytes(target.weights) + target.kv_bytes(question.num_tokens) / of_layers
-    draft_bytes = question.draft.shape.weight_bytes(question.draft.weights) + question.draft.kv_bytes(
-        question.num_tokens
-    )
-    num_layers = int(((cards[0].capacity_bytes or 0.0) - draft_bytes) / layer_bytes)
-    if not 0 < num_layers < of_layers:
-        return None
-    times_s = _times_s(plan, card, cpu, num_layers)
-    best = min(times_s, key=lambda one: times_s[one])
-    if times_s[best] >= plan.recommended.tpot_s:
-        return None
-    there = best.model_copy(update={"target_lane": card, "draft_lane": best.draft_lane and card})
-    alone, head = LanePair.alone(card), question.draft.head
-    engines = runs_on(platform, alone, there, head, weights=(target.weights,), cache_bits=target.cache_bits)
-    options = next((one.options for one in engines if one.engine == _ENGINE), None)
-    if options is None:
-        return None
-    return PartialOffload(
-        card=card,
+    layers = _filled(question, cards)
+    while 0 in layers.values():
+        layers = _filled(question, [card for card, count in layers.items() if count])
+    split = LayerSplit(
+        layers=layers,
         cpu=cpu,
-        num_layers=num_layers,
-        of_layers=of_layers,
-        plain_tpot_s=next(time_s for one, time_s in times_s.items() if not one.num_speculative_tokens),
-        num_drafted=best.num_speculative_tokens,
-        tpot_s=times_s[best],
-        options=options.replace("TARGET.gguf", f"TARGET.gguf -ngl {num_layers}", 1),
+        of_layers=target.shape.num_layers,
+        home=_home(question, list(layers)),
+        num_more=int(question.draft.head == "mtp"),
     )
+    shape = target.shape
+    tables_bytes = shape.weight_bytes(target.weights) - split.of_layers * shape.layer_weight_bytes(target.weights)
+    embedding_bytes = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
+    usable = usable_bytes(platform, platform.pool_of(cpu)[0])
+    has_room = usable is None or split.num_left * _layer_bytes(question) + embedding_bytes <= usable
+    return split if has_room and (split.num_left or len(layers) > 1) else None
+
+
+def _filled(question: Question, cards: Sequence[str]) -> dict[str, int]:
+    """Return how many layers each card gets if the fastest is filled first."""
+    rooms, left, layers = _rooms(question, cards), question.target.shape.num_layers, dict.fromkeys(cards, 0)
+    for card in _by_speed(question, cards):
+        layers[card] = max(0, min(left, int(rooms[card] / _layer_bytes(question))))
+        left -= layers[card]
+    return layers
+
+
+def _rooms(question: Question, cards: Sequence[str]) -> dict[str, float]:
+    """Return the bytes that cards have for layers, beside the draft and the `lm_head`."""
+    target, draft = question.target, question.draft
+    rooms = {card: usable_bytes(question.platform, card) or 0.0 for card in cards}
+    rooms[_home(question, cards)] -= draft.shape.weight_bytes(draft.weights) + draft.kv_bytes(question.num_tokens)
+    rooms[cards[-1]] -= target.head_bytes
+    return rooms
+
+
+def _home(question: Question, cards: Sequence[str]) -> str:
+    """Return the card of the draft: a head is beside the `lm_head`."""
+    return cards[-1] if question.draft.head is not None else _by_speed(question, cards)[0]
+
+
+def _by_speed(question: Question, cards: Sequence[str]) -> list[str]:
+    costs, context = _costs(question, cards), float(question.record.contexts.start)
+    return sorted(cards, key=lambda card: costs[card].one(LAYER, 1, context))
+
+
+def _layer_bytes(question: Question) -> float:
+    target, num_layers = question.target, question.target.shape.num_layers
+    return target.shape.layer_weight_bytes(target.weights) + target.kv_bytes(question.num_tokens) / num_layers
+
+
+def _costs(question: Question, lanes: Sequence[str]) -> dict[str, RooflineCost]:
+    demand = demand_of(question, lanes)
+    return {lane: lane_cost(question.platform, demand, lane) for lane in lanes}
 
 
 def _is_card(device: PlacedDevice, weights: str) -> bool:
@@ -99,26 +163,74 @@ def _is_card(device: PlacedDevice, weights: str) -> bool:
     return device.kind == "gpu" and device.memory_pool is None and engine.startswith(_ENGINE)
 
 
-def _times_s(plan: PlatformPlan, card: str, cpu: str, num_layers: int) -> dict[Schedule, float]:
+def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
+    """Return the split of a dense target over cards that cannot hold it and a CPU; None if nothing gains."""
+    question, split = plan.question, layer_split(plan.question)
+    if split is None:
+        return None
+    times_s = _times_s(plan, split)
+    best = min(times_s, key=lambda one: times_s[one])
+    command = _command(question, split, best)
+    if times_s[best] >= plan.recommended.tpot_s or command is None:
+        return None
+    plain_s = next(time_s for one, time_s in times_s.items() if not one.num_speculative_tokens)
+    drafted = best.num_speculative_tokens
+    plain = tokens_per_second(plain_s)
+    gain = f"{tokens_per_second(times_s[best])} with {drafted} drafted, {plain} without"
+    speed = f"{gain} ({factor(plain_s / times_s[best])})" if drafted else f"{plain}, plain"
+    return PartialOffload(
+        layers=split.layers,
+        cpu=split.cpu,
+        of_layers=split.of_layers,
+        plain_tpot_s=plain_s,
+        num_drafted=drafted,
+        tpot_s=times_s[best],
+        options=command,
+        in_words=f"Faster than all of the table: {split}, {speed}",
+    )
+
+
+def _command(question: Question, split: LayerSplit, schedule: Schedule) -> str | None:
+    """Return llama.cpp's command for a schedule; None where it has none."""
+    cards = tuple(split.layers)
+    platform = question.platform.model_copy(update={"groups": {_CARDS: cards}})
+    lane = _CARDS if len(cards) > 1 else cards[0]
+    there = schedule.model_copy(update={"target_lane": lane, "draft_lane": schedule.draft_lane and split.home})
+    engines = runs_on(
+        platform,
+        LanePair(lane, split.home, in_turn=True),
+        there,
+        question.draft.head,
+        weights=(question.target.weights,),
+        cache_bits=question.target.cache_bits,
+    )
+    found = next((one.options for one in engines if one.engine == _ENGINE), None)
+    return found and found.replace(SPLIT_TENSORS, "").replace("TARGET.gguf", f"TARGET.gguf {split.options}", 1)
+
+
+def pass_s(question: Question, split: LayerSplit, rows: int) -> float:
+    """Return the seconds of a pass of the target over so many rows."""
+    cards, context = list(split.layers), float(question.record.contexts.start)
+    costs, shape = _costs(question, [split.cpu, *cards]), question.target.shape
+    counts = {split.cpu: split.num_left} | dict(split.layers)
+    layers_s = sum(count * costs[lane].one(LAYER, rows, context) for lane, count in counts.items())
+    states_bytes = rows * shape.width * _STATE_BYTES
+    crossing_s = sum(question.platform.transfer_s(*hop, states_bytes) for hop in pairwise([split.cpu, *cards]))
+    return layers_s + costs[cards[-1]].one(LM_HEAD, rows, context) + crossing_s
+
+
+def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
     """Return seconds per token of plain decoding and of chains in turn, by schedules of other places."""
-    question, platform = plan.question, plan.question.platform
-    shape, context = question.target.shape, float(question.record.contexts.start)
-    demand = demand_of(question, [card, cpu])
-    fast, slow = (lane_cost(platform, demand, lane) for lane in (card, cpu))
-
-    def pass_s(rows: int) -> float:
-        on_card, on_cpu = (cost.one(LAYER, rows, context) for cost in (fast, slow))
-        crossing_s = platform.transfer_s(cpu, card, rows * shape.width * _STATE_BYTES)
-        layers_s = num_layers * on_card + (shape.num_layers - num_layers) * on_cpu
-        return layers_s + slow.one(LM_HEAD, rows, context) + 2 * crossing_s
-
-    found = {plan.plain.schedule: pass_s(1)}
+    question, head = plan.question, plan.question.draft.head
+    context = float(question.record.contexts.start)
+    step_s = 0.0 if head in IN_ONE_PASS else _costs(question, [split.home])[split.home].one(DRAFT_STEP, 1, context)
+    found = {plan.plain.schedule: pass_s(question, split, 1)}
     for one in plan.speculation:
-        schedule, head = one.schedule, question.draft.head
+        schedule = one.schedule
         is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1 and not schedule.draft_streams
         if not is_chain or schedule.traits.overlaps or head in IN_ONE_PASS.keys() - {LOOKUP}:
             continue
-        drafting_s = 0.0 if head == LOOKUP else schedule.fewest_draft_steps * fast.one(DRAFT_STEP, 1, context)
-        round_s = pass_s(schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
+        drafting_s = 0.0 if head == LOOKUP else schedule.fewest_draft_steps * step_s
+        round_s = pass_s(question, split, schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
         found[schedule] = round_s / one.prediction.mean_acceptance_length
     return found

@@ -15,13 +15,13 @@ from planner.first_of_each import first_of_each
 from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
-from planner.platform_plan.question import Question
+from planner.platform_plan.question import Question, demand_of
 from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked, schedule_names_of
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from planner.wording import percent
 from sim.derived.assumption import Assumption
-from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
+from sim.derived.derived_profile import DerivedProfile, derived_profile
 from sim.evaluator import Evaluator
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
@@ -218,18 +218,6 @@ def plan_platform(question: Question) -> PlatformPlan:
     if plan.drafting is not None:
         plan = replace(plan, needed=acceptance_needed(_shortlist(plan), plan.plain.schedule, derived, question))
     return replace(plan, seconds=time.perf_counter() - started)
-
-
-def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
-    """Return what the profile of a question's platform has to cover."""
-    return Demand(
-        target=question.target,
-        draft=question.draft,
-        lanes=lanes,
-        exits=question.record.exit_layers,
-        calibrated=question.calibrated,
-        constants=question.constants,
-    )
 
 
 def _shortlist(plan: PlatformPlan) -> list[Schedule]:

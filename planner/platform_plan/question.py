@@ -1,6 +1,6 @@
 """The input of a plan: a platform, two models, and how often the target accepts drafted tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -28,6 +28,7 @@ from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
 from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes
+from sim.derived.derived_profile import Demand
 from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
@@ -214,6 +215,18 @@ def recorded_question(
         record=record,
         acceptance=replace(rate, high=min(1.0, rate.high)),
         has_exits=trained_exits or not replayed,
+    )
+
+
+def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
+    """Return what the profile of a question's platform has to cover."""
+    return Demand(
+        target=question.target,
+        draft=question.draft,
+        lanes=lanes,
+        exits=question.record.exit_layers,
+        calibrated=question.calibrated,
+        constants=question.constants,
     )
 
 

@@ -17,6 +17,8 @@ from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.platform_plan.device_pairs import LanePair
 
 OURS: Final = "mirrorsd"
+SPLIT_TENSORS: Final = " --split-mode tensor"
+"""How llama.cpp is told that several devices work on each layer at once."""
 
 
 class RunsOn(NamedTuple):
@@ -150,7 +152,7 @@ def _llama_cpp(asked: _Asked) -> str | None:
     target = _llama_devices(asked, "-dev", asked.targets)
     draft = _llama_devices(asked, "-devd", asked.drafts) if " -md " in _LLAMA_CPP[asked.kind] else ""
     # its default puts layers on one card after the other, which is as slow as one card
-    split = " --split-mode tensor" if len(asked.targets) > 1 else ""
+    split = SPLIT_TENSORS if len(asked.targets) > 1 else ""
     return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{draft}"
 
 

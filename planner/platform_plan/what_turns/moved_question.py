@@ -16,8 +16,8 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import devices_named, with_overrides
 from planner.platform_plan.device_pairs import LanePair, basis_of
 from planner.platform_plan.memory_fit import Places, places_of
-from planner.platform_plan.platform_plan import PlatformPlan, demand_of
-from planner.platform_plan.question import Question
+from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.question import Question, demand_of
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.replay import Replay
 from sim.derived.derived_profile import CONSTANTS, DerivedProfile, derived_profile

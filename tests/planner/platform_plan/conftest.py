@@ -21,7 +21,7 @@ def question(
     models=("qwen3-14b", "qwen3-0.6b"),
     lengths=(128, 48),
 ):
-    machine = load_platform(platform)
+    machine = load_platform(platform) if isinstance(platform, str) else platform
     return assumed_question(
         with_overrides(machine, changes) if changes else machine,
         *(StoredModel(shape=model_shape(name), weights=weights) for name in models),

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.memory_fit import USABLE, USABLE_OF_A_CARD, needs_of
+from planner.platform_plan.device_pairs import USABLE, USABLE_OF_A_CARD, LanePair
+from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.schedules import most_branch_tokens
 from tests.planner.platform_plan.conftest import question

@@ -1,9 +1,16 @@
 """Layers of a target that is too large for a card, on the card and on the CPU."""
 
+from dataclasses import replace
+
 import pytest
 
-from planner.platform_plan.partial_offload import partial_offload
+from decoding.errors import PlanError
+from hwprofiles.models.head_shapes import head_shape
+from hwprofiles.overrides import with_devices
+from hwprofiles.platform import load_platform
+from planner.platform_plan.partial_offload import layer_split, partial_offload
 from planner.platform_plan.platform_plan import plan_platform
+from sim.derived.roofline import StoredModel
 from tests.planner.platform_plan.conftest import question
 
 MODELS = ("llama-3.1-70b", "llama-3.2-1b")
@@ -20,23 +27,64 @@ def on_a_3090():
 
 def test_as_many_layers_are_on_the_card_as_it_holds_beside_the_draft(on_a_3090):
     split = partial_offload(on_a_3090)
-    assert (split.card, split.cpu, split.of_layers) == ("gpu", "cpu", 80)
-    assert 38 <= split.num_layers <= 46, "as people report of 24 GB and 40 GB of weights"
+    assert (list(split.layers), split.cpu, split.of_layers) == (["gpu"], "cpu", 80)
+    assert 38 <= split.layers["gpu"] <= 46, "as people report of 24 GB and 40 GB of weights"
     larger = partial_offload(planned(changes={"gpu.memory_bytes": "32 GB"}))
-    assert larger.num_layers > split.num_layers
+    assert larger.layers["gpu"] > split.layers["gpu"]
     assert larger.plain_tpot_s < split.plain_tpot_s
 
 
 def test_it_is_as_fast_as_both_parts_and_speculation_gains_there(on_a_3090):
     split = partial_offload(on_a_3090)
-    share = 1 - split.num_layers / split.of_layers
+    num_layers = split.layers["gpu"]
+    share = 1 - num_layers / split.of_layers
     assert share * on_a_3090.plain.tpot_s < split.plain_tpot_s < on_a_3090.plain.tpot_s
     assert split.num_drafted > 0
     assert split.tpot_s < split.plain_tpot_s
-    assert f"-ngl {split.num_layers} --spec-type draft-simple" in split.options
+    assert f" -ngl {num_layers + 1} --spec-type draft-simple" in split.options, "the lm_head counts, and is the first"
     assert f"--spec-draft-n-max {split.num_drafted}" in split.options
-    assert f"Faster than all of the table: {split.num_layers} of 80 layers on gpu and the rest on cpu" in split.in_words
+    assert f"Faster than all of the table: {num_layers} of 80 layers on gpu and the rest on cpu" in split.in_words
     assert split.tpot_s < min(one.tpot_s for one in on_a_3090.ranking)
+
+
+def test_every_card_is_filled_and_the_command_says_how():
+    """Llama-3.1-70B in Q4_K_M on two cards of 12 GB: twenty layers of half a gigabyte on each."""
+    two, one = (partial_offload(planned(name)) for name in ("2xrtx3060", "rtx3060"))
+    first, second = two.layers.values()
+    assert list(two.layers) == ["gpu0", "gpu1"]
+    assert first + second > 1.9 * one.layers["gpu"]
+    assert two.plain_tpot_s < 0.8 * one.plain_tpot_s
+    assert f" -ngl {first + second + 1} -ts {first},{second + 1} --spec-type" in two.options
+    assert two.options.endswith(" -devd DEVICE"), "the draft is on one of them"
+    assert "--split-mode" not in two.options
+    assert f"{first} of 80 layers on gpu0, {second} on gpu1 and the rest on cpu" in two.in_words
+
+
+def test_a_card_of_another_kind_is_filled_after_the_faster_one():
+    alone = planned("rtx3090", "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
+    beside = planned(with_devices(load_platform("rtx3090"), ["rtx3060"]), "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
+    split, before = partial_offload(beside), partial_offload(alone)
+    assert split.layers["gpu"] > 4 * split.layers["rtx3060"] > 0
+    assert sum(split.layers.values()) == 64, "35 GB hold it"
+    assert "the rest" not in split.in_words
+    assert split.plain_tpot_s < before.plain_tpot_s / 2
+
+
+def test_a_cpu_that_does_not_hold_the_target_holds_the_rest():
+    with pytest.raises(
+        PlanError, match=r"of 80 layers on gpu and the rest on cpu would fit \(llama.cpp's -ngl \d+: 2\.\d+ t"
+    ):
+        planned(changes={"cpu.memory_bytes": "32 GB"})
+    with pytest.raises(PlanError, match="fits nowhere") as refused:
+        planned(changes={"cpu.memory_bytes": "16 GB"})
+    assert "layers" not in str(refused.value)
+
+
+def test_a_head_in_the_targets_file_is_a_block_more_on_its_card():
+    asked = question("rtx3090", weights="q8_0", models=("qwen3.6-27b", "qwen3.5-0.8b"), lengths=(64, 24))
+    draft = StoredModel(shape=head_shape("mtp", asked.target.shape), weights="q8_0", head="mtp")
+    split = layer_split(replace(asked, draft=draft))
+    assert split.options == f"-ngl {split.layers['gpu'] + 2}"
 
 
 def test_there_is_none_where_all_on_the_cpu_is_faster():

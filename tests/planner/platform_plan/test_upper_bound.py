@@ -4,7 +4,8 @@ import pytest
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
-from planner.platform_plan.platform_plan import demand_of, plan_platform
+from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.question import demand_of
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from sim.derived.derived_profile import derived_profile
