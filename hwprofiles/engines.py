@@ -4,6 +4,7 @@ An engine may be named with its back end or version: `llama.cpp`, `llama.cpp vul
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 _MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
 """Whose GPUs a back end runs on, of those that run on one maker's."""
+_PLAIN_BITS: Final = 16
+_CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
     ANYWHERE: re.compile(r"(i?q|tq)\d|mxfp4_moe"),
     "mlx": re.compile("mlx-"),
@@ -94,6 +97,16 @@ def platform_run_by(platform: Platform, engine: str) -> Platform:
     """Return the platform with an engine on all of its GPUs; errors as in `run_by`."""
     devices = {name: run_by(device, engine) for name, device in platform.devices.items()}
     return platform.model_copy(update={"devices": devices})
+
+
+def cache_scale_bits(sheets: Iterable[DeviceSheet], weights: str, cache_bits: int) -> float:
+    """Return the bits of scales for each number of a cache, by the engine on a machine's GPUs.
+
+    In fewer than 16 bits llama.cpp (`q8_0`, `q4_0`) has a scale of 16 bits for 32 numbers, and MLX as much; vLLM's fp8
+    has none.
+    """
+    engines = {engine_of(engine_on(sheet, weights) or "") for sheet in sheets if sheet.kind == "gpu"}
+    return 0.0 if cache_bits >= _PLAIN_BITS or LAW_ENGINE in engines else _CACHE_SCALE_BITS
 
 
 def has_law(sheet: DeviceSheet, weights: str | None = None) -> bool:

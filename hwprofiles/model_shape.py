@@ -221,7 +221,7 @@ class ModelShape(Heads):
         )
         return 2 * rows * self.num_tracks * (attention + feed_forward) * ELEMENT_BYTES
 
-    def kv_bytes(self, num_tokens: float, cache_bits: int = 16, num_devices: int = 1) -> float:
+    def kv_bytes(self, num_tokens: float, cache_bits: float = 16, num_devices: int = 1) -> float:
         """Return a sequence's cached bytes on each of some devices: keys and values of so many bits, and states.
 
         Engines share out heads of keys and values among the devices of a group. More devices than heads hold copies, as
@@ -231,7 +231,7 @@ class ModelShape(Heads):
         return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits, num_devices) for kind in kinds))
 
     def layer_kv_bytes(
-        self, rows: float, context: Number, cache_bits: int = 16, num_devices: int = 1, *, is_prompt: bool = False
+        self, rows: float, context: Number, cache_bits: float = 16, num_devices: int = 1, *, is_prompt: bool = False
     ) -> Number:
         """Return the bytes that each of some devices reads of a layer's cache, and writes for `rows` new tokens.
 

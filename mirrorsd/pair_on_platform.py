@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
-from hwprofiles.engines import engine_on, platform_run_by
+from hwprofiles.engines import cache_scale_bits, engine_on, platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
@@ -176,12 +176,13 @@ def _stored_models(
     shape = _shape(target)
     told = None if profile is not None else weights_in_name(target, shape.published_in)
     stored = weights_named((told or _usual_weights(shape, machine, profile)) if asked.target is None else asked.target)
-    larger = StoredModel(shape=shape, weights=stored, cache_bits=asked.cache_bits)
+    scale_bits = cache_scale_bits(machine.devices.values(), stored, asked.cache_bits)
+    larger = StoredModel(shape=shape, weights=stored, cache_bits=asked.cache_bits, cache_scale_bits=scale_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     told = None if profile is not None else weights_in_name(draft, small.published_in)
     drafts_in = weights_named((told or stored) if asked.draft is None else asked.draft)
-    return larger, StoredModel(shape=small, weights=drafts_in, cache_bits=asked.cache_bits, head=head)
+    return larger, replace(larger, shape=small, weights=drafts_in, head=head)
 
 
 def beside_measured(

@@ -54,14 +54,14 @@ class Mixer(StrictModel):
     cache_heads: Size = 1
     flops_per_token: Amount = 0
 
-    def kept_bytes(self, num_tokens: float, cache_bits: int, num_devices: int = 1) -> float:
+    def kept_bytes(self, num_tokens: float, cache_bits: float, num_devices: int = 1) -> float:
         """Return the bytes that each of some devices keeps of a sequence for one layer."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
         return (num_elements * cache_bits / 8 + self.state_bytes) / min(num_devices, self.cache_heads)
 
     def moved_bytes(
-        self, rows: float, context: Number, cache_bits: int, *, num_states: float, num_devices: int = 1
+        self, rows: float, context: Number, cache_bits: float, *, num_states: float, num_devices: int = 1
     ) -> Number:
         """Return the bytes that each of some devices reads of a layer's cache and writes for `rows` tokens.
 

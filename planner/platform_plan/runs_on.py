@@ -103,7 +103,7 @@ def runs_on(
             num_gpus=sum(one.kind == "gpu" for one in platform.devices.values()),
         )
         commands = {engine: command(asked) for engine, command in _ENGINES.items() if made_for <= {engine_of(engine)}}
-        caches = {engine: "" if cache_bits == 16 else _CACHES.get(engine, {}).get(cache_bits) for engine in commands}
+        caches = {engine: _cache_option(engine, asked, cache_bits) for engine in commands}
         found = [
             RunsOn(engine, command + cache)
             for engine, command in commands.items()
@@ -124,12 +124,21 @@ def runs_on(
 
 
 _CACHES: Final[Mapping[str, Mapping[int, str]]] = {
-    "llama.cpp": {8: " -ctk q8_0 -ctv q8_0", 5: " -ctk q5_0 -ctv q5_0", 4: " -ctk q4_0 -ctv q4_0"},
+    "llama.cpp": {bits: f" -ctk q{bits}_0 -ctv q{bits}_0" for bits in (8, 5, 4)},
     "vllm": {8: " --kv-cache-dtype fp8"},
     "sglang": {8: " --kv-cache-dtype fp8_e5m2"},
     "mlx-lm": {8: " --kv-bits 8", 4: " --kv-bits 4"},
 }
-"""Options of other than 16 bits for the target's keys and values."""
+"""Options of other than 16 bits for keys and values; llama.cpp's for a draft have names of their own."""
+
+
+def _cache_option(engine: str, asked: _Asked, bits: int) -> str | None:
+    """Return the option of so many bits for all keys and values; None where an engine has none."""
+    option = "" if bits == 16 else _CACHES.get(engine, {}).get(bits)
+    has_drafts_own = engine == "llama.cpp" and asked.kind not in ("autoregressive", "prompt_lookup")
+    return option and option + option.replace("-ctk", "-ctkd").replace("-ctv", "-ctvd") * has_drafts_own
+
+
 _LLAMA_CPP: Final[Mapping[str, str]] = {
     "autoregressive": "",
     "speculative": " --spec-type draft-simple -md DRAFT.gguf",

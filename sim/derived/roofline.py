@@ -66,12 +66,14 @@ class Contexts(NamedTuple):
 class StoredModel:
     """A model's shape, and how its weights and its cache are stored.
 
-    `head` is the kind of head of a target that it is; None for a model of its own.
+    `cache_scale_bits` are those of scales, for each number of the cache. `head` is the kind of head of a target that it
+    is; None for a model of its own.
     """
 
     shape: ModelShape
     weights: WeightFormat
     cache_bits: int = 16
+    cache_scale_bits: float = 0.0
     head: str | None = None
 
     def __str__(self) -> str:
@@ -82,7 +84,7 @@ class StoredModel:
 
     def kv_bytes(self, num_tokens: float, num_devices: int = 1) -> float:
         """Return the cached bytes of a sequence on each of some devices."""
-        return self.shape.kv_bytes(num_tokens, self.cache_bits, num_devices)
+        return self.shape.kv_bytes(num_tokens, self.cache_bits + self.cache_scale_bits, num_devices)
 
     @property
     def head_bytes(self) -> float:
@@ -117,7 +119,8 @@ class StoredModel:
         flops = num_layers * self.shape.mixing_flops(rows, contexts, is_prompt=is_prompt) / num_devices
         if self._moves_nothing(kind):
             return np.zeros_like(flops), flops
-        kv_bytes = self.shape.layer_kv_bytes(rows, contexts, self.cache_bits, num_devices, is_prompt=is_prompt)
+        bits = self.cache_bits + self.cache_scale_bits
+        kv_bytes = self.shape.layer_kv_bytes(rows, contexts, bits, num_devices, is_prompt=is_prompt)
         return num_layers * kv_bytes, flops
 
     def _num_layers(self, kind: LanePart) -> int:

@@ -8,7 +8,7 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
-from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, question_of
+from mirrorsd.pair_on_platform import PlannedMachine, Storage, plan_pair, question_of
 from planner.platform_plan.advice import advice, engines_of
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
@@ -210,6 +210,24 @@ def test_a_second_card_that_is_added_is_worth_what_a_machine_with_two_is():
     assert [plan.plain.pair.target for plan in plans] == ["gpus", "gpus"]
     assert plans[0].plain.tpot_s == pytest.approx(plans[1].plain.tpot_s)
     assert plans[0].recommended.tpot_s == pytest.approx(plans[1].recommended.tpot_s)
+
+
+@pytest.mark.parametrize(
+    ("platform", "weights", "asked", "taken"),
+    [
+        ("rtx3090", "q4_k_m", 8, 8.5),
+        ("m4-max", "q4_k_m", 4, 4.5),
+        ("rtx3090", "awq", 8, 8),
+        ("h100", "bf16", 8, 8),
+        ("rtx3090", "q4_k_m", 16, 16),
+    ],
+)
+def test_scales_of_a_cache_count_where_its_engine_has_them(platform, weights, asked, taken):
+    """llama.cpp's q8_0 has a scale of 16 bits for 32 numbers, and vLLM's fp8 none."""
+    found = question_of("llama-3.1-8b", "llama-3.2-1b", platform, weights=Storage(weights, None, asked))
+    for model in (found.target, found.draft):
+        assert model.kv_bytes(1000) == model.shape.kv_bytes(1000) * taken / 16
+    assert found.target.shape.kv_bytes(1) == 131_072
 
 
 @pytest.mark.parametrize(

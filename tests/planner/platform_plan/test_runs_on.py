@@ -120,6 +120,8 @@ def test_plain_decoding_takes_no_option_of_speculation():
     )
     assert found["llama.cpp"] == "llama-server -m TARGET.gguf"
     assert found["vllm"] == "vllm serve TARGET"
+    lookup = {"method": "prompt_lookup", "head": LOOKUP, "drafter": None, "cache_bits": 8}
+    assert engines("rtx4090", "gpu", "gpu", **lookup)["llama.cpp"].endswith(" -ctk q8_0 -ctv q8_0"), "no draft's cache"
 
 
 def test_cards_that_split_a_model_share_its_tensors():
@@ -172,9 +174,13 @@ def test_weights_of_an_engine_run_there_alone(platform, weights, expected):
 @pytest.mark.parametrize(
     ("platform", "bits", "expected"),
     [
-        ("rtx4090", 8, {"llama.cpp": "-ctk q8_0 -ctv q8_0", "vllm": "fp8", "sglang": "fp8_e5m2"}),
-        ("rtx4090", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0"}),
-        ("m4-max", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0", "mlx-lm": "--kv-bits 4"}),
+        (
+            "rtx4090",
+            8,
+            {"llama.cpp": "-ctk q8_0 -ctv q8_0 -ctkd q8_0 -ctvd q8_0", "vllm": "fp8", "sglang": "fp8_e5m2"},
+        ),
+        ("rtx4090", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0 -ctkd q4_0 -ctvd q4_0"}),
+        ("m4-max", 4, {"llama.cpp": "-ctkd q4_0 -ctvd q4_0", "mlx-lm": "--kv-bits 4"}),
         ("lunar-lake", 3, {}),
     ],
 )
