@@ -142,11 +142,19 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
     }
 
 
-def batch_entry(batches: BatchPlan) -> dict[str, Any]:
+def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
     """Return the best speculation and plain decoding by batch size."""
+    planned = {one.schedule: one for one in plan.ranking}
 
     def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
-        return None if one is None else {"schedule": schedule_entry(one.schedule), **picked(one, "tokens_per_s tpot_s")}
+        if one is None:
+            return None
+        engines = engines_of(plan, planned[one.schedule])
+        return {
+            "schedule": schedule_entry(one.schedule),
+            **picked(one, "tokens_per_s tpot_s"),
+            "runs_on": [engine._asdict() for engine in engines],
+        }
 
     return {
         "verdict": batches.in_words,

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from planner.platform_plan.advice import engines_of
-from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
@@ -297,8 +297,14 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
     return plain_table("Machines, each with its recommended schedule", *heads, rows)
 
 
-def batch_table(found: BatchPlan) -> Table:
+def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
     """Return the best speculation next to plain decoding, by batch size."""
+    planned = {one.schedule: one for one in plan.ranking}
+
+    def runs_on(choice: BatchChoice) -> str:
+        engines = () if choice.drafting is None else engines_of(plan, planned[choice.drafting.schedule])
+        return NOTHING if choice.drafting is None else engines[0].engine if engines else "none known"
+
     rows = (
         (
             str(size),
@@ -307,8 +313,10 @@ def batch_table(found: BatchPlan) -> Table:
             NOTHING if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}",
             f"{choice.plain.tokens_per_s:.1f}",
             NOTHING if choice.speedup is None else factor(choice.speedup),
+            runs_on(choice),
         )
         for size, choice in found.choices.items()
     )
     title = "Batches: predicted tokens per second of all sequences together"
-    return plain_table(title, ("sequences", "best speculation", "placement"), ("tokens/s", "plain", "vs plain"), rows)
+    numbers = ("tokens/s", "plain", "vs plain", "runs on")
+    return plain_table(title, ("sequences", "best speculation", "placement"), numbers, rows)

@@ -181,7 +181,7 @@ def plan(
         "platforms": [machine_entry(one) for one in machines],
         **({"measured": [measured_entry(one) for one in runs]} if runs else {}),
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
-        **({} if batches is None else {"batches": batch_entry(batches)}),
+        **({} if batches is None else {"batches": batch_entry(batches, found)}),
     }
     if write_json(result, json):  # which leaves stdout free
         if len(machines) > 1:
@@ -200,7 +200,7 @@ def plan(
             tables.draft_table(drafts) if len(drafts) > 1 else None,
             tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
             tables.sweep_table(swept, cells) if swept else None,
-            None if batches is None else tables.batch_table(batches),
+            None if batches is None else tables.batch_table(batches, found),
         )
         for table in filter(None, shown):
             show("")

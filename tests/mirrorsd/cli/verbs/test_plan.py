@@ -154,6 +154,8 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     told = json.loads(file.read_text())["batches"]
     assert [one["batch_size"] for one in told["sizes"]] == [1, 8, 64]
     assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in told["sizes"])
+    assert all(one["plain"]["runs_on"][0]["engine"] == "llama.cpp" for one in told["sizes"])
+    assert shown.count("runs on") == 2, "of schedules, and of batches"
     assert told["switch_off_at"] in (8, 64, None)
     assert told["verdict"] in shown
 
