@@ -267,7 +267,8 @@ def _show_command(found: PlatformPlan) -> None:
 
 
 def _told(batches: BatchPlan) -> tuple[str, str]:
-    return batches.in_words, " ".join(f"Left out: {reason}." for reason in batches.left_out)
+    left_out = batches.left_out if batches.choices else ()  # which the answer names itself
+    return batches.in_words, " ".join(f"Left out: {reason}." for reason in left_out)
 
 
 def _known(acceptance: str | None, acceptance_out: Path | None) -> AssumedAcceptance | AcceptanceRecord | None:
