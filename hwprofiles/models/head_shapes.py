@@ -71,7 +71,8 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
     """
     called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS[name]}"
     latent = target.latent and target.latent.model_copy(update={"num_index_layers": 0})  # its layer has an indexer
-    fields = dict(target) | dict(_ONE_LAYER) | {"latent": latent, "name": called, "source": "a layer of its target"}
+    fields = {field: getattr(target, field) for field in ModelShape.model_fields}  # not what was worked out of them
+    fields |= dict(_ONE_LAYER) | {"latent": latent, "name": called, "source": "a layer of its target"}
     fields["borrows_lm_head"] = name in _BORROWERS
     wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name == "eagle3":

@@ -101,6 +101,7 @@ def test_what_a_record_found_in_its_texts_is_replayed():
 
 def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
     target = model_shape("qwen3-30b-a3b")
+    assert target.layer_kinds, "which it keeps, and its head has others"
     assert head_shape("mtp", target).num_experts == target.num_experts
     assert head_shape("eagle3", target).num_experts == 0
 
