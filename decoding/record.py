@@ -90,7 +90,7 @@ class AcceptanceRecord:
         if self.assumed is not None:
             return f"<AcceptanceRecord of nobody, assumed {self.assumed}: {len(self.prompts)} drawn texts>"
         models = f"{self.target} with {self.drafter}, {self.numeric_form}"
-        return f"<AcceptanceRecord of {models}: {len(self.prompts)} prompts>"
+        return f"<AcceptanceRecord of {models}: {self.num_prompts} prompts>"
 
     @property
     def numeric_form(self) -> str:
@@ -149,6 +149,18 @@ class AcceptanceRecord:
             raise RecordError(f"the record of {self.target} with {self.drafter} has no prompt")
         lengths = [(prompt.prompt_length, len(prompt.text)) for prompt in self.prompts]
         return range(min(before for before, _ in lengths) - 1, max(before + text for before, text in lengths) - 1)
+
+    @cached_property
+    def prompt_numbers(self) -> tuple[int, ...]:
+        """For every text the number of its prompt, from 0 on: sampled texts of the same tokens share one."""
+        numbers: dict[str | int, int] = {}
+        keys = (one.prompt_hash or place for place, one in enumerate(self.prompts))  # older records do not tell
+        return tuple(numbers.setdefault(key, len(numbers)) for key in keys)
+
+    @property
+    def num_prompts(self) -> int:
+        """How many prompts its texts answer."""
+        return len(set(self.prompt_numbers))
 
     @cached_property
     def has_features(self) -> bool:

@@ -50,7 +50,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         "break_even": None if needed is None else {"acceptance": needed.at, **picked(needed, "low high now")},
         "search": {
             "num_schedules": len(plan.ranking),
-            "num_prompts": len(plan.question.record.prompts),
+            "num_prompts": plan.question.record.num_prompts,
             "seconds": plan.seconds,
         },
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],

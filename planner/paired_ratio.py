@@ -180,10 +180,14 @@ def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, Lan
 
 
 def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
-    """Return the second prediction's time over the first one's; both are of one machine and the same prompts."""
+    """Return the second prediction's time over the first one's; both are of one machine and the same prompts.
+
+    Several texts of a prompt are one pair: they are more alike than those of other prompts.
+    """
+    one, other = (np.bincount(ours.prompt_numbers, side.prompt_decode_s).tolist() for side in (ours, theirs))
     return Ratio(
         value=theirs.tpot_s / ours.tpot_s,
-        num_pairs=len(ours.prompt_decode_s),
+        num_pairs=len(one),
         machine_error=ratio_error(ours.errors, theirs.errors),
-        prompts_error=prompts_error(Pairs(ours.prompt_decode_s, theirs.prompt_decode_s)),
+        prompts_error=prompts_error(Pairs(one, other)),
     )

@@ -52,7 +52,7 @@ def judge(
     return SpeculationVerdict(
         pays=pays,
         claim=claim,
-        basis=_basis(found, len(record.prompts)) if claim else missing,
+        basis=_basis(found, record.num_prompts) if claim else missing,
         recommended=_name(winner),
         schedule=winner.schedule,
         why=tuple(_why(found, drafting, winner)),

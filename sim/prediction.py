@@ -75,7 +75,8 @@ class Prediction:
         ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
         e2e_s: mean time of a request, from its prompt to its last token; None likewise.
         decode_s: time from the first operation to the last commit.
-        prompt_decode_s: the same by prompt, in order.
+        prompt_decode_s: the same by text, in order.
+        prompt_numbers: which prompt each text answers, see `AcceptanceRecord.prompt_numbers`.
         num_tokens, num_rounds: committed tokens, verifications.
         num_accepted_tokens: drafted tokens that were committed.
         mean_acceptance_length: committed tokens per verification.
@@ -93,6 +94,7 @@ class Prediction:
     e2e_s: float | None
     decode_s: float
     prompt_decode_s: tuple[float, ...]
+    prompt_numbers: tuple[int, ...]
     num_tokens: int
     num_rounds: int
     num_accepted_tokens: int
@@ -164,6 +166,7 @@ def summarise(
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
         decode_s=total_s,
         prompt_decode_s=tuple(decode_s.tolist()),
+        prompt_numbers=walk.prompt_numbers,
         num_tokens=num_tokens,
         num_rounds=num_rounds,
         num_accepted_tokens=walk.num_accepted_tokens,

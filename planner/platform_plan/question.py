@@ -206,7 +206,7 @@ def recorded_question(
         prompts = tuple(replace(prompt, rollouts=prompt.rollouts[:0]) for prompt in record.prompts)
         record = replace(record, drafter=None, prompts=prompts)
     now = token_acceptance(record)
-    source = f"record of {record.target} with {record.drafter or draft.shape.name}, {len(record.prompts)} prompts"
+    source = f"record of {record.target} with {record.drafter or draft.shape.name}, {record.num_prompts} prompts"
     rate = Assumption.of("acceptance.rate", now, "guessed" if replayed else "measured", source)
     return Question(
         platform=platform,

@@ -135,7 +135,7 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
         msg = (
             f"no schedule of the search space can be priced: the profile has lanes "
             f"{', '.join(lane.name for lane in profile.lanes)} (drafter {profile.drafter}), the record has "
-            f"{len(record.prompts)} prompts, windows up to {record.max_window}, exits {list(record.exit_layers)} and "
+            f"{record.num_prompts} prompts, windows up to {record.max_window}, exits {list(record.exit_layers)} and "
             f"{len(record.trees)} kinds of trees; "
             f"widen the space, or calibrate and record a wider grid ({reasons or 'the space itself is empty'})"
         )

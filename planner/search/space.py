@@ -29,19 +29,24 @@ FEWEST = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halves:
-    """Places in a record of the prompts to fit budgets to and choose on, and of those to judge on."""
+    """Places in a record of the texts to fit budgets to and choose on, and of those to judge on."""
 
     choosing: tuple[int, ...]
     judging: tuple[int, ...]
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """Return halves that share each kind of prompt; None for fewer than `FEWEST` prompts."""
-    categories = [prompt.category for prompt in record.prompts]
-    if len(categories) < FEWEST:
+    """Return halves that share each kind of prompt, each with all texts of its prompts; None for few prompts."""
+    numbers = record.prompt_numbers
+    if record.num_prompts < FEWEST:
         return None
-    order = sorted(range(len(categories)), key=lambda place: categories.index(categories[place]))
-    return Halves(choosing=tuple(sorted(order[::2])), judging=tuple(sorted(order[1::2])))
+    kind_of = {number: prompt.category for number, prompt in zip(numbers, record.prompts, strict=True)}
+    kinds = list(kind_of.values())
+    order = sorted(kind_of, key=lambda number: kinds.index(kind_of[number]))
+    choosing, judging = (
+        tuple(place for place, number in enumerate(numbers) if number in half) for half in (order[::2], order[1::2])
+    )
+    return Halves(choosing=choosing, judging=judging)
 
 
 def only(record: AcceptanceRecord, places: Sequence[int]) -> AcceptanceRecord:

@@ -242,12 +242,12 @@ def _break_evens(
     question: SweptQuantity, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
 ) -> dict[Kind, BreakEven]:
     texts = _only_asked(record, schedules)
-    weights_DP, world = _drawn_prompts(len(texts.prompts)), question.world(texts, range(NUM_DRAWS))
+    weights_DT, world = _drawn_prompts(texts.prompt_numbers), question.world(texts, range(NUM_DRAWS))
 
     @cache
     def drawn(value: float) -> dict[Kind, Floats]:
         """Return the best time per token of every kind, [draws]."""
-        return _drawn_times(schedules, world(value), weights_DP)
+        return _drawn_times(schedules, world(value), weights_DT)
 
     def ask(draw: int, value: float) -> dict[Kind, float]:
         return {kind: float(times_D[draw]) for kind, times_D in drawn(value).items()}
@@ -262,21 +262,22 @@ def _break_evens(
     return {kind: one for kind, one in found.items() if one is not None}
 
 
-def _drawn_prompts(num_prompts: int) -> Floats:
-    """Return how often a prompt is in each draw, [draws, prompts]: once in the first, and of few prompts in all."""
+def _drawn_prompts(prompt_numbers: Sequence[int]) -> Floats:
+    """Return how often a text's prompt is in each draw, [draws, texts]: once in the first, and of a few in all."""
+    num_prompts = len(set(prompt_numbers))
     weights_DP = np.ones((NUM_DRAWS, num_prompts))
     if num_prompts >= FEWEST:
         random = np.random.default_rng(0)
         weights_DP[1:] = random.multinomial(num_prompts, [1 / num_prompts] * num_prompts, size=NUM_DRAWS - 1)
-    return weights_DP
+    return weights_DP[:, prompt_numbers]
 
 
-def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DP: Floats) -> dict[Kind, Floats]:
+def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DT: Floats) -> dict[Kind, Floats]:
     """Return the best time per token of every kind in each draw, [draws]; its texts are those of all draws in a row."""
     best: dict[Kind, Floats] = {}
     for schedule in schedules:
         times = evaluator.prompt_times(schedule)
-        decode_s_D, tokens_D = ((weights_DP * np.reshape(one, weights_DP.shape)).sum(axis=1) for one in times)
+        decode_s_D, tokens_D = ((weights_DT * np.reshape(one, weights_DT.shape)).sum(axis=1) for one in times)
         best[kind_of(schedule)] = np.minimum(best.get(kind_of(schedule), np.inf), decode_s_D / tokens_D)
     return best
 

@@ -240,6 +240,7 @@ class Replay:
             is_first=position == 0,
             is_last=accepted[at] + 1 >= left,
             contexts=self.contexts(max_new_tokens),
+            prompt_numbers=self.record.prompt_numbers,
             is_drawn=self.record.assumed is not None,
         )
 

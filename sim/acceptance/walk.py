@@ -27,6 +27,7 @@ class Walk:
         num_accepted: drafted tokens that the target accepts, not cut.
         num_committed: tokens appended, cut at the end of the sequence.
         contexts: all in which a round may start, of this walk or another one of the same texts.
+        prompt_numbers: see `AcceptanceRecord.prompt_numbers`.
         is_drawn: whether the texts were drawn, so that other draws would take other times.
     """
 
@@ -39,6 +40,7 @@ class Walk:
     is_first: NDArray[np.bool_]
     is_last: NDArray[np.bool_]
     contexts: range
+    prompt_numbers: tuple[int, ...]
     is_drawn: bool = False
 
     @cached_property

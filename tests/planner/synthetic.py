@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
 from planner.search.space import halves
@@ -205,6 +206,16 @@ def acceptance_record(
         prompts=tuple(prompts),
         **facts,
     )
+
+
+def with_equal_texts(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
+    """Return the record with every text `count` times, as texts of one prompt: it tells no more than before."""
+    prompts = (
+        replace(one, name=f"{one.name}, seed {seed}", prompt_hash=hash_of_ids([place]))
+        for place, one in enumerate(record.prompts)
+        for seed in range(count)
+    )
+    return replace(record, prompts=tuple(prompts))
 
 
 def half_ignorant(half: Literal["choosing", "judging"]) -> AcceptanceRecord:

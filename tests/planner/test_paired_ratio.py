@@ -23,7 +23,7 @@ from planner.paired_ratio import (
 )
 from sim.error_shares import ratio_error
 from sim.evaluator import predict
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import acceptance_record, machine, with_equal_texts
 
 TIMES = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=12)
 
@@ -266,6 +266,12 @@ def test_the_chance_of_the_prompts_is_a_jackknife_with_students_t(record):
     without_each = [np.delete(plain, at).sum() / np.delete(drafting, at).sum() for at in range(5)]
     standard_error = np.std(np.log(without_each)) * 2  # sqrt(n - 1) times their deviation
     assert compare(synchronous(2), PLAIN).prompts_error == pytest.approx(t_quantile(4) * standard_error)
+
+
+def test_further_texts_of_a_prompt_are_no_further_prompts(record):
+    once, again = (comparer(machine(), one)(synchronous(2), PLAIN) for one in (record, with_equal_texts(record, 3)))
+    assert (again.value, again.prompts_error) == pytest.approx((once.value, once.prompts_error))
+    assert (again.num_pairs, pairs_needed(again)) == (once.num_pairs, pairs_needed(once)) == (5, pairs_needed(once))
 
 
 def test_one_recorded_prompt_does_not_show_how_prompts_differ(record):

@@ -11,7 +11,7 @@ from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
 from planner.search.space import SearchSpace, only
 from sim.evaluator import predict
-from tests.planner.synthetic import TREES, acceptance_record, coarse_sweeps, half_ignorant, machine
+from tests.planner.synthetic import TREES, acceptance_record, coarse_sweeps, half_ignorant, machine, with_equal_texts
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
 WINNERS = {
@@ -99,8 +99,10 @@ def test_a_yes_of_the_prompts_kept_apart_recommends_what_drafts():
     assert plan.verdict.recommended == plan.verdict.claim.one
 
 
-def test_few_prompts_are_not_parted_and_it_says_so():
-    verdict = planned(machine(pooled_speed=1.4), record=acceptance_record(num_prompts=3)).verdict
+@pytest.mark.parametrize("num_texts", [1, 2])
+def test_few_prompts_are_not_parted_and_it_says_so(num_texts):
+    record = with_equal_texts(acceptance_record(num_prompts=3), num_texts)
+    verdict = planned(machine(pooled_speed=1.4), record=record).verdict
     assert verdict.headline.endswith("on the 3 prompts that the schedules were chosen on: too few to hold some out.")
 
 

@@ -94,12 +94,14 @@ def _in_words(result: dict[str, Any]) -> str:
     from mirrorsd.simulation import repeating_sentence
     from planner.wording import counted, percent
 
-    size = f"{counted(result['num_prompts'], 'prompt')}, {counted(result['num_tokens'], 'token')}"
-    words = [f"Wrote {escaped(result['record'])}: {size}."]
+    sizes = {name: counted(result[f"num_{name}s"], name) for name in ("prompt", "text", "token")}
+    if result["num_texts"] == result["num_prompts"]:
+        del sizes["text"]
+    words = [f"Wrote {escaped(result['record'])}: {', '.join(sizes.values())}."]
     if result["token_acceptance"] is not None:
         words.append(f"The draft guesses {percent(result['token_acceptance'])} of the target's tokens.")
     if repeating := result["repeating"]:
-        words.append(repeating_sentence(repeating, result["num_prompts"]))
+        words.append(repeating_sentence(repeating, result["num_texts"]))
     words += map(escaped, result["left_out"])
     drafts = {"chains": f"in windows of up to {result['max_window']}", "trees": "by its largest tree"}
     for kind, drafted in drafts.items():
@@ -132,7 +134,8 @@ def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
     return {
         "record": str(out),
         **picked(made, "target drafter dtype backend max_window"),
-        "num_prompts": len(made.prompts),
+        "num_prompts": made.num_prompts,
+        "num_texts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),
         "token_acceptance": None if made.drafter is None else token_acceptance(made),
         "repeating": [prompt.name for prompt in made.prompts if prompt.repeats_itself],

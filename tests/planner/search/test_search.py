@@ -11,7 +11,7 @@ from decoding.errors import PlanError
 from planner.search.search import pick_demo_schedules, rank, search
 from planner.search.space import FEWEST, SearchSpace, choosing_part, halves, judging_part, only, survey
 from sim.evaluator import predict
-from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table
+from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table, with_equal_texts
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -111,13 +111,14 @@ def of_kinds(kinds):
     return replace(EIGHT, prompts=tuple(prompts))
 
 
-@given(st.lists(st.sampled_from("abc"), min_size=FEWEST, max_size=20))
-def test_every_prompt_is_in_one_half_and_kinds_are_shared_out(kinds):
-    record = of_kinds(kinds)
-    parts = halves(record)
-    assert sorted(parts.choosing + parts.judging) == list(range(len(kinds)))
-    assert len(parts.choosing) - len(parts.judging) in (0, 1)
-    counts = [Counter(kinds[place] for place in half) for half in (parts.choosing, parts.judging)]
+@given(st.lists(st.sampled_from("abc"), min_size=FEWEST, max_size=20), st.integers(1, 4))
+def test_every_prompt_is_in_one_half_with_all_its_texts_and_kinds_are_shared_out(kinds, num_texts):
+    parts = halves(with_equal_texts(of_kinds(kinds), num_texts))
+    assert sorted(parts.choosing + parts.judging) == list(range(num_texts * len(kinds)))
+    prompts = [Counter(place // num_texts for place in half) for half in (parts.choosing, parts.judging)]
+    assert {*prompts[0].values(), *prompts[1].values()} == {num_texts}
+    assert len(prompts[0]) - len(prompts[1]) in (0, 1)
+    counts = [Counter(kinds[prompt] for prompt in half) for half in prompts]
     assert all(abs(counts[0][kind] - counts[1][kind]) <= 1 for kind in "abc")
 
 
@@ -133,7 +134,8 @@ def test_halves_are_records_of_their_prompts(kinds, choosing, judging):
     assert judging_part(record).prompts == tuple(record.prompts[place] for place in judging)
 
 
-def test_few_prompts_are_not_parted():
-    record = of_kinds("aab")
+@pytest.mark.parametrize("num_texts", [1, 2])
+def test_few_prompts_are_not_parted(num_texts):
+    record = with_equal_texts(of_kinds("aab"), num_texts)
     assert halves(record) is None
     assert choosing_part(record) is judging_part(record) is record

@@ -18,7 +18,15 @@ from planner.what_if.sensitivity import (
     with_speed,
 )
 from sim.evaluator import Evaluator, predict
-from tests.planner.synthetic import EXIT_MIRROR, TREES, acceptance_record, coarse_sweeps, machine, table
+from tests.planner.synthetic import (
+    EXIT_MIRROR,
+    TREES,
+    acceptance_record,
+    coarse_sweeps,
+    machine,
+    table,
+    with_equal_texts,
+)
 from tests.sim.worlds.machines import with_overheads
 
 SMALL = SearchSpace(windows=(1, 2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
@@ -71,6 +79,18 @@ def test_a_better_draft_never_slows_the_best_synchronous_schedule_and_plain_deco
         assert list(times_s) == sorted(times_s, reverse=True)
         assert len(set(one.best_tpot_s["plain"])) == 1
         assert "synchronous" not in one.ties, "the fastest of today is not asked"
+
+
+def test_further_texts_of_a_prompt_make_no_break_even_more_certain():
+    record = acceptance_record(num_prompts=5)
+    with coarse_sweeps():
+        once, again = (
+            analyse(search(SMALL, machine(), one), machine(), one).sweeps[1].break_evens
+            for one in (record, with_equal_texts(record, 3))
+        )
+    assert once
+    assert {kind: pytest.approx(found) for kind, found in once.items()} == again
+    assert all(found.low < found.high for found in once.values())
 
 
 def test_plain_decoding_leads_below_its_break_even_and_not_above():

@@ -36,7 +36,12 @@ def test_the_record_holds_the_targets_own_texts(words, prompt_file, tiny_folders
         assert prompt.text.tolist() == plain.continue_text(tiny_folders.decoder, ids, 10, eos=(EOS,))
         assert len(prompt.margins) == len(prompt.text)
         assert (prompt.margins >= 0).all()
-    assert (result["num_prompts"], result["exit_layers"], result["max_window"]) == (3, [2, 3], 3)
+    assert (result["num_prompts"], result["num_texts"], result["exit_layers"], result["max_window"]) == (
+        3,
+        3,
+        [2, 3],
+        3,
+    )
     assert result["num_tokens"] == sum(len(prompt.text) for prompt in record.prompts)
     assert 0 < result["token_acceptance"] <= 1
 
@@ -106,9 +111,11 @@ def test_exits_can_be_chosen_and_recorded_for_wider_budgets(words, prompt_file, 
 def test_sampled_texts_are_recorded_by_seed(words, prompt_file, tmp_path):
     out = tmp_path / "record.npz"
     more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--temperature", 1.0, "--texts", 2, "--seed", 7)
-    assert call(*words, *more).exit_code == 0
+    found = call(*words, *more)
+    assert f"Wrote {out}: {len(PROMPTS)} prompts, {2 * len(PROMPTS)} texts, " in found.stdout
     record = AcceptanceRecord.load(out)
     assert (record.temperature, record.seed, len(record.prompts)) == (1.0, 7, 2 * len(PROMPTS))
+    assert record.prompt_numbers == tuple(place // 2 for place in range(2 * len(PROMPTS)))
     assert [prompt.name.split(", ")[-1] for prompt in record.prompts] == ["seed 7", "seed 8"] * len(PROMPTS)
 
 
