@@ -33,6 +33,11 @@ def missing_package(error: ModuleNotFoundError) -> str:
 class Verb(TyperCommand):
     """A verb: it writes over no file that it reads."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Allow `--json` without a value."""
+        takes_files = any(one.nargs < 0 for one in self.params)
+        return super().parse_args(ctx, with_default_destination(args, takes_files=takes_files))
+
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; raises `ConfigError` where an output is an input too."""
         written = [one for one in self.params if getattr(one.callback, "__wrapped__", None) in OUTPUTS]
@@ -53,11 +58,11 @@ class Verbs(TyperGroup):
     """Turn an error that a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Allow `--json` without a value; refuse words that are not UTF-8, as no result could name them."""
+        """Refuse words that are not UTF-8, as no result could name them."""
         for word in args:
             if word.encode(errors="ignore").decode() != word:
                 raise typer.BadParameter(f"{word!a} is not UTF-8; name it otherwise", ctx=ctx)
-        return super().parse_args(ctx, with_default_destination(args))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""

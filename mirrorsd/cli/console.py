@@ -188,15 +188,33 @@ def end_lanes() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def with_default_destination(args: Sequence[str]) -> list[str]:
-    """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one."""
+def with_default_destination(args: Sequence[str], *, takes_files: bool = False) -> list[str]:
+    """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one.
+
+    Of a verb that `takes_files`, as many as there are, a file that follows is one of them, and no value: it would be
+    written over. What such a verb wrote before it does not read.
+    """
     complete: list[str] = []
     for place, arg in enumerate(args):
         complete.append(arg)
-        following = args[place + 1 : place + 2]
-        if arg == "--json" and (not following or (following[0] != STDOUT and following[0].startswith("-"))):
+        following = next(iter(args[place + 1 : place + 2]), "--")
+        is_option = following != STDOUT and following.startswith("-")
+        if arg == "--json" and (is_option or (takes_files and _is_input(Path(following)))):
             complete.append(STDOUT)
     return complete
+
+
+_RESULTS: Final = (b'{\n  "curves": ', b'{\n  "num_files": ')
+"""How the JSON of verbs that take any number of files begins: `import` and `profiles lint`."""
+
+
+def _is_input(path: Path) -> bool:
+    """Return whether a word names a file that is there, but for what such a verb has written, or a folder."""
+    if not path.is_file():
+        return path.is_dir()
+    with suppress(OSError), path.open("rb") as file:
+        return not file.read(max(map(len, _RESULTS))).startswith(_RESULTS)
+    return True
 
 
 def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:

@@ -10,8 +10,9 @@ from decoding.errors import ConfigError
 from mirrorsd.cli.app import app
 from mirrorsd.cli.console import with_default_destination, write_json
 from mirrorsd.compare.numbers import json_text, path_from
-from tests.mirrorsd.cli.calls import call
+from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.test_app import leaves
+from tests.planner.imported.test_llama_bench import JSONL
 
 WRITTEN = {"--out", "--json", "--trace", "--states"}
 
@@ -92,6 +93,22 @@ def test_a_validation_writes_over_nothing_that_it_reads(name, words, tmp_path, m
 )
 def test_json_without_a_path_means_stdout(given, completed):
     assert with_default_destination(given) == completed
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [(("profiles", "lint"), "name: x\n"), (("import",), JSONL.read_text())],
+    ids=["profiles lint", "import"],
+)
+def test_a_file_after_json_is_an_input_of_a_verb_that_takes_many(words, content, tmp_path):
+    given, out = tmp_path / "given", tmp_path / "result.json"
+    given.write_text(content)
+    told, flagged = call(*words, given, "--json"), call(*words, "--json", given)
+    assert (flagged.stdout, flagged.exit_code, given.read_text()) == (told.stdout, told.exit_code, content)
+    for more in ((given, "--json", out), ("--json", out, given), (given, f"--json={out}")):
+        call(*words, *more, exit_code=told.exit_code)
+        assert out.read_text() == told.stdout, "a new file, and then one of that verb"
+    assert "is read by this command; name another file" in error_of(*words, given, f"--json={given}")
 
 
 def test_a_path_or_nothing_leaves_stdout_to_the_text_and_stdout_gets_nothing_but_the_json(tmp_path, capsys):
