@@ -108,6 +108,7 @@ def test_a_file_after_json_is_an_input_of_a_verb_that_takes_many(words, content,
     for more in ((given, "--json", out), ("--json", out, given), (given, f"--json={out}")):
         call(*words, *more, exit_code=told.exit_code)
         assert out.read_text() == told.stdout, "a new file, and then one of that verb"
+        out.write_text(f"{told.stdout} of another day")
     assert "is read by this command; name another file" in error_of(*words, given, f"--json={given}")
 
 
