@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from decoding.errors import ConfigError, MirrorsdError, cut
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
-from mirrorsd.cli.options import OUTPUTS
+from mirrorsd.cli.options import OUTPUTS, STDOUT
 
 VERBS: Final = (
     "models profiles devices calibrate record search plan curve import_ reproduce published.retrodict simulate run "
@@ -31,7 +31,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 class Verb(TyperCommand):
-    """A verb: it writes over no file that it reads."""
+    """A verb: it writes over no file that it reads, and nothing over what it has just written."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Allow `--json` without a value."""
@@ -39,19 +39,22 @@ class Verb(TyperCommand):
         return super().parse_args(ctx, with_default_destination(args, takes_files=takes_files))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; raises `ConfigError` where an output is an input too."""
-        written = [one for one in self.params if getattr(one.callback, "__wrapped__", None) in OUTPUTS]
-        read = set().union(*(_paths(ctx.params.get(one.name)) for one in self.params if one not in written))
-        for output in written:
-            for path in filter(Path.is_file, _paths(ctx.params[output.name]) & read):
-                raise ConfigError(f"{output.opts[0]} {path}: is read by this command; name another file")
+        """Run the verb; raises `ConfigError` where an output is an input or another output too."""
+        outputs = [one for one in self.params if getattr(one.callback, "__wrapped__", None) in OUTPUTS]
+        read = set().union(*(_paths(ctx.params.get(one.name)) for one in self.params if one not in outputs))
+        written: dict[Path, str] = {}
+        for name, path in [(one.opts[0], path) for one in outputs for path in _paths(ctx.params[one.name])]:
+            if path in read and path.is_file():
+                raise ConfigError(f"{name} {path}: is read by this command; name another file")
+            if (other := written.setdefault(path, name)) != name and (path.is_file() or not path.exists()):
+                raise ConfigError(f"{name} {path}: is what {other} names; name another file")
         return super().invoke(ctx)
 
 
 def _paths(value: Any) -> set[Path]:
-    """Return what the value of an option names, if it is a text or a path, or several."""
+    """Return what the value of an option names, if it is a text or a path, or several; stdout is none."""
     values = value if isinstance(value, list | tuple) else [value]
-    return {Path(realpath(one)) for one in values if isinstance(one, str | Path)}
+    return {Path(realpath(one)) for one in values if isinstance(one, str | Path) and one != STDOUT}
 
 
 class Verbs(TyperGroup):

@@ -219,6 +219,11 @@ def _report_data(saved: _Saved, plan: Plan, judged: JudgedRuns) -> ReportData:
     )
 
 
+def files_of(path: Path) -> list[Path]:
+    """Return the files that `read_report_data` reads, the JSON object first; errors as there."""
+    return [path, *_named_files(_read(path), path).values()]
+
+
 def read_judged(path: Path) -> JudgedRuns:
     """Return the runs of a saved result next to today's predictions of them; nothing is searched."""
     saved = _read(path)
@@ -233,8 +238,7 @@ def _read(path: Path) -> _Saved:
 
 def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, AcceptanceRecord | None, Measured]:
     """Return the content of a result's files, which have to be those that it was made with."""
-    named = saved.files.model_dump(exclude_none=True)
-    files = {key: path.parent / saved.folder / name for key, name in named.items()}
+    files = _named_files(saved, path)
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
     traces = load_traces(files["traces"])
     counts = [len(row) for row in traces]
@@ -247,6 +251,11 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
             msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
             raise ConfigError(msg)
     return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured
+
+
+def _named_files(saved: _Saved, path: Path) -> dict[str, Path]:
+    named = saved.files.model_dump(exclude_none=True)
+    return {key: path.parent / saved.folder / name for key, name in named.items()}
 
 
 def _judge(

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from decoding.errors import ConfigError
 from mirrorsd.cli.console import escaped, show, write_json
 from mirrorsd.cli.options import JsonOption, output
 
@@ -18,10 +19,15 @@ def report(
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""
     from decoding.yaml_file import write_atomically
-    from mirrorsd.compare.outcome_folder import read_report_data
+    from mirrorsd.compare.outcome_folder import files_of, read_report_data
     from planner.report.report import render_report
 
     known = [path for name in ("demo.json", "validate.json") if (path := result / name).is_file()]
-    write_atomically(out, render_report(read_report_data(known[0] if known else result)))
+    path = known[0] if known else result
+    read = {one.resolve() for one in files_of(path)}
+    for name, written in ({"--out": out} if json is None else {"--out": out, "--json": Path(json)}).items():
+        if written.resolve() in read:
+            raise ConfigError(f"{name} {written}: is read by this command; name another file")
+    write_atomically(out, render_report(read_report_data(path)))
     if write_json({"report": str(out)}, json):
         show(f"Wrote {escaped(out)}")

@@ -1,6 +1,7 @@
 """Where a verb writes is tried before it works: calibration takes minutes, and a training run hours."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.test_app import leaves
 from tests.planner.imported.test_llama_bench import JSONL
 
+NOWHERE = ("--target", "./no-such-model")
 WRITTEN = {"--out", "--json", "--trace", "--states"}
 
 
@@ -56,6 +58,33 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
     result = call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: is read by this command; name another file\n"
+
+
+@pytest.mark.parametrize("option", ["--out", "--json"])
+@pytest.mark.parametrize("name", ["demo.json", "record.npz", "traces.json.gz"])
+def test_a_report_is_written_over_nothing_that_it_is_made_from(name, option, tmp_path):
+    folder = shutil.copytree("benchmarks/results/demos/1", tmp_path / "demo")
+    refused = error_of("report", folder, option, folder / name)
+    assert refused == f"Error: {option} {folder / name}: is read by this command; name another file"
+
+
+@pytest.mark.parametrize(
+    ("words", "written", "other"),
+    [
+        (("calibrate", *NOWHERE, "--out", "here", "--json", "here"), "--json", "--out"),
+        (("record", *NOWHERE, "--out", "here", "--json", "./here"), "--json", "--out"),
+        (("run", "--schedule", "s", "--out", "here", "--json", "here"), "--json", "--out"),
+        (("search", "--profile", "p", "--html", "here", "--out", "a-link"), "--html", "--out"),
+        (("demo", *NOWHERE, "--out", "here", "--json", "here"), "--json", "--out"),
+        (("report", "r", "--json", "report.html"), "--json", "--out"),
+    ],
+)
+def test_two_outputs_are_not_one_file(words, written, other, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a-link").symlink_to("here")
+    here = tmp_path / ("report.html" if "report" in words else "here")
+    assert error_of(*words) == f"Error: {written} {here}: is what {other} names; name another file"
+    assert not here.exists()
 
 
 @pytest.mark.parametrize(
