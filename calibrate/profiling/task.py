@@ -89,7 +89,7 @@ def effort_for(
     chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
     gaps = 1 if quick else 2
     spread = tuple(sorted({begin + (last - begin) * step // gaps for step in range(gaps + 1)}))
-    target_rows = up_to(chain, (1, 2, 3, 5) if quick else range(1, chain))
+    target_rows = up_to(chain, (1, 2, 3, 5, 9) if quick else range(1, chain))
     trees = ((17,) if quick else (11, 13, 17, 25)) if max_tree else ()
     return Effort(
         passes=12 if quick else 5,

@@ -67,6 +67,8 @@ def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
 
 
 Placement = Literal["split", "pooled"]
+USUAL_WINDOWS = 8
+"""Windows of up to so many tokens are all searched, and of longer ones every second: each costs as much time."""
 Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
 Layer = Annotated[int, Field(ge=1)]
@@ -82,7 +84,8 @@ class SearchSpace(UserModel):
 
     Attributes:
         placements: *split* puts target and draft on lanes of their own, *pooled* on one lane.
-        windows: drafted tokens per round, of methods that draft chains.
+        windows: drafted tokens per round, of methods that draft chains; None for up to `USUAL_WINDOWS`, and as many as
+            were recorded.
         exit_layers: early exits; None for all that were recorded or assumed, or else measured.
         exit_top_k, draft_top_k: roots per row from the exit, and from the draft.
         uneven_roots: roots per round that are spread to where rounds of the prompts to choose on end.
@@ -95,7 +98,7 @@ class SearchSpace(UserModel):
 
     methods: Many[Method] = tuple(METHODS)
     placements: Many[Placement] = ("split", "pooled")
-    windows: Many[Window] = (1, 2, 3, 4, 5, 6, 7, 8)
+    windows: Many[Window] | None = None
     root_sources: Many[RootSource] = ("exit", "draft", "hybrid")
     exit_layers: Many[Layer] | None = None
     exit_top_k: Many[TopK] = (1, 2, 4, 8)
@@ -173,13 +176,20 @@ def _settings(
         for tree in record.trees_of(traits.name):
             yield from _trees(tree, space)
     elif not traits.has_draft_model:
-        for chain, window in product(record.chains_of(traits.name), space.windows):
+        for chain, window in product(record.chains_of(traits.name), _windows(space, record)):
             yield partial(Schedule, method=traits.name, drafter=chain.drafter, num_speculative_tokens=window)
     elif profile.drafter is not None:
         for window, setting in _chains(traits, space, profile, record):
             most = max(0, window - 2)  # nothing is guessed in the first step, nor after the last token
             for num_streams in space.draft_streams or (0, record.num_streams):
                 yield partial(setting, draft_streams=min(num_streams, most))
+
+
+def _windows(space: SearchSpace, record: AcceptanceRecord) -> Sequence[int]:
+    if space.windows is not None:
+        return space.windows
+    recorded = 0 if record.assumed is not None else min(record.max_window, MAX_WINDOW)
+    return [*range(1, USUAL_WINDOWS + 1), *reversed(range(recorded, USUAL_WINDOWS, -2))]
 
 
 def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
@@ -202,7 +212,7 @@ def _chains(
     """Yield settings of the draft model, with the lengths of their windows."""
     setting = partial(Schedule, method=traits.name, drafter=profile.drafter)
     if not traits.overlaps:
-        for window, with_features in product(space.windows, space.exit_features):
+        for window, with_features in product(_windows(space, record), space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
     fitted_to = Replay(choosing_part(record))
@@ -211,7 +221,7 @@ def _chains(
     unstated = () if record.assumed is None else tuple(priced)
     for source in space.root_sources:
         exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or unstated
-        for window, exit_layer, with_features in product(space.windows, exits, space.exit_features):
+        for window, exit_layer, with_features in product(_windows(space, record), exits, space.exit_features):
             if with_features and source != "exit":
                 continue
             with_source = partial(

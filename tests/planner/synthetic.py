@@ -188,6 +188,7 @@ def acceptance_record(
     *,
     num_prompts: int = 4,
     num_tokens: int = 60,
+    max_window: int = 8,
     num_streams: int = 0,
     trees: tuple[RecordedTree, ...] = (),
     chains: tuple[RecordedChain, ...] = (),
@@ -195,12 +196,13 @@ def acceptance_record(
 ) -> AcceptanceRecord:
     """Some prompts of `prompt_record`, which takes `settings`; streams, if there are any, are always right."""
     facts = {"num_streams": num_streams, "trees": trees, "chains": chains}
-    prompts = (prompt_record(seed, num_tokens=num_tokens, **facts, **settings) for seed in range(num_prompts))
+    size = {"num_tokens": num_tokens, "max_window": max_window}
+    prompts = (prompt_record(seed, **size, **facts, **settings) for seed in range(num_prompts))
     return AcceptanceRecord(
         target="SmolLM2-135M-Instruct",
         drafter="four-layer",
         dtype="bfloat16",
-        max_window=8,
+        max_window=max_window,
         max_new_tokens=num_tokens,
         exit_layers=EXIT_LAYERS,
         prompts=tuple(prompts),

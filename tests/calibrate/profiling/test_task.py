@@ -1,6 +1,7 @@
 """What is measured reaches every size that a schedule may ask for, and what is fitted is judged by other schedules."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ def test_grids_reach_the_longest_window_and_every_shorter_context(max_window, co
     for grid in (effort.target_rows, effort.part_rows, effort.draft_rows, effort.contexts):
         assert list(grid) == sorted(set(grid))
     assert (effort.target_rows[0], effort.target_rows[-1]) == (1, max_window + 1)
+    assert all(after <= 2 * before for before, after in pairwise(effort.target_rows)), "few lie far from one measured"
     assert (effort.draft_rows[0], effort.draft_rows[-1]) == (1, USUAL_BRANCHES)
     assert (effort.contexts[0], effort.contexts[-1]) == (0, contexts[1])
     assert {1, contexts[1], *(size for size in PROMPT_ROWS if size <= contexts[1])} <= {*effort.prefill_rows}

@@ -32,6 +32,18 @@ def test_every_method_and_root_source_is_offered_once(profile):
         assert all((placement_name(one, profile) == "pooled") == one.is_pooled for one in found)
 
 
+@pytest.mark.parametrize(
+    ("max_window", "longer", "assumed"),
+    [(8, [], None), (4, [], None), (11, [9, 11], None), (16, [10, 12, 14, 16], None), (16, [], "0.8")],
+)
+def test_windows_are_as_long_as_was_recorded(profile, max_window, longer, assumed):
+    record = acceptance_record(num_prompts=1, num_tokens=9, max_window=max_window, chains=CHAINS)
+    every = enumerate_schedules(SearchSpace(), profile, replace(record, assumed=assumed))
+    for method in ("speculative", "mirror", "prompt_lookup"):
+        found = {one.num_speculative_tokens for one in every if one.method == method}
+        assert sorted(found) == [*range(1, 9), *longer], method
+
+
 def trees_of(method, profile, space=SMALL, record=None):
     schedules = survey(space, profile, record or acceptance_record(trees=TREES)).schedules
     return [schedule for schedule in schedules if schedule.method == method]
