@@ -203,8 +203,17 @@ class Demo:
         return self._recorded(settings.pair, first, "record.npz", reach, stages.begin(RECORD))
 
     def _record_more(self, plan: Plan, candidates: Sequence[Candidate]) -> AcceptanceRecord | None:
-        """Record of further prompts what the drafting schedule needs that is predicted fastest; None without time."""
-        drafting = min((one for one in candidates if kind_of(one.schedule) != "plain"), key=lambda one: one.tpot_s)
+        """Record of further prompts what the drafting schedule needs that is predicted fastest.
+
+        None without time for it, or without such a schedule.
+        """
+        draftings = [one for one in candidates if kind_of(one.schedule) != "plain"]
+        if not draftings:
+            left_out = plan.search.left_out
+            why = f": {max(left_out, key=left_out.__getitem__)}" if left_out else ""
+            self._notes += (f"Only plain decoding was run, as nothing that drafts can be predicted{why}.",)
+            return None
+        drafting = min(draftings, key=lambda one: one.tpot_s)
         known, stages = plan.record, self._stages
         left_s = self._settings.time_s - stages.elapsed_s - _LOADING_S - _REPORT_S
         cost = self._cost(plan.profile, known.max_new_tokens)

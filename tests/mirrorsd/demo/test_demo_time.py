@@ -240,6 +240,16 @@ def test_a_slower_machine_is_no_error_of_the_prediction(demo_in):
         assert one.error_at_anchor == pytest.approx(0.0, abs=0.05)
 
 
+def test_where_nothing_that_drafts_can_be_predicted_plain_decoding_is_run_and_it_says_why(demo_in, monkeypatch):
+    space = SPACE.model_copy(update={"methods": ("autoregressive", "speculative"), "windows": (16,)})
+    monkeypatch.setattr(sys.modules[__name__], "SPACE", space)
+    outcome = demo_in(World(), 6.5)
+    assert {one.candidate.schedule.method for one in outcome.judged.results} == {"autoregressive"}
+    assert "no drafting schedule finished the runs" in outcome.judged.verdict.headline
+    (note,) = outcome.notes
+    assert note.endswith("nothing that drafts can be predicted: windows of more than 8 tokens were not recorded.")
+
+
 @pytest.mark.parametrize("use", [None, Use(0.0, 0.0, 2), Use(programs=0.9, host=0.0, num_cores=2)])
 def test_a_busy_machine_is_told_before_the_answer(demo_in, monkeypatch, use):
     monkeypatch.setattr(module, "OtherUse", lambda: SimpleNamespace(so_far=lambda: use))
