@@ -7,6 +7,7 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
+from planner.plan import Plan
 from planner.platform_plan.advice import engines_of
 from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
@@ -16,7 +17,6 @@ from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.search.search import SearchResult
 from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name, schedule_names
 
 NOTHING: Final = "\N{EN DASH}"
@@ -63,18 +63,18 @@ def share(value: float) -> str:
     return "-" if isnan(value) else percent(value)
 
 
-def ranking(found: SearchResult, top: int) -> Table:
-    """Return the best `top` candidates, fastest first, and the chosen one, with a star if it is not the first."""
-    candidates, winner = found.candidates, found.winner
+def ranking(found: Plan, top: int) -> Table:
+    """Return the best `top` candidates, fastest first, and the recommended one, with a star if it is not the first."""
+    candidates, best = found.search.candidates, found.recommended
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
-    star = "*" if winner is not candidates[0] else ""
+    star = "*" if best is not candidates[0] else ""
     if star:
-        title += " (*: the fastest on the half of the prompts that it is chosen on)"
-    shown = candidates[:top] if winner in candidates[:top] else (*candidates[:top], winner)
+        title += " (*: recommended; one half of the prompts chooses, and the other half judges)"
+    shown = candidates[:top] if best in candidates[:top] else (*candidates[:top], best)
     names = schedule_names([(one.schedule, one.placement) for one in shown])
     rows = (
         (
-            name + star * (one is winner),
+            name + star * (one is best),
             in_ms(one.prediction.tpot_s),
             between(one.prediction.tpot_s_low, one.prediction.tpot_s_high),
             f"{one.prediction.mean_acceptance_length:.2f}",

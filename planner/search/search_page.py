@@ -23,7 +23,7 @@ _MOST_ROWS: Final = 30
 
 def search_page(plan: Plan) -> str:
     """Return the page: the answer, the machine, the first rounds, sensitivity, and the ranking."""
-    profile, record, winner = plan.profile, plan.record, plan.search.winner.schedule
+    profile, record, best = plan.profile, plan.record, plan.recommended.schedule
     leaders, own = _leaders(plan), record.drafter if record.assumed is None else None
     return rendered(
         Path(__file__).with_name("search_page.html"),
@@ -31,8 +31,8 @@ def search_page(plan: Plan) -> str:
         verdict=plan.verdict,
         models=f"{_target(plan)} with {own or profile.drafter or 'no draft model'}",
         machine=_machine(plan),
-        first_rounds=first_rounds(winner, profile, record),
-        drafts=winner.num_speculative_tokens > 0,
+        first_rounds=first_rounds(best, profile, record),
+        drafts=best.num_speculative_tokens > 0,
         costs_over_rows=costs_over_rows(
             Prices(profile), (one.schedule.target_lane for one in leaders), float(record.contexts.start)
         ),
@@ -62,9 +62,9 @@ def _target(plan: Plan) -> str:
 
 
 def _machine(plan: Plan) -> Markup | None:
-    """Return the picture of the lanes and what the winner puts there; None for a profile that is no platform."""
-    winner = plan.search.winner.schedule
+    """Return the picture of the lanes and what is recommended there; None for a profile that is no platform."""
+    best = plan.recommended.schedule
     with suppress(ProfileError):
-        models = _target(plan), str(winner.drafter)
-        return machine_of(calibrated_platform(plan.profile), plan.profile, winner, models)
+        models = _target(plan), str(best.drafter)
+        return machine_of(calibrated_platform(plan.profile), plan.profile, best, models)
     return None

@@ -67,7 +67,7 @@ def search(
         say(f"Wrote {escaped(html)}")
     if write_json({} if json is None else _result(found), json):
         verdict = (found.verdict if explain else replace(found.verdict, slow_facts=dict)).entry
-        show(ranking(found.search, top))
+        show(ranking(found, top))
         show_verdict(verdict, explain=explain, more=_left_out(found.search))
         if found.search.left_out and not explain:
             show(f"{sum(found.search.left_out.values()):,} schedules could not be predicted; --explain says why.")

@@ -62,9 +62,12 @@ def test_what_the_verdict_recommends_is_written_whatever_the_choosing_half_says(
     accepted, out = tmp_path / "halves.npz", tmp_path / "best.yaml"
     half_ignorant("judging").save(accepted)
     save_profile(synthetic.machine(pooled_speed=1.4), profile_path)
-    found = json_of(*words(f"exit_features: [false]\n{NARROW}", accepted), "--out", out)
+    asked, page = words(f"exit_features: [false]\n{NARROW}", accepted), tmp_path / "page.html"
+    found = json_of(*asked, "--out", out, "--html", page)
     assert found["pays"] == "no"
     assert load_schedule(out).method == found["winner"]["method"] == "autoregressive"
+    assert "Two rounds of" not in page.read_text(), "of what drafts, and is not recommended"
+    assert f"{found['winner']['name']}*" in call(*asked, "--top", 1).stdout
 
 
 def test_what_is_left_out_is_counted_by_reason(words, tmp_path):
@@ -125,15 +128,19 @@ def test_a_record_or_assumed_acceptance_is_needed_and_not_both(profile_path, rec
         assert "give a --record, or what to assume in its place (--acceptance), and not both" in said
 
 
-def test_the_chosen_schedule_is_in_the_table_with_a_star_where_another_is_faster_on_all_prompts():
+def test_the_recommended_schedule_is_in_the_table_with_a_star_where_another_is_faster_on_all_prompts():
     texts, lengths = record(prompt("1010111")), (1, 2, 3)
     first, second, chosen = (
         Candidate(one, "split", predict(one, machine(), texts)) for one in map(speculative, lengths)
     )
-    shown = ranking(SimpleNamespace(candidates=(first, second, chosen), winner=chosen), 1)
+
+    def plan_of(*candidates, recommended):
+        return SimpleNamespace(search=SimpleNamespace(candidates=candidates), recommended=recommended)
+
+    shown = ranking(plan_of(first, second, chosen, recommended=chosen), 1)
     assert list(shown.columns[0].cells) == ["synchronous, 1 drafted, split", "synchronous, 3 drafted, split*"]
     assert "*: " in shown.title
-    alike = ranking(SimpleNamespace(candidates=(first, chosen), winner=first), 2)
+    alike = ranking(plan_of(first, chosen, recommended=first), 2)
     assert not any("*" in text for text in (alike.title, *alike.columns[0].cells))
 
 
