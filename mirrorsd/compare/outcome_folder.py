@@ -43,6 +43,9 @@ _TRACES: Final = "traces.json.gz"
 _RUNS: Final = "runs.json.gz"
 REPORT: Final = "report.html"
 _BEST: Final = "best.yaml"
+DEMO, VALIDATION = "demo.json", "validate.json"
+RESULTS: Final = {DEMO: "a demo", VALIDATION: "a validation"}
+"""Names of the JSON object of a result, and what each is of."""
 WRITTEN: Final = (_TRACES, _RUNS, REPORT, _BEST)
 """Files of a result, beside its JSON object and Chrome traces."""
 ROOM_BYTES: Final = 32 << 20
@@ -108,6 +111,14 @@ class _Saved(BaseModel):
     files: _Files
     sha256: dict[str, str] = {}
     schedules: Annotated[list[_Entry], Field(min_length=1)]
+
+
+def require_no_other(folder: Path, name: str) -> None:
+    """Raise `ConfigError` where a folder for the result `name` holds another kind's: its files are named alike."""
+    for other, what in RESULTS.items():
+        if other != name and (folder / other).is_file():
+            msg = f"--out {folder}: holds the result of {what}, whose runs would be replaced; name another folder"
+            raise ConfigError(msg)
 
 
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.outcome import outcome_facts
-from mirrorsd.compare.outcome_folder import ROOM_BYTES, Outcome, file_name, write_outcome
+from mirrorsd.compare.outcome_folder import DEMO, ROOM_BYTES, Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
@@ -69,7 +69,6 @@ _LOADING_S: Final = 10.0
 _AROUND_RUNS_S: Final = _LOADING_S + _SEARCH_S + _REPORT_S
 """What is neither calibrating nor recording nor running."""
 
-RESULT: Final = "demo.json"
 _RECORDED_TREES: Final = ((2, 4), (3, 4))
 """Depth and top_k. Deeper ones take most of the time of a recording, and pay only where every step costs little."""
 _FIRST_LOOK_S: Final = 1.0
@@ -327,7 +326,7 @@ class Demo:
             sample=self._sample(judged),
             run_options=self._settings.run_options,
         )
-        written = write_outcome(outcome, self._settings.out, RESULT)
+        written = write_outcome(outcome, self._settings.out, DEMO)
         folder = Path(written["folder"]) / "schedules"
         for stale in folder.glob("[0-9][0-9]-*.yaml"):
             stale.unlink()

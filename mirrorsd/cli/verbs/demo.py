@@ -60,8 +60,10 @@ def demo(
     """Calibrate, record, search, run the best schedules for real, and compare predicted with measured times."""
     from hwprofiles.other_use import OtherUse
     from mirrorsd.cli.tables import outcome_table
+    from mirrorsd.compare.outcome_folder import DEMO, require_no_other
     from mirrorsd.demo.demo import Demo, DemoSettings
 
+    require_no_other(out, DEMO)
     names = ModelNames(target, drafter, exits, heads, dtype)
     wanted = chosen_prompts(prompts, default="pool")
     saved: list[str] = []

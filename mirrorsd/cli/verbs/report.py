@@ -19,10 +19,10 @@ def report(
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""
     from decoding.yaml_file import write_atomically
-    from mirrorsd.compare.outcome_folder import files_of, read_report_data
+    from mirrorsd.compare.outcome_folder import RESULTS, files_of, read_report_data
     from planner.report.report import render_report
 
-    known = [path for name in ("demo.json", "validate.json") if (path := result / name).is_file()]
+    known = [path for name in RESULTS if (path := result / name).is_file()]
     path = known[0] if known else result
     read = {one.resolve() for one in files_of(path)}
     for name, written in ({"--out": out} if json is None else {"--out": out, "--json": Path(json)}).items():

@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
@@ -21,8 +21,6 @@ from mirrorsd.cli.progress_bar import task, watching_others
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
-_RESULT: Final = "validate.json"
-
 
 def validate(
     schedule: Annotated[list[Path], options.option("Schedule YAML; may be repeated.")],
@@ -38,14 +36,12 @@ def validate(
     from decoding.files import locked, reserved
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
-    from mirrorsd.compare.outcome_folder import ROOM_BYTES, WRITTEN, write_outcome
+    from mirrorsd.compare.outcome_folder import ROOM_BYTES, VALIDATION, WRITTEN, require_no_other, write_outcome
     from mirrorsd.compare.validate_pair import MeasuredBasis
     from mirrorsd.compare.validate_pair import validate as run
-    from mirrorsd.demo.demo import RESULT
 
-    if (out / RESULT).is_file():
-        raise ConfigError(f"--out {out}: holds the result of a demo, whose runs would be replaced; name another folder")
-    written = [out / name for name in (*WRITTEN, _RESULT)]
+    require_no_other(out, VALIDATION)
+    written = [out / name for name in (*WRITTEN, VALIDATION)]
     for path in filter(Path.is_file, (*schedule, profile, record, *filter(None, [prompts]))):
         if any(one.is_file() and one.samefile(path) for one in written):
             raise ConfigError(
@@ -70,7 +66,7 @@ def validate(
                 run_options=models_of(evidence.record, exits).words,
                 progress=others.on(report),
             )
-        result = write_outcome(outcome, out, _RESULT)
+        result = write_outcome(outcome, out, VALIDATION)
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))
         show_verdict(result, explain=explain)

@@ -60,6 +60,19 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
     assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: is read by this command; name another file\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "what"),
+    [
+        (("validate", "--schedule", "s", "--profile", "p", "--record", "r"), "demo.json", "a demo"),
+        (("demo", *NOWHERE), "validate.json", "a validation"),
+    ],
+)
+def test_demos_and_validations_do_not_replace_each_others_runs(words, name, what, tmp_path):
+    (tmp_path / name).touch()
+    refused = error_of(*words, "--out", tmp_path)
+    assert refused.startswith(f"Error: --out {tmp_path}: holds the result of {what}, whose runs would be replaced; ")
+
+
 @pytest.mark.parametrize("option", ["--out", "--json"])
 @pytest.mark.parametrize("name", ["demo.json", "record.npz", "traces.json.gz"])
 def test_a_report_is_written_over_nothing_that_it_is_made_from(name, option, tmp_path):

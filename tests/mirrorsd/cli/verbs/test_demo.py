@@ -261,13 +261,6 @@ def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_cal
     assert "`mirrorsd calibrate`" in told
 
 
-def test_a_validation_does_not_replace_the_runs_of_a_demo(demo):
-    folder, _, _ = demo
-    files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz")
-    told = error_of("validate", "--schedule", folder / "best.yaml", *files, "--out", folder)
-    assert f"--out {folder}: holds the result of a demo, whose runs would be replaced" in told
-
-
 def test_evidence_of_different_models_is_refused(demo, tmp_path):
     folder, _, _ = demo
     profile = tmp_path / "profile.yaml"
