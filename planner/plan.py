@@ -19,8 +19,8 @@ from sim.evaluator import Evaluator
 
 _SMALLEST_SHARE: Final = 0.02
 """Smallest share of a time that is named."""
-LENGTHS: Final = (16, 2000)
-"""Tokens of the shortest and the longest answer that is asked about."""
+SHORTEST: Final = 16
+"""Tokens of the shortest answer that is asked about; the longest is as long as the texts may be."""
 
 
 def judge(
@@ -49,6 +49,7 @@ def judge(
     near += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
     rivals = [one for one in near if one is not None]
     use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
+    short = list(short_answers(winner, rivals, record.max_new_tokens))
     return SpeculationVerdict(
         pays=pays,
         claim=claim,
@@ -58,7 +59,7 @@ def judge(
         why=tuple(_why(found, drafting, winner)),
         next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
         others=tuple(claim_of(winner, rival) for rival in rivals),
-        facts={"Faster for short answers, reading the prompt included": list(short_answers(winner, rivals))},
+        facts={"Faster for short answers, reading the prompt included": short},
         slow_facts=lambda: {
             "Fastest instead": list(break_evens(sensitivity(), record)),
             "Tokens per second if one part were 10 % faster": [
@@ -104,14 +105,17 @@ def _why(found: SearchResult, drafting: Candidate | None, winner: Candidate) -> 
         yield f'the time of "{_name(one)}" is {", ".join(shares)}'
 
 
-def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[str]:
-    """Yield lengths of answers that a slower schedule finishes first because of its shorter prefill."""
+def short_answers(winner: Candidate, rivals: Sequence[Candidate], longest: int) -> Iterator[str]:
+    """Yield lengths of answers that a slower schedule finishes first because of its shorter prefill.
+
+    Nothing is known of answers of more than `longest` tokens.
+    """
     for rival in rivals:
         if rival.tpot_s < winner.tpot_s:
             continue
         times_s = {
             length: (rival.prediction.e2e_at(length), winner.prediction.e2e_at(length))
-            for length in range(LENGTHS[0], LENGTHS[1] + 1)
+            for length in range(SHORTEST, longest + 1)
         }
         lengths = [
             length
@@ -119,7 +123,8 @@ def short_answers(winner: Candidate, rivals: Sequence[Candidate]) -> Iterator[st
             if rival_s is not None and winner_s is not None and rival_s < (1 - _SMALLEST_SHARE) * winner_s
         ]
         if lengths:
-            yield f'"{_name(rival)}", {lengths[0]:,} to {lengths[-1]:,} tokens'
+            end = ", the longest predicted" * (lengths[-1] == longest)
+            yield f'"{_name(rival)}", {lengths[0]:,} to {counted(lengths[-1], "token")}{end}'
 
 
 def break_evens(sensitivity: Sensitivity, record: AcceptanceRecord) -> Iterator[str]:

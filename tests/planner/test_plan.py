@@ -11,7 +11,15 @@ from planner.plan import judge, make_plan, short_answers, significantly_slower
 from planner.search.search import rank
 from planner.search.space import SearchSpace, only
 from sim.evaluator import predict
-from tests.planner.synthetic import TREES, acceptance_record, coarse_sweeps, half_ignorant, machine, with_equal_texts
+from tests.planner.synthetic import (
+    TREES,
+    acceptance_record,
+    coarse_sweeps,
+    half_ignorant,
+    machine,
+    table,
+    with_equal_texts,
+)
 
 SMALL = SearchSpace(windows=(1, 2, 3), exit_top_k=(4,), draft_top_k=(4,), uneven_roots=(8,))
 WINNERS = {
@@ -161,6 +169,16 @@ def test_it_says_what_would_have_to_change(plans):
     assert all(item.startswith("plain decoding") for item in accepted), "a worse draft helps no kind that uses it"
 
 
+def test_nothing_is_said_of_longer_answers_than_were_recorded():
+    """Plain decoding reads the prompt faster, by more than any answer that was recorded gains."""
+    lanes = tuple(
+        one.model_copy(update={"prefill": table(1.0), "draft_prefill": table(9.0)}) for one in machine().lanes
+    )
+    plan = planned(machine(pooled_speed=1.4).model_copy(update={"lanes": lanes}))
+    [said] = plan.verdict.facts["Faster for short answers, reading the prompt included"]
+    assert said.endswith(f"16 to {plan.record.max_new_tokens} tokens, the longest predicted")
+
+
 def test_kinds_that_cannot_be_told_from_the_winner_have_no_lead_to_lose(plans):
     result = plans["speculative"].judged
     assert significantly_slower(result, lambda one, other: Ratio(value=1.1, num_pairs=8, prompts_error=0.2)) == ()
@@ -188,8 +206,13 @@ def requests(**known):
 def test_a_draft_that_has_to_read_the_prompt_too_pays_only_later():
     # Equal at 50 tokens; 2 % of a request apart up to 46 of them.
     winner, plain = requests(autoregressive=(0.5, 0.03), speculative=(1.0, 0.02))
-    assert max(n for n in range(16, 2001) if 0.5 + 0.03 * n < 0.98 * (1.0 + 0.02 * n)) == 46
-    assert list(short_answers(winner, [plain])) == ['"plain, pooled", 16 to 46 tokens']
+    assert max(n for n in range(16, 65) if 0.5 + 0.03 * n < 0.98 * (1.0 + 0.02 * n)) == 46
+    for longest, end in (
+        (64, "46 tokens"),
+        (46, "46 tokens, the longest predicted"),
+        (30, "30 tokens, the longest predicted"),
+    ):
+        assert list(short_answers(winner, [plain], longest)) == [f'"plain, pooled", 16 to {end}']
     for similar_or_unknown in (0.55, None):
         winner, plain = requests(autoregressive=(0.5, 0.03), speculative=(similar_or_unknown, 0.02))
-        assert list(short_answers(winner, [plain])) == []
+        assert list(short_answers(winner, [plain], 64)) == []
