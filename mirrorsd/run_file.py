@@ -26,7 +26,9 @@ FILES = {
     "exits_files": "other files of exits of the same name",
     "replay_files": "another record or other rates in a file of the same name",
 }
-"""Digests of files, of which names say nothing, and how a difference is told; older rows lack some, and are taken."""
+"""Digests of files, of which names say nothing, and how a difference is told."""
+GROWN = (*FILES, "host", "threads")
+"""Settings that older rows lack, which are taken without."""
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
@@ -60,7 +62,7 @@ class Row(BaseModel):
 class RunFile:
     """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order.
 
-    `is_older` is whether some of them lack a digest: they were taken by the names of models and files alone.
+    `is_older` is whether some of them lack any of `GROWN`: they were taken by the names of models and files alone.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -136,7 +138,7 @@ class RunFile:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
             own = self._settings
-            taken = {name: own[name] for name in FILES if name in own}
+            taken = {name: own[name] for name in GROWN if name in own}
             self.is_older |= not taken.keys() <= row[SETTINGS].keys()
             settings = taken | row.pop(SETTINGS)
             if _is_folder(settings.get("target"), own.get("target")):

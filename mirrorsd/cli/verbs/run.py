@@ -87,7 +87,7 @@ def run(
         "dtype": pair.dtype,
         **asdict(decoding),
         **source.settings,
-        **({} if out is None else _digests(pair.only_for(wanted), source)),
+        **({} if out is None else _digests(pair.only_for(wanted), source) | _computing(wanted, lanes)),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
     warnings += _unused(wanted, drafter, exits)
@@ -132,6 +132,17 @@ def _digests(pair: ModelPair, source: _Source) -> dict[str, str]:
         with suppress(OSError):  # rates are no file
             digests["replay_files"] = sha256_of(Path(source.replay))
     return digests
+
+
+def _computing(schedule: Schedule, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
+    """Return what computes a row, and with how many threads: the names of lanes are those of other machines too."""
+    from hwprofiles.host import computing_host
+
+    used = [lane for lane in lanes if lane.name in (schedule.target_lane, schedule.draft_lane)]
+    host: dict[str, str] = {}
+    for lane in used:
+        host |= computing_host(lane.device.name)
+    return {"host": host, "threads": ", ".join(f"{lane.name}: {lane.num_threads}" for lane in used)}
 
 
 def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Iterator[str]:
@@ -221,7 +232,8 @@ def _all_rows(
             left = sum(prompt.prompt_id not in file.rows for prompt in prompts)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
         if file.is_older:
-            say(f"[yellow]{escaped(out)}: older rows are taken by names alone: they lack digests of files.[/]")
+            lacking = "they lack digests of files, or what computed them"
+            say(f"[yellow]{escaped(out)}: older rows are taken by names alone: {lacking}.[/]")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         for prompt in prompts:
             if prompt.prompt_id not in file.rows:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from decoding.record import AcceptanceRecord
+from hwprofiles.host import computing_host
 from runtime.lanes import lane_set
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
@@ -142,6 +143,29 @@ def test_a_file_of_models_that_were_trained_again_under_their_names_is_refused_a
     del row["settings"][f"{named.get(role, role)}_files"]
     out.write_text(json.dumps(row) + "\n")
     assert "older rows are taken by names alone: they lack digests of files" in call(*words, exit_code=0).said
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"host": {"cpu_model": "Z80"}}, "other settings (cpu_model 'Z80', not "),
+        ({"threads": "cpu0: 7"}, "other settings (threads 'cpu0: 7', not 'cpu0: 1'); name another --out"),
+    ],
+)
+def test_a_file_of_another_machine_is_refused_and_left_alone(run, schedule_file, tmp_path, other, told):
+    out = tmp_path / "rows.jsonl"
+    words = ("--schedule", schedule_file(method="autoregressive"), "--out", out, "--prompt", PROMPTS[0])
+    run(*words)
+    (row,) = rows_of(out)
+    assert row["settings"]["host"] == computing_host("cpu")
+    out.write_text(json.dumps(row | {"settings": row["settings"] | other}) + "\n")
+    before = out.read_bytes()
+    refused = run(*words)
+    assert (refused.exit_code, out.read_bytes()) == (2, before)
+    assert told in refused.said
+    del row["settings"][next(iter(other))]
+    out.write_text(json.dumps(row) + "\n")
+    assert "older rows are taken by names alone: they lack " in run(*words).said
 
 
 def test_a_file_of_a_record_that_was_made_again_under_its_name_is_refused(shapes, schedule_file, record_path, tmp_path):
