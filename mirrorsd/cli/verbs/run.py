@@ -228,17 +228,30 @@ def _all_rows(
     with RunFile(out, settings) as file:
         for prompt in prompts:
             _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
+        known = _known_rows(prompts, file.rows)
         if file.rows:
-            left = sum(prompt.prompt_id not in file.rows for prompt in prompts)
+            left = len(places) - len(known)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
         if file.is_older:
             lacking = "they lack digests of files, or what computed them"
             say(f"[yellow]{escaped(out)}: older rows are taken by names alone: {lacking}.[/]")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         for prompt in prompts:
-            if prompt.prompt_id not in file.rows:
-                file.append(row_of(prompt, places[prompt.prompt_id]))
-        return [file.rows[prompt.prompt_id] for prompt in prompts]
+            if prompt.prompt_id not in known:
+                known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id])
+                file.append(known[prompt.prompt_id])
+        return [known[prompt.prompt_id] for prompt in prompts]
+
+
+def _known_rows(prompts: Sequence[Prompt], rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the rows of a file that answer some of the prompts, by id.
+
+    Bare prompts are named after their file and line: where one has another name now, its text tells its row.
+    """
+    asked = {prompt.prompt_id: _hash(prompt) for prompt in prompts}
+    renamed = {row.get(_PROMPT_HASH): row for name, row in rows.items() if name not in asked}
+    found = {name: rows.get(name) or renamed.get(text) for name, text in asked.items()}
+    return {name: row | {"prompt_id": name} for name, row in found.items() if row is not None}
 
 
 def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:

@@ -106,6 +106,8 @@ def test_a_prompt_of_the_same_length_with_other_tokens_is_named():
     with pytest.raises(RecordError, match="prompt 'prompt 0' was recorded with other tokens"):
         matching_prompts([EncodedPrompt(entry.name, "", other)], known)
     assert matching_prompts([EncodedPrompt(entry.name, "", other)], record), "a record without hashes cannot tell"
+    moved = [EncodedPrompt(entry.name, "", other), EncodedPrompt("questions-2", "", same)]
+    assert matching_prompts(moved, known) == (EncodedPrompt(entry.name, "", same),), "a line later, in a renamed file"
 
 
 LANES = ("target", "draft")

@@ -98,6 +98,21 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     assert out.read_bytes() == finished
 
 
+def test_bare_prompts_of_a_renamed_file_are_not_answered_again(run, schedule_file, tmp_path):
+    out, named = tmp_path / "rows.jsonl", (tmp_path / "mine.jsonl", tmp_path / "questions.jsonl")
+    for path, prompts in zip(named, (PROMPTS[:2], PROMPTS[::-1]), strict=True):
+        path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts))
+    words = ("--schedule", schedule_file(method="autoregressive"), "--out", out)
+    run(*words, "--prompts", named[0])
+    before = out.read_text()
+    result = run(*words, "--prompts", named[1], "--json", tmp_path / "all.json")
+    assert "has 2 rows already; 1 prompt to go." in result.stderr
+    assert out.read_text().startswith(before)
+    assert [row["prompt_id"] for row in rows_of(out)] == ["mine-1", "mine-2", "questions-1"]
+    found = {row["prompt_id"]: row["token_ids"] for row in json.loads((tmp_path / "all.json").read_text())["prompts"]}
+    assert [found[f"questions-{place}"] for place in (3, 2, 1)] == [row["token_ids"] for row in rows_of(out)]
+
+
 def test_a_file_that_answers_another_prompt_of_the_same_id_is_refused_and_left_alone(run, schedule_file, tmp_path):
     out = tmp_path / "rows.jsonl"
     words = ("--schedule", schedule_file(method="autoregressive"), "--out", out)
