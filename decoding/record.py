@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import is_zipfile
 
 import numpy as np
@@ -37,6 +37,25 @@ from decoding.schedule import Method, Schedule
 from decoding.validation import described, errors_as
 
 __all__ = ["FORMAT", "AcceptanceRecord", "Ids", "PromptRecord", "RecordedChain", "RecordedTree", "round_starts"]
+
+
+class FileSize(NamedTuple):
+    """Bytes of a record's file, unpacked: those of all arrays, and of the header among them."""
+
+    arrays: int
+    header: int
+
+    def with_prompt(self, alone: "FileSize", empty: "FileSize") -> "FileSize":
+        """Return the size with one more prompt, of which the sizes of a record alone and of an empty one tell."""
+        return FileSize(*(own + one - none + 2 for own, one, none in zip(self, alone, empty, strict=True)))  # ", "
+
+    @property
+    def complaint(self) -> str | None:
+        """What is too large to be read; None if nothing is."""
+        for what, found, most in (("arrays", self.arrays, MAX_BYTES), ("header", self.header, MAX_HEADER_BYTES)):
+            if found > most:
+                return f"its {what} have {found:,} bytes; at most {most:,} are read"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,18 +190,32 @@ class AcceptanceRecord:
         """Return the ids per position of an exit, or of the draft for None: the fewest of all prompts."""
         return min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
 
+    @property
+    def file_size(self) -> FileSize:
+        """How large its file is, unpacked."""
+        arrays = self._named_arrays()
+        return FileSize(sum(_NPY_HEADER + array.nbytes for array in arrays.values()), arrays["header"].nbytes)
+
     def save(self, path: str | Path) -> None:
-        """Write a `.npz` file (no pickled objects) atomically; raises `RecordError` where it cannot be written."""
+        """Write a `.npz` file (no pickled objects) atomically.
+
+        Raises `RecordError` where it cannot be written, or would be too large to be read.
+        """
+        if (complaint := self.file_size.complaint) is not None:
+            raise RecordError(f"{path}: {complaint}")
+        content = io.BytesIO()
+        np.savez_compressed(content, **self._named_arrays())
+        with errors_as(RecordError, f"{path}: cannot be written"):
+            replace_file(Path(path), content.getvalue())
+
+    def _named_arrays(self) -> dict[str, Any]:
         arrays: dict[str, Any] = {"header": np.frombuffer(self._header(), dtype=np.uint8)}
         for index, prompt in enumerate(self.prompts):
             arrays |= {f"{index}.{name}": getattr(prompt, name) for name in self._arrays}
             arrays |= {f"{index}.exit.{layer}": ids for layer, ids in prompt.exits.items()}
             arrays |= {f"{index}.tree.{place}": ranks for place, ranks in enumerate(prompt.tree_ranks)}
             arrays |= {f"{index}.chain.{place}": drafts for place, drafts in enumerate(prompt.chain_drafts)}
-        content = io.BytesIO()
-        np.savez_compressed(content, **arrays)
-        with errors_as(RecordError, f"{path}: cannot be written"):
-            replace_file(Path(path), content.getvalue())
+        return arrays
 
     @classmethod
     def load(cls, path: str | Path) -> "AcceptanceRecord":
@@ -238,6 +271,8 @@ class AcceptanceRecord:
         return cls(**own, trees=header.trees, chains=header.chains, prompts=prompts)
 
 
+_NPY_HEADER = 128
+"""Bytes before an array's own in a file."""
 _SCALARS = ("name", "category", "prompt_length", "prompt_hash")
 _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 

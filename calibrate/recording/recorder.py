@@ -41,7 +41,7 @@ def record_acceptance(
     path: Path,
     progress: ReportProgress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
-    """Record every prompt and write the result to `path`; `reach.enough` may end it early.
+    """Record every prompt and write the result to `path`; `reach.enough` may end it early, or a file that is full.
 
     The work is done by as many threads as torch has in this process.
 
@@ -54,6 +54,7 @@ def record_acceptance(
     try:
         texts = [(prompt, number) for prompt in prompts for number in range(reach.num_texts)]
         first, longest_s = len(done), {True: 0.0, False: 0.0}
+        empty, size = recorder.assemble(()).file_size, recorder.assemble(done).file_size
         starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
         saved_s = time.monotonic()
         for index in range(first, len(texts)):
@@ -62,7 +63,11 @@ def record_acceptance(
                 break
             progress(texts[index][0].name, index / len(texts))
             begun_s = time.monotonic()
-            done.append(next(records))
+            one = next(records)
+            size = size.with_prompt(recorder.assemble([one]).file_size, empty)
+            if done and size.complaint is not None:
+                break
+            done.append(one)
             longest_s[is_start] = max(longest_s[is_start], time.monotonic() - begun_s)
             if time.monotonic() - saved_s > _SAVED_EVERY_S:
                 recorder.assemble(done).save(partial.path)

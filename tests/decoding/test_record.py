@@ -272,8 +272,30 @@ def test_a_tree_whose_nodes_have_no_parents_is_refused(tmp_path):
 def test_arrays_that_would_fill_the_memory_are_not_unpacked(tmp_path, monkeypatch):
     record(prompt()).save(tmp_path / "record.npz")
     monkeypatch.setattr(decoding.record, "MAX_BYTES", 1000)
-    with pytest.raises(RecordError, match="its arrays have .* bytes; at most 1,000 are read"):
-        AcceptanceRecord.load(tmp_path / "record.npz")
+    for call in (AcceptanceRecord.load, record(prompt()).save):
+        with pytest.raises(RecordError, match="its arrays have .* bytes; at most 1,000 are read"):
+            call(tmp_path / "record.npz")
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_HEADER_BYTES"])
+def test_what_is_too_large_to_be_read_is_not_written(tmp_path, monkeypatch, limit):
+    two = record(prompt(), prompt(name="another one"))
+    size = two.file_size
+    two.save(tmp_path / "record.npz")
+    with zipfile.ZipFile(tmp_path / "record.npz") as file:
+        entries = {entry.filename: entry.file_size for entry in file.infolist()}
+    assert size.arrays == sum(entries.values())
+    assert size.header == entries["header.npy"] - 128
+    most = {"MAX_BYTES": size.arrays, "MAX_HEADER_BYTES": size.header}[limit]
+    monkeypatch.setattr(decoding.record, limit, most)
+    two.save(tmp_path / "full.npz")
+    assert len(AcceptanceRecord.load(tmp_path / "full.npz").prompts) == 2
+    monkeypatch.setattr(decoding.record, limit, most - 1)
+    with pytest.raises(
+        RecordError, match=rf"more\.npz: its (arrays|header) have {most:,} bytes; at most {most - 1:,} are"
+    ):
+        two.save(tmp_path / "more.npz")
+    assert not (tmp_path / "more.npz").exists()
 
 
 def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wide_as_its_narrowest_prompt():

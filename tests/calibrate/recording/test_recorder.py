@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import decoding.record
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
@@ -233,6 +234,17 @@ def test_a_recording_that_has_enough_ends_with_the_prompts_so_far(tmp_path, reco
     assert asked[0] == 0 < asked[1], "the first text of a group takes the time to write all of it, the others do not"
     assert len(AcceptanceRecord.load(path).prompts) == 2
     assert list(tmp_path.iterdir()) == [path], "nothing is left that a later recording would go on with"
+
+
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_HEADER_BYTES"])
+def test_a_recording_ends_with_the_prompts_that_a_record_has_room_for(tmp_path, record, monkeypatch, limit):
+    most = replace(record, prompts=record.prompts[:2]).file_size
+    room = {"MAX_BYTES": most.arrays + 99, "MAX_HEADER_BYTES": most.header + 99}
+    monkeypatch.setattr(decoding.record, limit, room[limit])
+    path = tmp_path / "r.npz"
+    made = record_acceptance(models(), PROMPTS, SETTINGS, path)
+    assert [one.name for one in made.prompts] == [one.name for one in AcceptanceRecord.load(path).prompts]
+    assert [one.name for one in made.prompts] == [one.name for one in PROMPTS[:2]]
 
 
 def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path):
