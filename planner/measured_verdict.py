@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log
+from math import isfinite, log
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
@@ -249,7 +249,7 @@ def _why(
     """Yield the prediction beside the measured ratio, and the reasons why that ratio alone is not the answer."""
     ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
     place = "within" if ratio.low <= predicted <= ratio.high else "outside"
-    yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if ratio.num_pairs > 1 else "")
+    yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if isfinite(ratio.high) else "")
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
         longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)

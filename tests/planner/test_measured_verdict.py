@@ -308,6 +308,17 @@ def test_what_was_run_is_told_apart_from_what_is_known():
     assert "; 2.10× on the 2 that were run, for answers of up to 8 tokens" in verdict.lines[1]
 
 
+def test_a_single_run_has_no_interval_to_lie_within():
+    """The rounds of three prompts are known, and what a round costs is not."""
+    plain, wider = (
+        ran_as_simulated(name, {"a": time_s}, dict(zip("abc", (time_s, 1.0, 1.1), strict=True)))
+        for name, time_s in (("plain", 1.0), ("wider", 0.5))
+    )
+    verdict = judge_measured([plain, wider])
+    assert verdict.claim.ratio.num_pairs == 3
+    assert verdict.why[0] == "predicted 1.19×"
+
+
 def ran_as_simulated(name, run_s, known_s):
     return MeasuredSchedule(
         name=name,
