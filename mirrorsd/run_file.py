@@ -143,6 +143,8 @@ class RunFile:
             settings = taken | row.pop(SETTINGS)
             if _is_folder(settings.get("target"), own.get("target")):
                 settings["target"] = own["target"]
+            if own.get("temperature") == 0:
+                settings["seed"] = own["seed"]  # nothing was drawn
             if others := list(_others(settings, own)):
                 msg = f"{self.path}:{number}: was made with other settings ({', '.join(others)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")

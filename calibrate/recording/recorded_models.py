@@ -197,7 +197,8 @@ def load_models(
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
     """Return 16 hexadecimal digits that change with anything a record depends on."""
-    known, computed_by = asdict(reach) | {"enough": None}, models.computed_by
+    drawn_by = reach.seed if reach.temperature else 0
+    known, computed_by = asdict(reach) | {"enough": None, "seed": drawn_by}, models.computed_by
     names = models.target_name, models.drafter_name, models.exits_name
     by = computed_by, models.dtype, computing_host(computed_by)
     whole = FORMAT, known, [prompt._asdict() for prompt in prompts], names, models.digests, by

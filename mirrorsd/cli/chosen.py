@@ -134,6 +134,11 @@ def chosen_prompts(
     return prompts if per_category is None else take_per_category(prompts, per_category)
 
 
+def unused_seed(seed: int, temperature: float) -> list[str]:
+    """Return a sentence where a seed is given and nothing is drawn."""
+    return ["--seed is not used: at temperature 0 nothing is drawn"] if seed and not temperature else []
+
+
 def listed(text: str) -> list[str]:
     """Return the names of a list with commas, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))

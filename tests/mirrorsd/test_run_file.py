@@ -1,7 +1,7 @@
 import json
 import os
 import resource
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,16 @@ def test_a_file_of_other_settings_is_refused_with_the_difference(path):
     with pytest.raises(ConfigError, match=r"rows\.jsonl:1: .*other settings \(seed 0, not 7\).*another --out"):
         RunFile(path, SETTINGS | {"seed": 7})
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("temperature", "is_drawn"), [(0.0, False), (0.5, True)])
+def test_another_seed_is_another_setting_where_something_is_drawn(tmp_path, temperature, is_drawn):
+    path, given = tmp_path / "rows.jsonl", SETTINGS | {"temperature": temperature}
+    with RunFile(path, given) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+    refused = pytest.raises(ConfigError, match=r"other settings \(seed 0, not 7\)") if is_drawn else nullcontext()
+    with refused, RunFile(path, given | {"seed": 7}) as rows:
+        assert list(rows.rows) == ["a"]
 
 
 @pytest.mark.parametrize("end", ["\n", ""])

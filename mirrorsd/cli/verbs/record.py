@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words
+from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words, unused_seed
 from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
@@ -74,7 +74,7 @@ def record(
         computing = device or usual_device(whole)
         pair, left_out = fitted_to(whole, [computing])
         made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
-    warnings = list(filter(None, [whole.unheeded(temperature)]))
+    warnings = [*filter(None, [whole.unheeded(temperature)]), *unused_seed(seed, temperature)]
     if (num_asked := len(wanted) * texts) > (num_texts := len(made.prompts)):
         room = f"a record has room for {MAX_BYTES >> 20} MiB of arrays"
         warnings.append(f"{num_texts:,} of {num_asked:,} texts were recorded: {room}. Record the others by themselves.")

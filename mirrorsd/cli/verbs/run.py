@@ -12,7 +12,7 @@ import typer
 
 from decoding.errors import ConfigError, shown
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed
+from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
 from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import watching_others
@@ -90,7 +90,7 @@ def run(
         **({} if out is None else _digests(pair.only_for(wanted), source) | _computing(wanted, lanes)),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
-    warnings += _unused(wanted, drafter, exits)
+    warnings += [*_unused(wanted, drafter, exits), *unused_seed(seed, temperature)]
     saved: list[str] = []
     with (
         telling_what_was_saved(saved),

@@ -260,14 +260,16 @@ def test_what_was_recorded_with_other_settings_or_models_is_not_reused(tmp_path)
 def test_the_fingerprint_follows_weights_prompts_and_settings():
     pair = models()
     base = fingerprint(pair, PROMPTS, SETTINGS)
-    assert fingerprint(models(), PROMPTS, SETTINGS) == base
+    assert fingerprint(models(), PROMPTS, SETTINGS) == fingerprint(pair, PROMPTS, replace(SETTINGS, seed=1)) == base
+    drawn = [replace(SETTINGS, temperature=1.0, seed=seed) for seed in (0, 1)]
     others = {
         fingerprint(replace(pair, digests=(("tiny-draft", "of other weights"),)), PROMPTS, SETTINGS),
         fingerprint(pair, PROMPTS[:3], SETTINGS),
         fingerprint(pair, PROMPTS, replace(SETTINGS, max_new_tokens=11)),
         fingerprint(replace(pair, exits_name="exits"), PROMPTS, SETTINGS),
+        *(fingerprint(pair, PROMPTS, reach) for reach in drawn),
     }
-    assert len(others | {base}) == 5
+    assert len(others | {base}) == 7
 
 
 def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):

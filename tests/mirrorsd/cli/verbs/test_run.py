@@ -255,7 +255,11 @@ def test_models_that_the_schedule_does_not_run_are_told(run, words, schedule_fil
         given = ("--schedule", schedule_file(**fields), "--prompt", PROMPTS[0])
         warnings = json.loads(run(*given, "--json").stdout)["warnings"]
         assert warnings == [one for one, methods in told.items() if method in methods]
+        assert json.loads(run(*given, "--json", "--seed", 7).stdout)["warnings"] == [*warnings, SEED_UNUSED]
         assert [one in run(*given).said for one in told] == [method in methods for methods in told.values()]
+
+
+SEED_UNUSED = "--seed is not used: at temperature 0 nothing is drawn"
 
 
 def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
