@@ -13,6 +13,8 @@ _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _TOGETHER: Final = re.compile(r"tensor|\btp ?\d*\b|row split", re.IGNORECASE)
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
+_HOST_CPU: Final = re.compile(r"\b(ryzen \d|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
+"""Of machines with cards: CPUs that have no sheet."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
@@ -45,6 +47,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     Raises:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
+    whole, label = label, _without_host(label)
     mixed = _slowest_of(label)
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)
@@ -53,14 +56,14 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
     sheet = device_sheet(named.sheet) if named else _kin_of(key)
     if sheet is None:
-        raise ProfileError(f"no device that ships is called {label!r}, and none is known to be of its architecture")
+        raise ProfileError(f"no device that ships is called {whole!r}, and none is known to be of its architecture")
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
         sheet = sheet.model_copy(update={"memory_bytes": memory})
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
-    together = count if count > 1 and (_TOGETHER.search(label) or is_vllm) else 1
+    together = count if count > 1 and (_TOGETHER.search(whole) or is_vllm) else 1
     link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
     step = PCIE_STEP if link is None else Assumption.of_quantity("links.collective_latency_s", link)
     return CaseMachine(
@@ -71,6 +74,17 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         is_stand_in=named is None,
         is_throttled=mixed is not None or _is_throttled(label, sheet),
     )
+
+
+def _without_host(label: str) -> str:
+    """Return a label without the CPUs of a machine that has cards too: these run the model."""
+    cards = [part for part in _DIFFERENT.split(label) if not _is_cpu(part)]
+    return " + ".join(cards) if cards else label
+
+
+def _is_cpu(label: str) -> bool:
+    named = find_device(label)
+    return _HOST_CPU.search(label) is not None if named is None else device_sheet(named.sheet).kind == "cpu"
 
 
 def _slowest_of(label: str) -> NamedDevice | None:

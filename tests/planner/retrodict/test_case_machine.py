@@ -1,0 +1,25 @@
+"""The machine that a case's label means."""
+
+import pytest
+
+from planner.retrodict.case_machine import case_machine
+
+RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "Apple M4 Max GPU (40 cores)"
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "num_devices", "memory_gb"),
+    [
+        ("Ryzen 9 7950X + RTX 4090", RTX_4090, 1, 24),
+        ("RTX 4090 24GB + i9-14900K, experts in host memory", RTX_4090, 1, 24),
+        ("Xeon Gold 6242 + 2x RTX 3090", RTX_3090, 2, 24),
+        ("EPYC 9654 + RTX 4090 + RTX 3090", RTX_3090, 2, 24),
+        ("Ryzen 9 9950X", "AMD Ryzen 9 9950X with DDR5-5600", 1, 64),
+    ],
+)
+def test_a_machine_with_cards_is_told_by_these(label, name, num_devices, memory_gb):
+    found = case_machine(label, "llama.cpp CUDA")
+    assert (found.sheet.name, found.num_devices) == (name, num_devices)
+    assert found.sheet.memory_bytes is not None
+    assert found.sheet.memory_bytes.value == memory_gb * 1e9
+    assert found.is_throttled == (" + RTX 4090 + " in label), "several kinds are as fast as the slowest"
