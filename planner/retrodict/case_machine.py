@@ -10,7 +10,7 @@ from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_nam
 from sim.derived.assumption import Assumption
 
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
-_TOGETHER: Final = re.compile(r"tensor|\btp ?\d*\b|row split", re.IGNORECASE)
+_TOGETHER: Final = re.compile(r"(?:tensor(?:.?parallel)?|\btp)(?:[ =](?=\d))?(\d*)\b|row split", re.IGNORECASE)
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
 _HOST_CPU: Final = re.compile(r"\b(ryzen \d|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
@@ -63,7 +63,10 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
         sheet = sheet.model_copy(update={"memory_bytes": memory})
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
-    together = count if count > 1 and (_TOGETHER.search(whole) or is_vllm) else 1
+    split = _TOGETHER.search(whole)
+    together = count if split or is_vllm else 1
+    if split and split[1] and 0 < int(split[1]) < count and count % int(split[1]) == 0:
+        together = int(split[1])  # the others hold other layers, or copies of them
     link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
     step = PCIE_STEP if link is None else Assumption.of_quantity("links.collective_latency_s", link)
     return CaseMachine(

@@ -23,3 +23,22 @@ def test_a_machine_with_cards_is_told_by_these(label, name, num_devices, memory_
     assert found.sheet.memory_bytes is not None
     assert found.sheet.memory_bytes.value == memory_gb * 1e9
     assert found.is_throttled == (" + RTX 4090 + " in label), "several kinds are as fast as the slowest"
+
+
+@pytest.mark.parametrize(
+    ("label", "engine", "num_together"),
+    [
+        ("8x H100, tp2", "vLLM", 2),
+        ("8x H100, TP=4", "llama.cpp", 4),
+        ("2x H100 TP1", "vLLM", 1),
+        ("8x H100 (tensor parallel 8)", "vLLM", 8),
+        ("4x H100, tp 3", "vLLM", 4),
+        ("2x RTX 3090, tensor split", "llama.cpp", 2),
+        ("2x RTX 3090 (layer split)", "llama.cpp", 1),
+        ("8x H100", "SGLang", 8),
+    ],
+)
+def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
+    found = case_machine(label, engine)
+    assert found.num_together == num_together
+    assert found.num_devices == int(label[0]), "memory is of all"
