@@ -18,6 +18,10 @@ _HOST_CPU: Final = re.compile(r"\b(ryzen \d|threadripper|epyc|xeon|core (ultra|i
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
+_OF_HOST: Final = re.compile(
+    r"\b(ram:?|ddr\d) \d+ ?gi?b\b|\b\d+ ?gi?b (of )?((system|host|main|cpu)\b|ram\b|ddr)", re.IGNORECASE
+)
+"""Memory beside that of a card."""
 PCIE_STEP: Final = Assumption.shipped("links.collective_latency_s/pcie")
 
 
@@ -52,13 +56,14 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)
     count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
-    told = _CAPACITY.search(label)
-    capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
     sheet = device_sheet(named.sheet) if named else _kin_of(key)
     if sheet is None:
         raise ProfileError(f"no device that ships is called {whole!r}, and none is known to be of its architecture")
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
+    is_card = sheet.kind != "cpu" and sheet.memory_pool is None
+    told = _CAPACITY.search(_OF_HOST.sub("", label) if is_card else label)
+    capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
         sheet = sheet.model_copy(update={"memory_bytes": memory})

@@ -14,10 +14,16 @@ RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090
         ("RTX 4090 24GB + i9-14900K, experts in host memory", RTX_4090, 1, 24),
         ("Xeon Gold 6242 + 2x RTX 3090", RTX_3090, 2, 24),
         ("EPYC 9654 + RTX 4090 + RTX 3090", RTX_3090, 2, 24),
+        ("RTX 3090, 64 GB RAM", RTX_3090, 1, 24),
+        ("DDR5 128GB, RTX 4090 48 GB", RTX_4090, 1, 48),
+        ("2x RTX 3090 24GB + 512 GiB of system memory", RTX_3090, 2, 24),
+        ("RTX 3090 20 GB VRAM", RTX_3090, 1, 20),
+        ("M4 Max, 64 GB RAM", M4_MAX, 1, 64),
+        ("Ryzen 9 9950X, 96 GB RAM", "AMD Ryzen 9 9950X with DDR5-5600", 1, 96),
         ("Ryzen 9 9950X", "AMD Ryzen 9 9950X with DDR5-5600", 1, 64),
     ],
 )
-def test_a_machine_with_cards_is_told_by_these(label, name, num_devices, memory_gb):
+def test_a_machine_with_cards_is_told_by_these_and_their_memory(label, name, num_devices, memory_gb):
     found = case_machine(label, "llama.cpp CUDA")
     assert (found.sheet.name, found.num_devices) == (name, num_devices)
     assert found.sheet.memory_bytes is not None
