@@ -1,6 +1,5 @@
 """A file of public measurements of speculation: devices, engines, models, and what was measured."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -10,14 +9,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
+from planner.retrodict.settings import LARGEST_WINDOW, drafted_by, setting_of
 
-LARGEST_WINDOW: Final = 64
-"""A key above it is a context."""
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
-_NUMBER: Final = re.compile(r"(\d+)(k\b)?", re.IGNORECASE)
-_DRAFTED: Final = re.compile(r"(\d+) drafted")
 _EVERY: Final = ""
 """The key of what is told of every setting."""
 Speed = Annotated[float, Field(gt=0, le=1e6)]
@@ -87,51 +83,48 @@ class Case(_Told):
     accepted_share: Shares = {}
     published_tokens_per_s: Speeds = {}
     context: Annotated[int, Field(ge=0)] | None = None
-    drafted: Annotated[int, Field(ge=1)] | None = None
+    drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None
     note: str = ""
 
     @property
     def measured(self) -> "Iterator[PublishedSpeed]":
-        """All that was measured of speculation; none drafted is plain decoding."""
-        told = _DRAFTED.search(self.note)
-        usual = self.drafted or (int(told[1]) if told else None)
+        """All that was measured of speculation, of settings that can be read; none drafted is plain decoding."""
+        usual = self.drafted or drafted_by(self.note)
         for key, speed in self.published_tokens_per_s.items():
-            number, context = _number_of(key), _context_of(key)
-            if speed is None or number == 0:
+            setting = setting_of(key)
+            if speed is None or setting is None or setting.drafted == 0:
                 continue
-            drafted = usual if context is not None or number is None else number
+            drafted = usual if setting.drafted is None else setting.drafted
+            cached = self.context if setting.context is None else setting.context
             yield PublishedSpeed(
                 key=key or "auto",
                 drafted=USUAL_WINDOW if drafted is None else drafted,
                 is_drafted_known=drafted is not None,
-                context=self.context_at(key),
+                context=USUAL_CONTEXT if cached is None else cached,
                 tokens_per_s=speed,
-                plain=self._at(self.plain_tokens_per_s, key, self.context if context is None else context),
-                share=self._at(self.accepted_share, key, None),
+                plain=_told_of(key, self.plain_tokens_per_s, None, cached),
+                share=_told_of(key, self.accepted_share, drafted, cached),
             )
 
-    def context_at(self, key: str) -> int:
-        """Return the cached tokens of a setting: those that its key names, else the case's."""
-        named = _context_of(key)
-        usual = USUAL_CONTEXT if self.context is None else self.context
-        return usual if named is None else named
-
-    @staticmethod
-    def _at(found: Mapping[str, float | None], key: str, context: int | None) -> float | None:
-        """Return what is told under a key or a context; what is told of everything, otherwise."""
-        return found.get(key, found.get(str(context), found.get(_EVERY)))
+    @property
+    def plain(self) -> "Iterator[PublishedSpeed]":
+        """All that was measured of plain decoding, of settings that can be read."""
+        for key, speed in self.plain_tokens_per_s.items():
+            setting = setting_of(key)
+            if speed is not None and setting is not None:
+                cached = self.context if setting.context is None else setting.context
+                yield PublishedSpeed("0", 0, True, USUAL_CONTEXT if cached is None else cached, speed, speed, None)
 
 
-def _number_of(key: str) -> int | None:
-    """Return the number in a key, of which `8k` has 8,192; None where it has none."""
-    found = _NUMBER.search(key)
-    return None if found is None else int(found[1]) * (1024 if found[2] else 1)
-
-
-def _context_of(key: str) -> int | None:
-    """Return the cached tokens that a key names; None where it names something else."""
-    number = _number_of(key)
-    return number if number is not None and number > LARGEST_WINDOW else None
+def _told_of(
+    key: str, told: Mapping[str, float | None], drafted: int | None, context: int | None
+) -> float | None:
+    """Return what is told under a key, else under what it means, else of everything."""
+    if key in told:
+        return told[key]
+    settings = ((setting_of(one), value) for one, value in told.items())
+    same = [(setting, value) for setting, value in settings if setting and setting.holds(drafted, context)]
+    return min(same, key=lambda one: one[0].count(None))[1] if same else told.get(_EVERY)
 
 
 class PublishedSpeed(NamedTuple):

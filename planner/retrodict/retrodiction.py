@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, Literal, get_args
 
-from decoding.errors import MirrorsdError
+from decoding.errors import MirrorsdError, shown
 from planner.retrodict.cases import Case, PublishedSpeed, UnreadableCase
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
+from planner.retrodict.settings import FORMS, setting_of
 
 Question = Literal["ratio", "absolute", "plain"]
 QUESTIONS: Final[tuple[Question, ...]] = get_args(Question)
@@ -156,16 +157,26 @@ def _of_case(case: Case | UnreadableCase) -> Iterator[Retrodicted | Skipped]:
         yield from _all_skipped(case.id, str(error))
         return
     for question in QUESTIONS:
-        reason = _unanswerable(predictor, question)
-        if reason is not None:
-            yield Skipped(id=case.id, question=question, reason=reason)
-            continue
-        asked = predictor.case.measured if question != "plain" else _plain_speeds(case)
-        for one in asked:
-            try:
-                yield _answer(predictor, question, one)
-            except MirrorsdError as error:
-                yield Skipped(id=case.id, question=question, reason=str(error))
+        yield from _of_question(predictor, question)
+
+
+def _of_question(predictor: PredictedCase, question: Question) -> Iterator[Retrodicted | Skipped]:
+    case, reason = predictor.case, _unanswerable(predictor, question)
+    reasons = _unread(case, question) if reason is None else [reason]
+    yield from (Skipped(id=case.id, question=question, reason=one) for one in reasons)
+    if reason is not None:
+        return
+    for one in case.plain if question == "plain" else case.measured:
+        try:
+            yield _answer(predictor, question, one)
+        except MirrorsdError as error:
+            yield Skipped(id=case.id, question=question, reason=str(error))
+
+
+def _unread(case: Case, question: Question) -> list[str]:
+    """Return a reason for every speed whose setting cannot be read."""
+    told = case.plain_tokens_per_s if question == "plain" else case.published_tokens_per_s
+    return [f"the setting of a speed is {FORMS}, found {shown(key)}" for key in told if setting_of(key) is None]
 
 
 def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
@@ -183,7 +194,7 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
             return "the case does not say how weights are stored"
     if question != "absolute" and not case.plain_tokens_per_s:
         return "no plain speed is given"
-    if question != "plain" and not list(case.measured):
+    if question != "plain" and not [*case.measured, *_unread(case, question)]:
         return "no speed of speculation is given"
     return None
 
@@ -208,9 +219,3 @@ def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -
         predicted=found,
         others=others,
     )
-
-
-def _plain_speeds(case: Case) -> Iterator[PublishedSpeed]:
-    for setting, speed in case.plain_tokens_per_s.items():
-        if speed is not None:
-            yield PublishedSpeed("0", 0, True, case.context_at(setting), speed, speed, None)

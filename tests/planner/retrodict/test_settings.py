@@ -1,0 +1,75 @@
+"""Settings of speeds: what keys and notes tell of tokens drafted and cached, and what is told under them."""
+
+import pytest
+
+from planner.retrodict.retrodiction import retrodict
+from planner.retrodict.settings import drafted_by, setting_of
+from tests.planner.retrodict.test_retrodiction import case
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("", (None, None)),
+        ("auto", (None, None)),
+        ("²", (None, None)),
+        ("0", (0, None)),
+        ("64", (64, None)),
+        ("65", (None, 65)),
+        ("K=3", (3, None)),
+        ("3 drafted", (3, None)),
+        ("4,096", (None, 4096)),
+        ("1.5k", (None, 1536)),
+        ("prose, 8K context", (None, 8192)),
+        ("n=3 at 16k", (3, 16384)),
+        ("16k, 3 drafted", (3, 16384)),
+    ],
+)
+def test_a_key_tells_tokens_drafted_and_cached(key, setting):
+    assert setting_of(key) == setting
+
+
+@pytest.mark.parametrize("key", ["-3", "1.5", "3/4", "8k/16k", "eagle3", "temperature 0", "Q4_K_M", "9" * 5000])
+def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_other(key):
+    found = retrodict([case(published_tokens_per_s={key: 70.0, 2: 71.0}, plain_tokens_per_s={key: 40.0, "": 41.0})])
+    assert [(one.question, one.drafted) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
+    assert [one.question for one in found.skipped] == ["ratio", "absolute", "plain"]
+    assert all(one.reason.startswith("the setting of a speed is a number drafted (3, K=3), ") for one in found.skipped)
+    alone = retrodict([case(published_tokens_per_s={key: 70.0})]).skipped
+    assert [one.question for one in alone] == ["ratio", "absolute"]
+
+
+@pytest.mark.parametrize(
+    ("note", "drafted"),
+    [
+        ("by context, 3 drafted", 3),
+        ("greedy; at most 16 drafted, stopped by confidence", 16),
+        ("code, 5 drafted a round", 5),
+        ("600 of 1,000 drafted tokens accepted", None),
+        ("307 of 512 drafted tokens accepted", None),
+        ("12,814 of 53,484 drafted", None),
+        ("12 of 20 drafted", None),
+        ("99 drafted", None),
+        ("0 drafted", None),
+    ],
+)
+def test_a_note_tells_the_number_drafted_where_no_other_can_be_meant(note, drafted):
+    assert drafted_by(note) == drafted
+
+
+@pytest.mark.parametrize(
+    ("shares", "speeds", "drafted", "found"),
+    [
+        ({3: 0.2}, {"8k": 75.0}, 3, 0.2),
+        ({8192: 0.2}, {"8k": 75.0}, 3, 0.2),
+        ({3: 0.2}, 75.0, 3, 0.2),
+        ({2: 0.5, 3: 0.2}, {"K=3": 75.0}, None, 0.2),
+        ({3: 0.5, "3 at 8k": 0.2, "8k": 0.6}, {"8,192": 75.0}, 3, 0.2),
+        ({"": 0.5, 2: 0.2}, {"8k": 75.0}, 3, 0.5),
+        ({4: 0.2}, {"auto": 75.0}, None, None),
+        ({2: 0.2, "16k": 0.3}, {"8k": 75.0}, 3, None),
+    ],
+)
+def test_a_share_is_of_the_speeds_whose_setting_it_tells(shares, speeds, drafted, found):
+    (one,) = case(accepted_share=shares, published_tokens_per_s=speeds, drafted=drafted).measured
+    assert one.share == found
