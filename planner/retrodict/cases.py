@@ -1,6 +1,7 @@
 """A file of public measurements of speculation: devices, engines, models, and what was measured."""
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -26,14 +27,23 @@ Shares = Annotated[dict[str, Share | None], _ByKey]
 
 
 class _Told(BaseModel):
-    """What a file tells, whatever else it tells beside."""
+    """What a file tells; `model_extra` is what else it tells beside, which nobody reads."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_is_untold(cls, told: Any) -> Any:
-        return {name: value for name, value in told.items() if value is not None} if isinstance(told, dict) else told
+        known = isinstance(told, dict)
+        return {str(name): value for name, value in told.items() if value is not None} if known else told
+
+    def unread(self, inside: str = "") -> dict[str, str | None]:
+        """Return the fields that are not read, each with the field that may have been meant; of a field `inside` it."""
+        near = {
+            name: get_close_matches(cut(name, 60), type(self).model_fields, n=1, cutoff=0.7)
+            for name in self.model_extra or {}
+        }
+        return {inside + name: inside + found[0] if found else None for name, found in near.items()}
 
 
 class CaseModel(_Told):
@@ -86,6 +96,10 @@ class Case(_Told):
     drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None
     note: str = ""
 
+    def unread(self, inside: str = "") -> dict[str, str | None]:
+        """Return the same of the case, its target and its drafter."""
+        return super().unread(inside) | self.target.unread("target.") | self.drafter.unread("drafter.")
+
     @property
     def measured(self) -> "Iterator[PublishedSpeed]":
         """All that was measured of speculation, of settings that can be read; none drafted is plain decoding."""
@@ -116,9 +130,7 @@ class Case(_Told):
                 yield PublishedSpeed("0", 0, True, USUAL_CONTEXT if cached is None else cached, speed, speed, None)
 
 
-def _told_of(
-    key: str, told: Mapping[str, float | None], drafted: int | None, context: int | None
-) -> float | None:
+def _told_of(key: str, told: Mapping[str, float | None], drafted: int | None, context: int | None) -> float | None:
     """Return what is told under a key, else under what it means, else of everything."""
     if key in told:
         return told[key]

@@ -4,15 +4,17 @@ Two questions: `ratio` (given plain speed, and acceptance where known, what does
 only device, engine and models). `plain` is the speed without speculation.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from decoding.errors import MirrorsdError, shown
+from decoding.errors import MirrorsdError, cut, shown
 from planner.retrodict.cases import Case, PublishedSpeed, UnreadableCase
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 from planner.retrodict.settings import FORMS, setting_of
+from planner.wording import counted
 
 Question = Literal["ratio", "absolute", "plain"]
 QUESTIONS: Final[tuple[Question, ...]] = get_args(Question)
@@ -31,8 +33,7 @@ class Retrodicted:
 
     Attributes:
         case, question: which.
-        drafted: as its source names it: a number of tokens, a context, or `auto`; 0 of plain decoding.
-        context: cached tokens.
+        speed: as its source tells it.
         published: what was measured.
         predicted: from shipped data.
         others: by `BASELINES`.
@@ -40,11 +41,15 @@ class Retrodicted:
 
     case: Case
     question: Question
-    drafted: str
-    context: int
+    speed: PublishedSpeed
     published: float
     predicted: PredictedSpeed
     others: tuple[float, float]
+
+    @property
+    def drafted(self) -> str:
+        """As its source names it: a number of tokens, a context, or `auto`; 0 of plain decoding."""
+        return self.speed.key
 
     @property
     def error(self) -> float:
@@ -63,7 +68,7 @@ class Retrodicted:
             **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
             "question": self.question,
             "drafted": int(self.drafted) if self.drafted.isdecimal() else self.drafted,
-            "context": self.context,
+            "context": self.speed.context,
             "published": self.published,
             "predicted": found.value,
             "low": found.low,
@@ -81,12 +86,21 @@ class Skipped:
     reason: str
 
 
+class UnreadField(NamedTuple):
+    """A field that is not read, the known one that may have been meant, and the cases that have it."""
+
+    field: str
+    near: str | None
+    cases: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Retrodiction:
     """All of a file."""
 
     found: tuple[Retrodicted, ...]
     skipped: tuple[Skipped, ...]
+    unread: tuple[UnreadField, ...]
 
     def summary(self) -> dict[str, Any]:
         """Return errors and coverage by question, those of the other predictors, and what was skipped."""
@@ -102,11 +116,22 @@ class Retrodiction:
             "count": len(self.skipped),
             "cases": [{"id": one.id, "question": one.question, "reason": one.reason} for one in self.skipped],
         }
+        told["fields_not_read"] = [one._asdict() for one in self.unread]
+        told["acceptance_of_other_settings"] = self.lost_shares
         return told
 
     def of(self, question: Question) -> Sequence[Retrodicted]:
         """Return the speeds of a question."""
         return [one for one in self.found if one.question == question]
+
+    @property
+    def lost_shares(self) -> dict[str, list[str]]:
+        """The settings of every case that tells acceptance, but of others: the drafter's default was taken."""
+        found = defaultdict[str, list[str]](list)
+        for one in self.of("ratio"):
+            if one.speed.share is None and any(share is not None for share in one.case.accepted_share.values()):
+                found[one.case.id].append(one.drafted)
+        return dict(found)
 
     def _judged(self, question: Question) -> dict[str, Any]:
         own = self.of(question)
@@ -141,10 +166,27 @@ def worth(found: Retrodiction) -> str:
 def retrodict(cases: Iterable[Case | UnreadableCase]) -> Retrodiction:
     """Predict every speed of some cases from shipped data; skipped ones are listed with the reason."""
     found, skipped = list[Retrodicted](), list[Skipped]()
+    unread = defaultdict[tuple[str, str | None], list[str]](list)
     for case in cases:
         for one in _of_case(case):
             found.append(one) if isinstance(one, Retrodicted) else skipped.append(one)
-    return Retrodiction(tuple(found), tuple(skipped))
+        for field in case.unread().items() if isinstance(case, Case) else ():
+            unread[field].append(case.id)
+    fields = (UnreadField(*field, tuple(names)) for field, names in unread.items())
+    return Retrodiction(tuple(found), tuple(skipped), tuple(fields))
+
+
+def notes(found: Retrodiction) -> Iterator[str]:
+    """Yield in words what a file tells that no prediction is by."""
+    fields = [
+        one.field + (f" ({one.near}?)" if one.near else "") + f" in {counted(len(one.cases), 'case')}"
+        for one in found.unread
+    ]
+    lost = [f"{name} ({', '.join(settings)})" for name, settings in found.lost_shares.items()]
+    if fields:
+        yield cut(f"Fields that are not read: {'; '.join(fields)}.")
+    if lost:
+        yield f"Acceptance is told of other settings than these, which have the default: {'; '.join(lost)}."
 
 
 def _of_case(case: Case | UnreadableCase) -> Iterator[Retrodicted | Skipped]:
@@ -213,8 +255,7 @@ def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -
     return Retrodicted(
         case=case,
         question=question,
-        drafted=one.key,
-        context=one.context,
+        speed=one,
         published=published,
         predicted=found,
         others=others,

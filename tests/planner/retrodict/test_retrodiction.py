@@ -119,7 +119,7 @@ def test_a_setting_may_be_named_as_people_do(key, drafted, context):
     asked = case(plain_tokens_per_s={key: 36.0}, accepted_share=None, published_tokens_per_s={key: 56.0}, drafted=3)
     assert [(one.drafted, one.context) for one in asked.measured] == [(drafted, context)]
     found = {one.question: one for one in retrodict([asked]).found}
-    assert {question: one.context for question, one in found.items()} == dict.fromkeys(QUESTIONS, context)
+    assert {question: one.speed.context for question, one in found.items()} == dict.fromkeys(QUESTIONS, context)
 
 
 def test_what_a_source_leaves_empty_is_as_if_it_were_not_there():
@@ -143,8 +143,8 @@ def test_a_speed_that_cannot_be_predicted_costs_no_other_one():
     """The shape has fewer positions than the longest of these contexts."""
     speeds = {"64k": 50.0, "4096k": 10.0, "1k": 60.0}
     found = retrodict([case(plain_tokens_per_s=speeds, accepted_share=0.7, published_tokens_per_s=speeds, drafted=2)])
-    assert [one.context for one in found.of("absolute")] == [65536, 1024]
-    assert [one.context for one in found.of("plain")] == [65536, 1024]
+    assert [one.speed.context for one in found.of("absolute")] == [65536, 1024]
+    assert [one.speed.context for one in found.of("plain")] == [65536, 1024]
     assert len(found.skipped) == len(QUESTIONS)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from planner.retrodict.retrodiction import retrodict
+from planner.retrodict.cases import Case
+from planner.retrodict.retrodiction import notes, retrodict
 from planner.retrodict.settings import drafted_by, setting_of
-from tests.planner.retrodict.test_retrodiction import case
+from tests.planner.retrodict.test_retrodiction import TOLD, case
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,27 @@ def test_a_note_tells_the_number_drafted_where_no_other_can_be_meant(note, draft
 def test_a_share_is_of_the_speeds_whose_setting_it_tells(shares, speeds, drafted, found):
     (one,) = case(accepted_share=shares, published_tokens_per_s=speeds, drafted=drafted).measured
     assert one.share == found
+
+
+def test_what_a_file_tells_in_vain_is_named_once_and_costs_no_prediction():
+    told = {"id": "one", "accepted_share": {3: 0.2}, "target": TOLD["target"] | {"weight": "q8_0"}}
+    others = {"acceptance_share": {2: 0.1}, "tags": ["a"], 7: None, 8: "x", "[/]": 1}
+    cases = [Case.model_validate(TOLD | told | others), case(tags=["b"]), case()]
+    found = retrodict(cases)
+    assert [one.predicted for one in found.of("absolute")] == [
+        one.predicted for one in retrodict(3 * [case()]).of("absolute")
+    ]
+    assert found.summary()["fields_not_read"] == [
+        {"field": "acceptance_share", "near": "accepted_share", "cases": ("one",)},
+        {"field": "tags", "near": None, "cases": ("one", "a card")},
+        {"field": "8", "near": None, "cases": ("one",)},
+        {"field": "[/]", "near": None, "cases": ("one",)},
+        {"field": "target.weight", "near": "target.weights", "cases": ("one",)},
+    ]
+    assert found.summary()["acceptance_of_other_settings"] == {"one": ["2", "4"]}
+    fields, shares = notes(found)
+    assert fields.startswith(
+        "Fields that are not read: acceptance_share (accepted_share?) in 1 case; tags in 2 cases; "
+    )
+    assert shares.endswith("have the default: one (2, 4).")
+    assert not list(notes(retrodict([case()])))

@@ -22,7 +22,7 @@ def retrodict(
     """Predict public measurements of speculation from the shipped data sheets, and report the errors."""
     from mirrorsd.cli.tables import plain_table
     from planner.retrodict.cases import load_cases
-    from planner.retrodict.retrodiction import IN_WORDS, QUESTIONS, worth
+    from planner.retrodict.retrodiction import IN_WORDS, QUESTIONS, notes, worth
     from planner.retrodict.retrodiction import retrodict as predicted
 
     found = predicted(load_cases(file))
@@ -36,7 +36,7 @@ def retrodict(
     for one in found.skipped:
         skipped[one.id, one.reason.partition(";")[0]].append(one.question)
     lines = [f"{name} ({', '.join(questions)}): {reason}" for (name, reason), questions in skipped.items()]
-    show_paragraphs(*filter(None, (worth(found), "\n".join(["Not predicted:", *lines]) if lines else "")))
+    show_paragraphs(worth(found), *notes(found), *(["\n".join(["Not predicted:", *lines])] if lines else []))
 
 
 def _row(one: "Retrodicted") -> tuple[str, ...]:
