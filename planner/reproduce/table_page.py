@@ -4,7 +4,7 @@ Also its facts in words: how far it is off, what its constants mean, and what it
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from math import isclose
 from pathlib import Path
@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from costs.cost_model import Part
 from costs.prices import Prices
 from costs.round_plan import LAYER, LM_HEAD
-from hwprofiles.model_shape import model_shape
-from hwprofiles.platform import load_platform
+from decoding.errors import MirrorsdError, shown
+from hwprofiles.model_shape import ModelShape, model_shape
+from hwprofiles.platform import Platform, load_platform
 from planner.page_template import rendered
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import PublishedTable
@@ -120,6 +121,7 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
     facts: dict[str, Iterable[str]] = {
         "Not what the table is of, so errors are of both": _others(found),
+        "Not compared with what is priced, as no model or machine is called so": _unknown(found.table),
         "At the end of the plausible range, so no explanation of the machine": [one.name for one in at_bounds(found)],
         "Mean |error| of predicted Mirror-SD": [*_errors(found), *_baselines(baselines)],
         "Mean speed-up over plain decoding": [
@@ -139,10 +141,26 @@ def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> It
 def _others(found: Reproduction) -> Iterator[str]:
     """Yield what was priced in place of the model and the machine that the table names."""
     table, machine, shape = found.table, found.setup.platform, found.setup.target.shape
-    if table.target is not None and model_shape(table.target).name != shape.name:
-        yield f"{shape.name} is priced, the table is of {model_shape(table.target).name} (--target {table.target})"
-    if table.platform is not None and (theirs := load_platform(table.platform)).name != machine.name:
-        yield f"it is priced on {machine.name}, the table is of {theirs.name} (--platform {table.platform})"
+    if (theirs := _called(table.target, model_shape)) not in (None, shape.name):
+        yield f"{shape.name} is priced, the table is of {theirs} (--target {table.target})"
+    if (theirs := _called(table.platform, load_platform)) not in (None, machine.name):
+        yield f"it is priced on {machine.name}, the table is of {theirs} (--platform {table.platform})"
+
+
+def _unknown(table: PublishedTable) -> Iterator[str]:
+    """Yield what the table names in words of its own."""
+    if table.target is not None and _called(table.target, model_shape) is None:
+        yield f"target {shown(table.target)}"
+    if table.platform is not None and _called(table.platform, load_platform) is None:
+        yield f"platform {shown(table.platform)}"
+
+
+def _called(told: str | None, load: Callable[[str], ModelShape | Platform]) -> str | None:
+    """Return the whole name of a model or a machine; None of one that nobody knows."""
+    try:
+        return None if told is None else load(told).name
+    except MirrorsdError:
+        return None
 
 
 def _baselines(baselines: Baselines) -> Iterator[str]:

@@ -18,8 +18,8 @@ def reproduce(
     published: Annotated[
         str,
         option(
-            "A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them), or the name of "
-            "a shipped one."
+            "A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them; comments "
+            "'# target: NAME' and '# platform: NAME' say what it is of), or the name of a shipped one."
         ),
     ],
     target: options.ShapeOption,

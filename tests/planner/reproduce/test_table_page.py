@@ -44,6 +44,14 @@ def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, s
     assert "that of a fit" not in "\n".join(before)
 
 
+def test_a_table_may_say_in_words_of_its_own_what_it_is_of(setup, table):
+    told = replace(table, target="Llama 3.1 8B Instruct, bf16", platform="eight H100 with NVLink")
+    found = predict_table(told, setup, setup.datasheet())
+    first = "Not compared with what is priced, as no model or machine is called so: target 'Llama 3.1 8B Instruct, "
+    assert words(found).startswith(f"{first}bf16'; platform 'eight H100 with NVLink'.")
+    assert first.partition(",")[0] in render_page(found, UNKNOWN, "given")
+
+
 def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup):
     assert "itted" not in words(predict_table(table, setup, setup.datasheet()))
 
