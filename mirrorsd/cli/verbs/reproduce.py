@@ -41,7 +41,7 @@ def reproduce(
     from decoding.yaml_file import write_atomically
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
-    from hwprofiles.weights.formats import weights_named
+    from hwprofiles.weights.formats import weights_in_name, weights_named
     from planner.reproduce.fitted_table import Baselines, known_constants
     from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.published_table import load_table
@@ -51,7 +51,7 @@ def reproduce(
     from sim.derived.roofline import StoredModel
 
     table, shape = load_table(published), model_shape(target)
-    stored = weights_named(weights or shape.published_in)
+    stored = weights_named(weights or weights_in_name(target, shape.published_in) or shape.published_in)
     setup = Setup.of(
         load_platform(platform),
         StoredModel(shape=shape, weights=stored),

@@ -66,3 +66,10 @@ def test_errors_of_a_table_that_the_constants_were_fitted_to_are_not_passed_off_
     assert said in call(*own, "--out", page).shown
     assert said in page.read_text()
     assert said not in call(*ASKED, other, "--no-fit", exit_code=0).shown
+
+
+def test_the_targets_name_tells_how_weights_are_stored():
+    words = (*ASKED, "mirror-sd-qwen3-14b", "--no-fit", "--target")
+    named, asked = json_of(*words, "Qwen/Qwen3-14B-AWQ"), json_of(*words, "qwen3-14b", "--weights", "awq-int4")
+    assert named == asked
+    assert named["plain_tpot_s"] < json_of(*words, "qwen3-14b")["plain_tpot_s"]
