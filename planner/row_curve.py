@@ -18,7 +18,7 @@ from planner.page_template import rendered
 from planner.pictures.xy_plot import round_ticks
 from planner.wording import listing
 from sim.derived.assumption import Assumption
-from sim.derived.device_speed import device_speed
+from sim.derived.device_speed import GROWING_ROWS, device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
 
 _LAYER, _HEAD = Part("layer"), Part("lm_head")
@@ -75,6 +75,17 @@ class RowCurve:
         if rows is None or not are_used:
             return known
         return f"{known}. Rows from measured curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}"
+
+    @property
+    def beyond(self) -> str:
+        """What nobody knows of its longest passes, in words; empty where curves or a law tell it, or of few rows."""
+        is_told = any(one.field.endswith("growth_per_row") and "by step" not in one.source for one in self.assumptions)
+        if not is_told or max(one.rows for one in self.rows) <= GROWING_ROWS:
+            return ""
+        return (
+            f"growth_per_row is told of up to {GROWING_ROWS} rows: further ones cost no more in the times, and as much "
+            "as these at the upper ends."
+        )
 
 
 def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:
@@ -134,11 +145,14 @@ def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
 
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the relative error of a pass for its rows: of their growth, and of how slowly the device may compute."""
-    device = cost.device
-    slower = replace(cost, device=replace(device, flops=device.flops / (1 + device.computing_error)))
-    slowed = pass_s(slower, rows, context) / pass_s(cost, rows, context)
-    return hypot(device.growth_error(rows), log(slowed))
+    """Return the relative error of a pass for its rows: of their growth, and of how slowly the device may compute.
+
+    What a row costs is told of the first eight, so beyond them it may be nothing or as much.
+    """
+    device, time_s = cost.device, pass_s(cost, rows, context)
+    computing = replace(device, flops=device.flops / (1 + device.computing_error))
+    slower = (pass_s(replace(cost, device=one), rows, context) for one in (computing, device.growing_on(rows)))
+    return hypot(device.growth_error(rows), *(log(one_s / time_s) for one_s in slower))
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360

@@ -26,7 +26,7 @@ Kind = Literal["cpu", "gpu", "npu"]
 
 
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
-_GROWING_ROWS: Final = 8
+GROWING_ROWS: Final = 8
 _USUAL_ROWS: Final = 5
 """Rows of a usual verification, up to which the growth by curves is told."""
 KERNELS_PER_LAYER: Final = 8
@@ -105,7 +105,12 @@ class DeviceSpeed:
         """Return the time of reading for `rows` rows over that for one."""
         if self.prices is not None:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
-        return 1 + self.growth_per_row * (min(rows, _GROWING_ROWS) - 1)
+        return 1 + self.growth_per_row * (min(rows, GROWING_ROWS) - 1)
+
+    def growing_on(self, rows: float) -> "DeviceSpeed":
+        """Return the device if all of `rows` rows slowed reading as the first eight do."""
+        further = (max(self.padded_rows(rows), GROWING_ROWS) - 1) / (GROWING_ROWS - 1)
+        return replace(self, growth_per_row=self.growth_per_row * further)
 
     def growth_error(self, rows: float) -> float:
         """Return the relative error (half-width, 90 %) of a pass over `rows` rows for its growth alone."""

@@ -9,6 +9,7 @@ import pytest
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
 from hwprofiles.engines import engine_on, run_by
 from hwprofiles.model_shape import model_shape, shipped_models
+from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import device_sheet, shipped_names
 from planner.row_curve import curve_svg, row_curve
 from sim.derived.roofline import StoredModel
@@ -70,6 +71,22 @@ def test_beyond_what_was_measured_each_doubling_of_rows_is_as_doubtful_as_the_la
     widths = [log(one.ratio_high / one.ratio_low) for one in found]
     assert widths[1] < 2.5 * widths[0]
     assert widths[2] < 7 * widths[0], "five doublings"
+
+
+@pytest.mark.parametrize("rows", [12, 16, 32])
+def test_beyond_eight_rows_an_interval_reaches_to_where_growth_per_row_goes_on(rows):
+    sheet = device_sheet("rtx3090").model_copy(
+        update={"growth_per_row": Quantity(value=0.1, span=(0.09, 0.11), status="measured", source="by the user")}
+    )
+    model = StoredModel(shape=model_shape("llama-3.1-8b"), weights="bf16")
+    few, many = (row_curve(model, "rtx3090", sheet, (1, last), 512) for last in (8, rows))
+    last = many.rows[-1]
+    straight = 1 + (few.rows[-1].ratio - 1) * (rows - 1) / 7
+    assert last.ratio < 0.9 * straight < straight < last.ratio_high < 1.1 * straight
+    assert few.rows[-1].ratio_high < 1.1 * few.rows[-1].ratio
+    assert not few.beyond
+    assert not curve(rows=(1, rows)).beyond, "by curves"
+    assert many.beyond.startswith("growth_per_row is told of up to 8 rows: ")
 
 
 def test_what_is_nearer_to_a_measurement_is_known_better():

@@ -65,7 +65,7 @@ def curve(
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(_table(found))
-        show_paragraphs(f"Numbers {found.source}.")
+        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond]))
         if not sheet.runs(stored):
             show_paragraphs(f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}.")
 
@@ -99,6 +99,7 @@ def _result(found: "RowCurve") -> dict[str, Any]:
         "weights": found.model.weights,
         "context": found.context,
         "source": found.source,
+        "beyond": found.beyond,
         "rows": [asdict(one) for one in found.rows],
         "assumptions": [asdict(one) for one in found.assumptions],
     }
