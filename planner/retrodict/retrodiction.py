@@ -23,8 +23,17 @@ IN_WORDS: Final[dict[str, str]] = {
     "absolute": "Tokens/s of speculation, of which nothing is given",
     "plain": "Tokens/s of plain decoding",
 }
-BASELINES: Final = ("always_1x", "bandwidth_and_leviathan")
-"""Two simple predictors: no gain, and bandwidth with Leviathan's formula."""
+BASELINES: Final[dict[str, tuple[Question, ...]]] = {
+    "always_1x": ("ratio", "absolute"),
+    "bandwidth_and_leviathan": QUESTIONS,
+}
+"""Two simple predictors, and the questions that they answer: no gain, and bandwidth with Leviathan's formula."""
+_BESIDE: Final = ("for no gain", "by bandwidth and formula")
+_TOLD: Final[dict[Question, tuple[str, tuple[str, ...]]]] = {
+    "ratio": ("Gain of speculation", _BESIDE),
+    "absolute": ("Speed of speculation", _BESIDE),
+    "plain": ("Speed of plain decoding", ("by bandwidth",)),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,9 +117,9 @@ class Retrodiction:
         told["baselines"] = {
             name: {
                 question: _median_error(self.of(question), [one.others[place] for one in self.of(question)])
-                for question in ("ratio", "absolute")
+                for question in questions
             }
-            for place, name in enumerate(BASELINES)
+            for place, (name, questions) in enumerate(BASELINES.items())
         }
         told["skipped"] = {
             "count": len(self.skipped),
@@ -149,18 +158,16 @@ def worth(found: Retrodiction) -> str:
     """Return in words how far off predictions are, next to what anybody could say."""
     summary = found.summary()
     told = []
-    for question, what in (("ratio", "gain of speculation"), ("absolute", "speed of speculation")):
+    for question, (what, beside) in _TOLD.items():
         own = summary[question]
         if own["num"]:
-            others = " and ".join(
-                f"{100 * summary['baselines'][name][question]:.0f} % {how}"
-                for name, how in (("always_1x", "for no gain"), ("bandwidth_and_leviathan", "by bandwidth and formula"))
-            )
+            errors = [one[question] for one in summary["baselines"].values() if question in one]
+            others = " and ".join(f"{100 * error:.0f} % {how}" for error, how in zip(errors, beside, strict=True))
             told.append(
                 f"{what}: {100 * own['median_abs_error']:.0f} % off in the median of {own['num']} ({others}); "
-                f"intervals hold {100 * own['coverage']:.0f} %"
+                f"intervals hold {100 * own['coverage']:.0f} %."
             )
-    return f"{'. '.join(one[0].upper() + one[1:] for one in told)}." if told else "Nothing was predicted."
+    return " ".join(told) or "Nothing was predicted."
 
 
 def retrodict(cases: Iterable[Case | UnreadableCase]) -> Retrodiction:

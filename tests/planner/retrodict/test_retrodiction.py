@@ -14,7 +14,7 @@ from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import rate_of_tokens, tokens_in_parallel, tokens_of_rate, usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.published_gains import ACCURACY, PROMISED, published_like
-from planner.retrodict.retrodiction import QUESTIONS, retrodict
+from planner.retrodict.retrodiction import QUESTIONS, retrodict, worth
 from tests.benchmarks.scripts import RESULTS, load_script
 
 SCRIPT = load_script("retrodictions")
@@ -130,6 +130,18 @@ def test_what_a_source_leaves_empty_is_as_if_it_were_not_there():
     bare = {name: TOLD[name] for name in ("id", "device", "target", "plain_tokens_per_s")}
     found = retrodict([Case.model_validate(bare | {"drafter": None})])
     assert [one.question for one in found.found] == ["plain"]
+
+
+def test_how_far_speeds_of_plain_decoding_are_off_is_told_too():
+    alone = retrodict([case(published_tokens_per_s=None)])
+    (one,) = alone.of("plain")
+    assert alone.summary()["baselines"]["bandwidth_and_leviathan"]["plain"] == abs(one.others[1] / one.published - 1)
+    found = (
+        f"{100 * abs(one.error):.0f} % off in the median of 1 ({100 * abs(one.others[1] / 40 - 1):.0f} % by bandwidth)"
+    )
+    assert worth(alone) == f"Speed of plain decoding: {found}; intervals hold 100 %."
+    assert worth(retrodict([case()])).endswith(worth(alone))
+    assert worth(retrodict([case(device="abacus")])) == "Nothing was predicted."
 
 
 def test_none_drafted_is_plain_decoding():
