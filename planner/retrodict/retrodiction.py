@@ -229,7 +229,7 @@ def _unread(case: Case, question: Question) -> list[str]:
 
 
 def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
-    yield from (Skipped(id=name, question=question, reason=reason) for question in ("ratio", "absolute"))
+    yield from (Skipped(id=name, question=question, reason=reason) for question in QUESTIONS)
 
 
 def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrorsd.cli.console import escaped, show, show_paragraphs, write_json
+from mirrorsd.cli.console import show, show_paragraphs, write_json
 from mirrorsd.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from planner.retrodict.retrodiction import Retrodicted
 
+_SPEEDS = ("published", "predicted", "interval", "off by")
 EXAMPLE = "mirrorsd retrodict cases.yaml"
 
 
@@ -28,10 +29,15 @@ def retrodict(
     found = predicted(load_cases(file))
     if not write_json({"cases": [one.as_entry() for one in found.found], "summary": found.summary()}, json):
         return
+    contexts = defaultdict[str, set[int]](set)
+    for one in found.found:
+        contexts[one.case.id].add(one.speed.context)
+    several = any(len(known) > 1 for known in contexts.values())
     for question in QUESTIONS:
-        if found.of(question):
-            columns = ("drafted", "published", "predicted", "interval", "off by")
-            show(plain_table(IN_WORDS[question], ("case",), columns, map(_row, found.of(question))))
+        if own := found.of(question):
+            named = any(one.drafted != str(one.speed.drafted) for one in own)
+            left, right = ("case", *["setting"] * named), ("drafted", *["cached"] * several, *_SPEEDS)
+            show(plain_table(IN_WORDS[question], left, right, (_row(one, named, several) for one in own)))
     skipped = defaultdict[tuple[str, str], list[str]](list)
     for one in found.skipped:
         skipped[one.id, one.reason.partition(";")[0]].append(one.question)
@@ -39,9 +45,12 @@ def retrodict(
     show_paragraphs(worth(found), *notes(found), *(["\n".join(["Not predicted:", *lines])] if lines else []))
 
 
-def _row(one: "Retrodicted") -> tuple[str, ...]:
+def _row(one: "Retrodicted", named: bool, several: bool) -> tuple[str, ...]:
+    """Return the cells of a speed, with the name of its setting and its cached tokens or without."""
     from planner.wording import digits
 
     low, value, high = (digits(number) for number in (one.predicted.low, one.predicted.value, one.predicted.high))
+    drafted = f"{one.speed.drafted}{'' if one.speed.is_drafted_known else ' assumed'}"
+    where = *[one.drafted] * named, drafted, *[f"{one.speed.context:,}"] * several
     off = f"{100 * one.error:+.0f} %{'' if one.is_held else ' (outside)'}"
-    return one.case.id, escaped(one.drafted), digits(one.published), value, f"{low} to {high}", off
+    return one.case.id, *where, digits(one.published), value, f"{low} to {high}", off

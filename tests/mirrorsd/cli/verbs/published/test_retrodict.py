@@ -1,7 +1,9 @@
 """`mirrorsd retrodict` by its contract: cases, and a summary with what was skipped."""
 
+import json
+
 from tests.mirrorsd.cli.calls import call, json_of
-from tests.planner.retrodict.test_retrodiction import CASES
+from tests.planner.retrodict.test_retrodiction import CASES, TOLD
 
 
 def test_scripts_get_what_was_promised():
@@ -17,3 +19,20 @@ def test_people_get_tables_and_what_they_are_worth():
     told = call("retrodict", CASES)
     assert "Gain of speculation: " in told.stdout
     assert "Not predicted: ane-both (absolute, plain): the case does not say how weights are stored" in told.shown
+
+
+def test_each_line_of_a_table_says_what_was_drafted_after_how_many_tokens(tmp_path):
+    path = tmp_path / "cases.yaml"
+    speeds = {"1k": 60.0, "16k, 2 drafted": 50.0, "[b]code": 65.0}
+    by_context = TOLD | {"plain_tokens_per_s": {"1k": 40.0, "16k": 30.0}, "published_tokens_per_s": speeds}
+    path.write_text(json.dumps({"cases": [by_context, TOLD | {"id": "none", "device": "abacus"}]}))
+    told = call("retrodict", path)
+    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    assert lines.count("case setting drafted cached published predicted interval off by") == 2
+    assert any(line.startswith("a card 1k 4 assumed 1,024 60.0 ") for line in lines)
+    assert any(line.startswith("a card 16k, 2 drafted 2 16,384 50.0 ") for line in lines)
+    assert any(line.startswith("a card [b]code 4 assumed 512 65.0 ") for line in lines)
+    assert any(line.startswith("a card 0 16,384 30.0 ") for line in lines)
+    assert "none (ratio, absolute, plain): no device that ships is called 'abacus'" in told.shown
+    path.write_text(json.dumps({"cases": [TOLD]}))
+    assert "case drafted published predicted" in " ".join(call("retrodict", path).stdout.split())
