@@ -120,8 +120,7 @@ def _columns(where: str, names: Sequence[str]) -> dict[str, str]:
     """Return the names of the columns as they are written, by their plain ones."""
     found: dict[str, str] = {}
     for index, name in enumerate(names):
-        plain = "".join(character for character in name.casefold() if character.isalnum())
-        key = _ALIASES.get(plain, plain)
+        key = _ALIASES.get(plain := plain_name(name), plain)
         if key in found or not key:
             what = f"column {shown(name)} stands there twice" if key else f"column {index + 1} has no name"
             raise ConfigError(f"{where}: {what}")
@@ -131,6 +130,11 @@ def _columns(where: str, names: Sequence[str]) -> dict[str, str]:
             msg = f"column {title!r} is missing; needed: {', '.join(_NEEDED.values())}; found: {', '.join(names)}"
             raise ConfigError(f"{where}: {msg}")
     return found
+
+
+def plain_name(name: str) -> str:
+    """Return a name without case, spaces, hyphens and the like: `EAGLE-3` and `eagle 3` are one."""
+    return "".join(character for character in name.casefold() if character.isalnum())
 
 
 def _cell(row: PageRow, columns: Mapping[str, str]) -> PublishedCell:

@@ -19,7 +19,7 @@ from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.platform import Platform, load_platform
 from planner.page_template import rendered
 from planner.reproduce.fitted_table import Baselines
-from planner.reproduce.published_table import PublishedTable
+from planner.reproduce.published_table import PublishedTable, load_table, plain_name, shipped_tables
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.setup import PROMPT_TOKENS, TOKENS_PER_HIDDEN_STEP, WINDOW, Unknown
 from planner.verdict import fact
@@ -78,9 +78,12 @@ def _published_tokens() -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 def _cells(table: PublishedTable, method: str, row: Mapping[str, str]) -> Iterator[tuple[float, float]]:
     """Yield (published speed-up, tokens per round) of the greedy cells that a row is about; without a task all."""
+    task, column = plain_name(row["task"]), plain_name(method)
     for cell in table.cells:
-        if cell.temperature == 0 and row["task"] in ("", cell.task) and (value := cell.others.get(method)) is not None:
-            yield value, float(row["tokens"])
+        if cell.temperature == 0 and task in ("", plain_name(cell.task)):
+            yield from (
+                (value, float(row["tokens"])) for name, value in cell.others.items() if plain_name(name) == column
+            )
 
 
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
@@ -199,7 +202,14 @@ def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
             f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
             "explain this table, --no-fit how well they predict another one"
         )
-    elif origin.startswith(f"fitted to {found.table.source},") and not any(_others(found)):
+    elif _is_of_these_cells(origin, found.table) and not any(_others(found)):
         yield "the constants were fitted to this very table before, so the error is that of a fit"
     if missed := sum(not cell.is_reached for cell in found.cells):
         yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"
+
+
+def _is_of_these_cells(origin: str, table: PublishedTable) -> bool:
+    """Return whether constants are from a table that ships and has the numbers of this one, whatever it is called."""
+    cells = [(cell.temperature, cell.task, cell.vanilla, cell.mirror) for cell in table.cells]
+    named = (load_table(name).cells for name in shipped_tables() if origin.startswith(f"fitted to {name}.csv,"))
+    return any(cells == [(cell.temperature, cell.task, cell.vanilla, cell.mirror) for cell in of] for of in named)

@@ -149,6 +149,19 @@ def test_columns_of_other_methods_cost_a_pass_over_their_tree(fitted):
     assert columns["EAGLE-2"].predicted < columns["EAGLE-3"].predicted < 6.23
 
 
+def test_other_methods_are_found_however_their_columns_and_tasks_are_spelt(fitted):
+    spelt = {"EAGLE-3": "eagle 3", "EAGLE-2": "Eagle2", "Hydra": "HYDRA", "mt_bench": "MT-Bench"}
+    cells = [
+        replace(
+            cell,
+            task=spelt.get(cell.task, cell.task),
+            others={spelt.get(name, name): value for name, value in cell.others.items()},
+        )
+        for cell in fitted.table.cells
+    ]
+    assert other_columns(replace(fitted, table=replace(fitted.table, cells=tuple(cells)))) == other_columns(fitted)
+
+
 def test_the_shipped_constants_are_those_of_the_fit(fitted, setup):
     values, origin = known_constants("m2-ultra-x8", setup)
     assert values == pytest.approx(dict(fitted.constants), rel=0.02)
