@@ -132,12 +132,13 @@ def sweep_picture(sweep: Sweep, whose: str) -> Markup:
         for kind, times_s in lines.items()
     ]
     now = sweep.values.index(sweep.now)
-    marks = {"today": (float(shown[now]), 1e3 * min(times_s[now] for times_s in lines.values()))}
+    points, labels = [(float(shown[now]), 1e3 * min(times_s[now] for times_s in lines.values()))], ["today"]
     for kind, at in sweep.ties.items():
         x, tpot_s = (float(np.interp(at, sweep.values, of)) for of in (shown, lines[kind]))
-        marks[factor(at) if is_speed else percent(at)] = x, 1e3 * tpot_s
+        points.append((x, 1e3 * tpot_s))
+        labels.append(factor(at) if is_speed else percent(at))
     name = "today, and where another is fastest"
-    series.append(Series(name, list(marks.values()), joined=False, labels=[*marks], colour="--ink"))
+    series.append(Series(name, points, joined=False, labels=labels, colour="--ink"))
     return xy_plot(
         series,
         x_title="speed of the draft, times today's (logarithmic)" if is_speed else f"{whose} accepted, %",
