@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 _DEVICE: Final = re.compile(
-    r"rtx ?pro ?\d{4}|rtx ?\d{4} ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
+    r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: sff)? ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
     r"|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
     r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
     r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"
@@ -14,7 +14,7 @@ _SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
 _FAMILIES: Final = {
     "hopper": re.compile(r"h[12]00|h20|gh200"),
     "blackwell": re.compile(r"rtx50(?!00)|rtxpro|gb10|g?b[23]00|jetson\w*thor"),
-    "ada": re.compile(r"rtx40(?!00$)|rtx\d+ada|l4|l20$"),
+    "ada": re.compile(r"rtx40(?!00$)|rtx\d+(?:sff)?ada|l4|l20$"),
     "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson|cmp1"),
     "turing": re.compile(r"rtx20|gtx16|(?:quadro)?rtx[4-8]000$|titanrtx|cmp[345]|t4"),
     "volta": re.compile(r"v100|titanv"),

@@ -170,6 +170,7 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
     ("label", "family"),
     [
         ("NVIDIA RTX 5000 Ada Generation", "ada"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "ada"),
         ("Quadro RTX 4000", "turing"),
         ("RTX 4090", "ada"),
         ("RTX 5060 Ti", "blackwell"),
