@@ -10,6 +10,8 @@ from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_nam
 from sim.derived.assumption import Assumption
 
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
+_IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
+_COUNT_IN_WORDS: Final = re.compile(rf"^({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
 _TOGETHER: Final = re.compile(r"(?:tensor(?:.?parallel)?|\btp)(?:[ =](?=\d))?(\d*)\b|row split", re.IGNORECASE)
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
@@ -51,7 +53,8 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     Raises:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
-    whole, label = label, _without_host(label)
+    whole = label
+    label = _COUNT_IN_WORDS.sub(lambda found: f"{_IN_WORDS[found[1].lower()]}x ", _without_host(label))
     mixed = _slowest_of(label)
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)

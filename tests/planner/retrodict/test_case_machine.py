@@ -15,6 +15,8 @@ RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090
         ("Xeon Gold 6242 + 2x RTX 3090", RTX_3090, 2, 24),
         ("EPYC 9654 + RTX 4090 + RTX 3090", RTX_3090, 2, 24),
         ("RTX 3090, 64 GB RAM", RTX_3090, 1, 24),
+        ("Dual RTX 3090", RTX_3090, 2, 24),
+        ("EPYC 9654 + quad NVIDIA RTX 3090", RTX_3090, 4, 24),
         ("DDR5 128GB, RTX 4090 48 GB", RTX_4090, 1, 48),
         ("2x RTX 3090 24GB + 512 GiB of system memory", RTX_3090, 2, 24),
         ("RTX 3090 20 GB VRAM", RTX_3090, 1, 20),
