@@ -1,5 +1,6 @@
 """What verifying costs by rows: over one row, with an interval, from measured numbers where there are any."""
 
+import re
 from dataclasses import replace
 from math import log
 from xml.etree import ElementTree as ET
@@ -136,6 +137,12 @@ def test_every_device_that_ships_has_a_curve_or_says_what_its_sheet_lacks(device
             row_curve(SMALL, device, sheet, (1,), 128)
     else:
         assert [one.rows for one in row_curve(SMALL, device, sheet, (1, 2, 4), 128).rows] == [1, 2, 4]
+
+
+def test_the_interval_of_a_single_row_is_a_stroke():
+    one, several = curve_svg(curve(rows=(4,))), curve_svg(curve(rows=(1, 4)))
+    assert len(re.findall(r'<polygon points="[^"]+"[^>]* stroke-width="7"/>', one)) == 1
+    assert 'stroke-width="7"' not in several
 
 
 @pytest.mark.parametrize("rows", [(4,), (16, 1, 4)])

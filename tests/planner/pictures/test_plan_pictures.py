@@ -109,6 +109,13 @@ def test_names_of_links_never_lie_on_each_other():
     assert min(after - before for before, after in pairwise(heights)) >= 32
 
 
+@pytest.mark.parametrize(("num_devices", "told"), [(5, ""), (6, "and 1 more device<"), (7, "and 2 more devices<")])
+def test_devices_that_are_not_drawn_are_counted(num_devices, told):
+    picture = machine_picture(load_platform(f"{num_devices}x RTX 3090"), {}, {})
+    assert told in picture
+    assert (" more device" in picture) == bool(told)
+
+
 def test_a_link_that_copies_nothing_has_no_bandwidth(plan):
     shared = calibrated_platform(written_profile(plan))
     assert "TB/s" not in machine_picture(shared, {"gpu": ["a"]}, {})
