@@ -131,9 +131,13 @@ class PredictedCase:
         return PredictedSpeed.of(brought.tokens / round_s, error)
 
     def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
-        """Return Leviathan's ratio: tokens of a round over its passes by their bytes, a verification being one."""
+        """Return Leviathan's ratio: tokens of a round over its passes by their bytes, a verification being one.
+
+        It is of drafting in turn, tokens and passes, whatever the drafter does.
+        """
         step = self.draft.step_bytes / self._target_bytes
-        return self._brought(one, share).tokens / (1 + step * self.draft.num_steps(one.drafted))
+        tokens = accepted(self.draft, one.drafted, share).tokens
+        return tokens / (1 + step * self.draft.num_steps(one.drafted))
 
     @property
     def naive_plain(self) -> float:

@@ -255,6 +255,15 @@ def test_nothing_blind_was_known_before():
     assert not (sets[0] | sets[1] | sets[2]) & sets[3]
 
 
+def test_the_formula_beside_a_draft_that_runs_ahead_is_that_of_drafting_in_turn():
+    ahead, in_turn = (
+        retrodict([case(drafter={"kind": "mtp", "parallel": is_parallel}, accepted_share=None)])
+        for is_parallel in (True, False)
+    )
+    assert [one.others for one in ahead.found] == [one.others for one in in_turn.found]
+    assert [one.predicted for one in ahead.of("ratio")] != [one.predicted for one in in_turn.of("ratio")]
+
+
 def test_a_draft_that_runs_ahead_loses_what_it_drafted_after_a_refusal():
     assert tokens_in_parallel(0.8, 5) == pytest.approx(2.19, abs=0.01), "PEARL's formula, worked out by others"
     assert tokens_in_parallel(1.0, 5) == 5
