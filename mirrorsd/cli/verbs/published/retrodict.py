@@ -29,10 +29,8 @@ def retrodict(
     found = predicted(load_cases(file))
     if not write_json({"cases": [one.as_entry() for one in found.found], "summary": found.summary()}, json):
         return
-    contexts = defaultdict[str, set[int]](set)
-    for one in found.found:
-        contexts[one.case.id].add(one.speed.context)
-    several = any(len(known) > 1 for known in contexts.values())
+    contexts = {(one.case.id, one.speed.context) for one in found.found}
+    several = len(contexts) > len({name for name, _ in contexts})
     for question in QUESTIONS:
         if own := found.of(question):
             named = any(one.drafted != str(one.speed.drafted) for one in own)
