@@ -149,10 +149,14 @@ def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
 
     What a row costs is told of the first eight, so beyond them it may be nothing or as much.
     """
-    device, time_s = cost.device, pass_s(cost, rows, context)
-    computing = replace(device, flops=device.flops / (1 + device.computing_error))
-    slower = (pass_s(replace(cost, device=one), rows, context) for one in (computing, device.growing_on(rows)))
-    return hypot(device.growth_error(rows), *(log(one_s / time_s) for one_s in slower))
+    device = cost.device
+    slower = replace(cost, device=replace(device, flops=device.flops / (1 + device.computing_error)))
+    slowed = pass_s(slower, rows, context) / pass_s(cost, rows, context)
+    grown, told = (
+        pass_s(one, rows, context) / pass_s(one, 1, context)  # which may be as many where graphs are of many rows
+        for one in (replace(cost, device=device.growing_on(rows)), cost)
+    )
+    return hypot(device.growth_error(rows), log(slowed), log(grown / told))
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360

@@ -90,6 +90,17 @@ def test_beyond_eight_rows_an_interval_reaches_to_where_growth_per_row_goes_on(r
     assert many.beyond.startswith("growth_per_row is told of up to 8 rows: ")
 
 
+def test_where_fewer_rows_are_padded_to_as_many_as_were_compiled_what_further_ones_cost_is_theirs():
+    sheet = device_sheet("strix-halo-npu").model_copy(update={"static_shapes": True})
+    model = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
+    widths = {
+        buckets: log(one.ratio_high / one.ratio)
+        for buckets in ((32,), (1, 8, 16), (1, 8, 32))
+        for one in row_curve(model, "npu", sheet.model_copy(update={"row_buckets": buckets}), (9,), 512).rows
+    }
+    assert widths[32,] < widths[1, 8, 16] < widths[1, 8, 32]
+
+
 def test_what_is_nearer_to_a_measurement_is_known_better():
     law, near, far, guessed = (
         curve(device, "qwen3-1.7b", rows=(4,)).rows[0] for device in ("h100-sxm", "rtx4090", "mi300x", "x-elite-gpu")

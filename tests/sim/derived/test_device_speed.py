@@ -80,6 +80,11 @@ def test_growth_by_rows_ends_at_eight_and_is_as_doubtful_as_its_source():
     assert told.growth(1) == 1 < told.growth(2) < told.growth(8) == told.growth(64) == pytest.approx(1.7)
     assert guessed.growth_error(1) == 0 < guessed.growth_error(2) < guessed.growth_error(8) == guessed.growth_error(9)
     assert told.growth_error(8) < guessed.growth_error(8)
+    assert [told.growing_on(rows).growth(rows) for rows in (1, 8, 9, 64)] == pytest.approx([1, 1.7, 1.8, 7.3])
+    padded = device_speed(
+        "npu", sheet(kind="npu", static_shapes=True, row_buckets=(8, 32), growth_per_row=known(0.1)), POOL
+    )
+    assert [padded.growing_on(rows).growth(32) for rows in (8, 9)] == pytest.approx([1.7, 4.1])
 
 
 def test_static_shapes_pad_rows_and_contexts():
