@@ -12,7 +12,9 @@ from sim.derived.assumption import Assumption
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
 _COUNT_IN_WORDS: Final = re.compile(rf"^({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
-_TOGETHER: Final = re.compile(r"(?:tensor(?:.?parallel)?|\btp)(?:[ =](?=\d))?(\d*)\b|row split", re.IGNORECASE)
+_TOGETHER: Final = re.compile(
+    r"tensor(?:[ _-]?parallel(?:ism)?)?(?:[ =](\d+))?|\btp[ =]?(\d*)\b|row split", re.IGNORECASE
+)
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
 _HOST_CPU: Final = re.compile(r"\b(ryzen \d|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
@@ -54,7 +56,8 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
     whole = label
-    label = _COUNT_IN_WORDS.sub(lambda found: f"{_IN_WORDS[found[1].lower()]}x ", _without_host(label))
+    label = label if "cpu" in engine.lower() else _without_host(label)
+    label = _COUNT_IN_WORDS.sub(lambda found: f"{_IN_WORDS[found[1].lower()]}x ", label)
     mixed = _slowest_of(label)
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)
@@ -73,8 +76,9 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
     split = _TOGETHER.search(whole)
     together = count if split or is_vllm else 1
-    if split and split[1] and 0 < int(split[1]) < count and count % int(split[1]) == 0:
-        together = int(split[1])  # the others hold other layers, or copies of them
+    told_together = int(split[1] or split[2] or 0) if split else 0
+    if 0 < told_together < count and count % told_together == 0:
+        together = told_together  # the others hold other layers, or copies of them
     link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
     step = PCIE_STEP if link is None else Assumption.of_quantity("links.collective_latency_s", link)
     return CaseMachine(

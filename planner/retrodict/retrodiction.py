@@ -225,7 +225,8 @@ def _of_question(predictor: PredictedCase, question: Question) -> Iterator[Retro
 def _unread(case: Case, question: Question) -> list[str]:
     """Return a reason for every speed whose setting cannot be read."""
     told = case.plain_tokens_per_s if question == "plain" else case.published_tokens_per_s
-    return [f"the setting of a speed is {FORMS}, found {shown(key)}" for key in told if setting_of(key) is None]
+    unread = (key for key, speed in told.items() if speed is not None and setting_of(key) is None)
+    return [f"the setting of a speed is {FORMS}, found {shown(key)}" for key in unread]
 
 
 def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:

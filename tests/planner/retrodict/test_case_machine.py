@@ -42,6 +42,7 @@ def test_a_machine_with_cards_is_told_by_these_and_their_memory(label, name, num
         ("8x H100 (tensor parallel 8)", "vLLM", 8),
         ("4x H100, tp 3", "vLLM", 4),
         ("2x RTX 3090, tensor split", "llama.cpp", 2),
+        ("2x RTX 3090 tensor_split", "llama.cpp", 2),
         ("2x RTX 3090 (layer split)", "llama.cpp", 1),
         ("8x H100", "SGLang", 8),
     ],
@@ -50,3 +51,7 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
     found = case_machine(label, engine)
     assert found.num_together == num_together
     assert found.num_devices == int(label[0]), "memory is of all"
+
+
+def test_an_engine_on_the_cpu_is_not_taken_off_it():
+    assert case_machine("Ryzen 9 7950X + RTX 4090", "llama.cpp CPU").sheet.kind == "cpu"

@@ -32,7 +32,8 @@ def test_a_key_tells_tokens_drafted_and_cached(key, setting):
 
 @pytest.mark.parametrize("key", ["-3", "1.5", "3/4", "8k/16k", "eagle3", "temperature 0", "Q4_K_M", "9" * 5000])
 def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_other(key):
-    found = retrodict([case(published_tokens_per_s={key: 70.0, 2: 71.0}, plain_tokens_per_s={key: 40.0, "": 41.0})])
+    speeds = {key: 70.0, 2: 71.0, "left empty -1": None}
+    found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
     assert [(one.question, one.drafted) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
     assert [one.question for one in found.skipped] == ["ratio", "absolute", "plain"]
     assert all(one.reason.startswith("the setting of a speed is a number drafted (3, K=3), ") for one in found.skipped)
