@@ -10,6 +10,9 @@ from typing import Any, Final, Literal
 
 from decoding.errors import ModelError
 
+IN_BITS: Final = "name the model's folder in 16 or 32 bits"
+"""What to do about quantized weights."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Llama3Rope:

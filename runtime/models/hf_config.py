@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
 from decoding.validation import Many, described
-from runtime.models.config import Llama3Rope, ModelConfig
+from runtime.models.config import IN_BITS, Llama3Rope, ModelConfig
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
 """More than any model has of anything, and so little that sizes of tensors do not overflow."""
@@ -24,7 +24,6 @@ CONFIG_FILE: Final = "config.json"
 GENERATION_FILE: Final = "generation_config.json"
 _QUANTIZED_FILE: Final = "hf_quant_config.json"
 """Where NVIDIA's ModelOpt says how weights are quantized."""
-IN_BITS: Final = "name the model's folder in 16 or 32 bits"
 _SHAPING: Final[dict[str, Any]] = {
     **dict.fromkeys(("repetition_penalty", "num_beams", "guidance_scale"), 1),
     **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "penalty_alpha"), 0),

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from decoding.errors import ModelFormatError
 from runtime.arrays import rms_norm
-from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
-from runtime.models.hf_config import IN_BITS
+from runtime.models.config import IN_BITS, ModelConfig, decoder_shapes, decoder_tensors
 
 _HEAD: Final = "lm_head.weight"
 _SCALES: Final = ("_scale", "_scale_inv")
