@@ -1,12 +1,15 @@
 """Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
 
-Prompts are taken in order, `batch_size` at a time; a batch ends when its last sequence does. Prefill is not counted.
+Prompts are taken in order, `batch_size` at a time. A batch stays full: what follows, and after the last the first ones
+again, takes the places of sequences that have ended, until all have that it began with. So a batch brings `batch_size`
+tokens in the time that each of these takes for one, however unlike they are. Prefill is not counted.
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 from costs.cost_model import LaneCost
 from costs.durations import DurationTables
@@ -27,19 +30,24 @@ class BatchPrediction:
     """The prediction of one schedule at one batch size; sums run over all batches, one after the other.
 
     Attributes:
-        tokens_per_s: committed tokens of all sequences together, per second.
         tpot_s: a sequence's own decoding time over its tokens, on average over tokens.
-        num_tokens, num_passes: committed tokens, target passes.
+        decode_s, num_passes: until the last sequence that a batch began with ends: seconds, target passes.
+        num_tokens: committed tokens of all prompts.
         mean_rows: rows of a pass.
     """
 
     schedule: Schedule
-    tokens_per_s: float
+    batch_size: int
     tpot_s: float
     decode_s: float
     num_tokens: int
     num_passes: int
     mean_rows: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Committed tokens of a full batch, per second."""
+        return self.batch_size / self.tpot_s
 
 
 class BatchPredictor:
@@ -74,16 +82,24 @@ class BatchPredictor:
         """
         costs, outcomes = self._costs(schedule, batch_size), self._acceptance.outcomes(schedule, None)
         count = len(outcomes.lengths)
+        ends = [min(first + batch_size, count) for first in range(0, count, batch_size)]
         batches = [
-            SimulatedBatch(schedule, costs, outcomes, range(first, min(first + batch_size, count)))
-            for first in range(0, count, batch_size)
+            SimulatedBatch(
+                schedule,
+                costs,
+                outcomes,
+                range(place * batch_size, end),
+                size=batch_size,
+                others=islice(cycle(range(count)), end, None),
+            )
+            for place, end in enumerate(ends)
         ]
         played = [batch.play() for batch in batches]
         decode_s = sum(max(trace.decode_s for trace in traces) for traces in played)
         num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
         return BatchPrediction(
             schedule=schedule,
-            tokens_per_s=num_tokens / decode_s,
+            batch_size=batch_size,
             tpot_s=sum(trace.decode_s for traces in played for trace in traces) / num_tokens,
             decode_s=decode_s,
             num_tokens=num_tokens,

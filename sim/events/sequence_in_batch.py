@@ -1,4 +1,4 @@
-"""One sequence of a batch: its position, the models' decisions there, and lanes that pass calls to the batch."""
+"""A place of a batch: its sequence's position, the models' decisions there, and lanes that pass calls to the batch."""
 
 from typing import TYPE_CHECKING
 
@@ -19,20 +19,28 @@ class SequenceInBatch:
     """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
 
     `at` is its index among the positions of all sequences, `place` that of its context in the range of contexts;
-    `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome.
+    `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome. To a method
+    it and those that follow it in its place are one sequence, of which nothing was drafted ahead where one begins.
+    `is_awaited` is whether the batch lasts until it has ended.
     """
 
-    def __init__(self, batch: "SimulatedBatch", prompt: int) -> None:
-        outcomes = batch.outcomes
+    def __init__(self, batch: "SimulatedBatch", prompt: int, *, is_awaited: bool) -> None:
         self.target = self.draft = self
-        self._batch = batch
-        self.prompt = prompt
+        self._batch, self._is_awaited = batch, is_awaited
+        self.trace = Trace(world="simulated")
+        self._begin(prompt)
+
+    def _begin(self, prompt: int) -> None:
+        outcomes = self._batch.outcomes
         self.at, self._left = outcomes.starts[prompt], outcomes.lengths[prompt]
         self.place = outcomes.prompt_lengths[prompt] - 1 - outcomes.first_context
-        self.unfinished = True
         self.num_drafted = outcomes.num_drafted[self.at]
         self.num_accepted, self.source = 0, MISS
-        self.trace = Trace(world="simulated")
+
+    @property
+    def unfinished(self) -> bool:
+        """See `decoding.lanes.Lanes`: whether the batch goes on."""
+        return self._batch.num_awaited > 0
 
     def verify(self, window: Window) -> object:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
@@ -79,18 +87,30 @@ class SequenceInBatch:
         self.place += num_committed
         if self._left:
             self.num_drafted = outcomes.num_drafted[self.at]
-        else:
-            self.unfinished, trace.decode_s = False, now_s
+            return
+        if self._is_awaited:
+            self._is_awaited, trace.decode_s = False, now_s
+        if self.unfinished:
+            self._begin(next(self._batch.others))
 
     @property
     def has_window(self) -> bool:
         """Whether its round under way has the window that a round of its schedule has."""
         return self.num_drafted > 0 or not self._batch.overlaps
 
+    @property
+    def _accepts(self) -> int:
+        """Tokens of its window that the target accepts."""
+        return self._batch.outcomes.num_accepted[self.at] if self.has_window else 0
+
+    @property
+    def ends_now(self) -> bool:
+        """Whether it is awaited, and ends with the round under way."""
+        return self._is_awaited and self._accepts >= self._left - 1
+
     def decide(self) -> Verdict:
         """Return what the target decides on its window; after the sequence's end its token is unknown."""
-        outcomes = self._batch.outcomes
-        num_accepted = outcomes.num_accepted[self.at] if self.has_window else 0
+        outcomes, num_accepted = self._batch.outcomes, self._accepts
         return Verdict(num_accepted, outcomes.text[self.at + num_accepted] if num_accepted < self._left else NO_TOKEN)
 
     def window(self) -> Window:

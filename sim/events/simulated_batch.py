@@ -1,13 +1,15 @@
 """Several sequences of the event world: each has its own generator, and they go through their rounds together.
 
-A lane call begins when every sequence that goes on has made it, and is one operation with the rows of all, each at its
-own context; one message carries what crosses for all. After a mirror round the draft finishes the windows of sequences
-that have a branch; the others verify a single row meanwhile. Where nobody has a branch it drafts afresh for all.
+A lane call begins when every sequence has made it, and is one operation with the rows of all, each at its own context;
+one message carries what crosses for all. A sequence that has ended leaves its place to another one, as in engines that
+batch continuously, until all have ended that were there at first. After a mirror round the draft finishes the windows
+of sequences that have a branch; the others verify a single row meanwhile. Where nobody has a branch it drafts afresh
+for all.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import groupby, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from typing import Any
 
 from simpy import Environment, Event
@@ -38,7 +40,10 @@ _StepRows = tuple[int, int]
 
 
 class SimulatedBatch:
-    """Some sequences on one machine, in lock-step; `spans` are written into the trace of the first one, if at all."""
+    """Some sequences on one machine, in lock-step; `spans` are written into the trace of the first one, if at all.
+
+    `prompts` are decoded whole. `others` fill up `size` places, and those that become free while one of these goes on.
+    """
 
     def __init__(
         self,
@@ -47,15 +52,21 @@ class SimulatedBatch:
         outcomes: Outcomes,
         prompts: Sequence[int],
         *,
+        size: int = 1,
+        others: Iterable[int] = (),
         has_spans: bool = False,
     ) -> None:
         self.env = Environment()
         self.schedule, self.costs, self.outcomes = schedule, costs, outcomes
         self.overlaps = schedule.traits.overlaps
         self.num_passes = self.num_rows = 0
-        self.sequences = [SequenceInBatch(self, prompt) for prompt in prompts]
+        self.others, self._num_prompts = iter(others), len(prompts)
+        self.num_awaited = len(prompts)  # those that go on after the verification under way
+        self.sequences = [
+            SequenceInBatch(self, prompt, is_awaited=place < len(prompts))
+            for place, prompt in enumerate(islice(chain(prompts, self.others), size))
+        ]
         self.spans = WrittenSpans(self.sequences[0].trace, costs) if has_spans else None
-        self._going = self.sequences  # those that have not ended
         self._asked: dict[LaneCall, None] = {}  # in this order
         self._rows: list[int] = []  # of the round under way, as are the places
         self._places: list[int] = []
@@ -65,12 +76,12 @@ class SimulatedBatch:
         self._later: list[_StepRows] = [(rows, 0) for rows in costs.plan.later_rows]
 
     def play(self) -> list[Trace]:
-        """Decode all sequences and return their traces."""
+        """Decode the prompts and return their traces; that of a place goes on with the rounds of others."""
         self.env.process(self._drive())
         self.env.run()
         if self.spans is not None:
             self.spans.finish()
-        return [sequence.trace for sequence in self.sequences]
+        return [sequence.trace for sequence in self.sequences[: self._num_prompts]]
 
     def ask(self, call: LaneCall) -> LaneCall:
         """Make a lane call for a sequence; return the handle by which it waits."""
@@ -83,16 +94,14 @@ class SimulatedBatch:
         begun: dict[LaneCall, Begun] = {}
         replies: dict[SequenceInBatch, object] = dict.fromkeys(flows)
         while True:
-            waiting = {one: call for one, reply in replies.items() if (call := _send(flows[one], reply))}
-            if not waiting:
+            [call] = {_send(flows[one], reply) for one, reply in replies.items()}  # all wait for the same
+            if call is None:
                 break
-            self._going = list(waiting)
-            begun |= {call: started for call in self._asked if (started := call())}
+            begun |= {asked: started for asked in self._asked if (started := asked())}
             self._asked.clear()
-            [call] = set(waiting.values())  # all wait for the same
             end, reply_to = begun.pop(call)
             yield end
-            replies = {one: reply_to(one) for one in waiting}
+            replies = {one: reply_to(one) for one in flows}
         if self.overlaps:
             self._branches.stop()  # after the step under way: all sequences have ended
 
@@ -111,6 +120,7 @@ class SimulatedBatch:
         return self._decide(1)
 
     def _decide(self, segment: int) -> Begun:
+        self.num_awaited -= sum(one.ends_now for one in self.sequences)
         return self._lanes.segment(segment, is_verdict=True), SequenceInBatch.decide
 
     def first_rollout(self) -> Begun:
@@ -131,17 +141,17 @@ class SimulatedBatch:
 
     def take(self) -> Begun:
         """Finish the windows of those that have a branch; where nobody has one, all get a fresh window."""
-        is_any = any(one.source != MISS for one in self._going)
-        for one in self._going:
+        is_any = any(one.source != MISS for one in self.sequences)
+        for one in self.sequences:
             one.go_on(has_window=one.source != MISS or not is_any)
         return self._branches.take(), SequenceInBatch.window
 
     def _begin_round(self) -> None:
-        self._rows = [one.num_drafted + 1 for one in self._going]
-        self._places = [one.place for one in self._going]
+        self._rows = [one.num_drafted + 1 for one in self.sequences]
+        self._places = [one.place for one in self.sequences]
         self.num_passes += 1
         self.num_rows += sum(self._rows)
-        for one in self._going:
+        for one in self.sequences:
             one.trace.begin_round(self.env.now)
 
     def segment(self, segment: int) -> Step:
@@ -151,8 +161,8 @@ class SimulatedBatch:
     def branch_steps(self) -> Callable[[StepKind], Step]:
         """Return a step of each kind of branches that start now, also when the round has ended."""
         places, first_rows = self._places, self.first_rows()
-        has_window = [one.has_window for one in self._going]
-        drafted = [one.num_drafted for one in self._going]
+        has_window = [one.has_window for one in self.sequences]
+        drafted = [one.num_drafted for one in self.sequences]
 
         def step(kind: StepKind) -> Step:
             rows = first_rows if kind == "last_drafted" else list(map(self._num_roots(kind).__getitem__, has_window))
@@ -172,7 +182,7 @@ class SimulatedBatch:
     def verdict_message(self) -> Message:
         """Return all verdicts on their way to the draft."""
         verdict_bytes = self.costs.messages.verdict_bytes
-        counts = [one.num_accepted for one in self._going]
+        counts = [one.num_accepted for one in self.sequences]
         return sum(verdict_bytes[count] for count in counts), sum(counts) + len(counts)
 
     def exit_message(self) -> Message:
@@ -183,7 +193,7 @@ class SimulatedBatch:
     def window_message(self) -> Message:
         """Return the next windows on their way to the target."""
         window_bytes = self.costs.messages.window_bytes
-        counts = [one.num_drafted for one in self._going]
+        counts = [one.num_drafted for one in self.sequences]
         return sum(window_bytes[count] for count in counts), sum(counts)
 
     def send(self, path: Path, message: Message, sent_s: float) -> float:
@@ -196,7 +206,7 @@ class SimulatedBatch:
     def rollout(self, *, is_first: bool) -> Steps | None:
         """Return the steps of windows, for a draft that has not read the tokens of the last verdicts."""
         unread = self.costs.plan.unread
-        steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self._going]
+        steps = [self._window_steps(one, 0 if is_first else unread[one.num_accepted]) for one in self.sequences]
         return self._together(Work.ROLLOUT_STEP, steps)
 
     def next_windows(self, num_done: Mapping[int, int], *, is_read: bool) -> Steps | None:
@@ -204,15 +214,15 @@ class SimulatedBatch:
 
         `num_done` is the steps done in branches, by source; `is_read` whether the draft has read the last windows.
         """
-        if all(one.source == MISS for one in self._going):
-            steps = [self._window_steps(one, one.num_accepted * self.schedule.exit_features) for one in self._going]
+        if all(one.source == MISS for one in self.sequences):
+            steps = [self._window_steps(one, one.num_accepted * self.schedule.exit_features) for one in self.sequences]
             return self._together(Work.ROLLOUT_STEP, steps)
         done = dict(num_done) if is_read else dict.fromkeys(num_done, 0)
         steps = [
             []
             if one.source == MISS
             else self._window_steps(one, 0 if is_read else one.num_accepted)[done[one.source] :]
-            for one in self._going
+            for one in self.sequences
         ]
         return self._together(Work.FINISH_STEP, steps)
 
@@ -223,8 +233,8 @@ class SimulatedBatch:
         only, and the others read what the round before committed.
         """
         if not self.schedule.exit_features:
-            return [1] * len(self._going)
-        return [0 if one.has_window else one.num_accepted + 1 for one in self._going]
+            return [1] * len(self.sequences)
+        return [0 if one.has_window else one.num_accepted + 1 for one in self.sequences]
 
     def _window_steps(self, sequence: SequenceInBatch, num_unread: int) -> list[_StepRows]:
         """Return the steps of a sequence's next window, with `num_unread` tokens before the last committed one."""
@@ -236,7 +246,7 @@ class SimulatedBatch:
     def _together(self, work: Work, steps: Sequence[Sequence[_StepRows]]) -> Steps | None:
         """Return the steps of all sequences, each together with the same step of the others; None without any."""
         found: list[Step] = []
-        places = [one.place for one in self._going]
+        places = [one.place for one in self.sequences]
         for together, alike in groupby(zip_longest(*steps, fillvalue=(0, 0))):
             rows, stream_rows = zip(*together, strict=True)
             found += [self.costs.step(rows, stream_rows, places)] * len(list(alike))

@@ -92,8 +92,8 @@ LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
     ("autoregressive", 4): 545.2528160750085,
     ("autoregressive", 32): 3639.542800633383,
     ("speculative", 1): 201.38675037536987,
-    ("speculative", 4): 686.2546674986995,
-    ("speculative", 32): 4380.178059860014,
+    ("speculative", 4): 743.3164884341911,
+    ("speculative", 32): 5453.6989455094035,
 }
 
 
@@ -125,6 +125,18 @@ def test_the_rows_of_all_are_one_call_and_one_message_carries_their_windows():
     rollout_s, window_s = 2 * 0.5, 3 + 2 * 2 * BYTES_PER_CANDIDATE
     assert found.decode_s == pytest.approx(rollout_s + window_s + 2 * 3)
     assert (found.num_passes, found.mean_rows) == (1, 6)
+
+
+def test_a_batch_stays_full_while_its_slowest_sequence_goes_on():
+    """Of six tokens three come in a round of the first text and one in a round of the second: two rounds and six."""
+    texts = Texts(num_texts=1, num_tokens=6)
+    quick, slow = (Bernoulli(rate, texts=texts).record for rate in (1.0, 0.0))
+    profile = machine(lane("target", layer=0.0, lm_head=1.0), lane("draft", draft_step=0.0))
+    record = replace(quick, prompts=(*quick.prompts, *slow.prompts))
+    found = predict_batch(speculative(2), profile, record, batch_size=2)
+    assert found.tpot_s == pytest.approx((2 + 6) / 12)
+    assert found.tokens_per_s == pytest.approx(2 * 12 / (2 + 6))
+    assert (found.num_passes, found.decode_s, found.mean_rows) == (6, pytest.approx(6), 6)
 
 
 def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goes_on():

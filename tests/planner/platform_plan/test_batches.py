@@ -54,7 +54,8 @@ def test_no_schedule_is_much_faster_than_its_estimate_or_than_those_that_are_pla
     for one in _asked(plan):
         with suppress(OutOfRangeError):
             speeds.append(predictor.predict(one.schedule, 8).tokens_per_s)
-            assert speeds[-1] <= 1.1 * predictor.estimate(one.schedule, 8, one.prediction)
+            more = 1.25 if one.schedule.traits.overlaps else 1.05
+            assert speeds[-1] <= more * predictor.estimate(one.schedule, 8, one.prediction)
     assert len(speeds) > 10
     assert plan_batches(plan, (8,)).choices[8].drafting.tokens_per_s >= 0.98 * max(speeds)
 
@@ -74,9 +75,11 @@ def test_a_draft_with_streams_is_asked_with_them_and_without():
 
 
 def test_every_batch_is_full(plan):
-    """Of 24 texts five at a time the last four are filled up with the first one."""
+    """Of 24 texts five at a time the last four are filled up with the first one, which counts once."""
     [choice] = plan_batches(plan, (5,)).choices.values()
-    assert choice.plain.num_passes * 5 == choice.plain.num_tokens == 25 * 24
+    assert choice.plain.num_passes * 5 == 25 * 24
+    assert choice.plain.num_tokens == choice.drafting.num_tokens == 24 * 24
+    assert (choice.plain.mean_rows, choice.drafting.mean_rows) == (5, 5 * choice.drafting.schedule.num_rows)
 
 
 def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
