@@ -56,10 +56,14 @@ class BatchChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The best by batch size, ascending, and what was left out, and why."""
+    """The best by batch size, ascending, and what was left out, and why.
+
+    `beyond` says for each lane from which size on passes have more rows than anybody measured.
+    """
 
     choices: dict[int, BatchChoice]
     left_out: tuple[str, ...]
+    beyond: tuple[str, ...] = ()
 
     @property
     def switch_off_at(self) -> int | None:
@@ -68,7 +72,7 @@ class BatchPlan:
 
     @property
     def in_words(self) -> str:
-        """The answer in two sentences."""
+        """The answer in a few sentences."""
         if not self.choices:
             return f"Batches cannot be predicted here: {'; '.join(self.left_out)}."
         windows = {size: choice.best.schedule.num_speculative_tokens for size, choice in self.choices.items()}
@@ -82,7 +86,7 @@ class BatchPlan:
             if off == min(self.choices)
             else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
         )
-        moved = "".join(f" {one}." for one in self._in_turn)
+        moved = "".join(f" {one}." for one in (*self._in_turn, *self.beyond))
         basis = "Batches are simulated only, and have no interval."
         return f"Best draft length by batch size: {listed}; {end}.{moved} {basis}"
 
@@ -123,7 +127,22 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
             left_out[f"batches of {size}: no plain decoding to compare with"] = None
             continue
         choices[size] = BatchChoice(plain=plain[0], drafting=drafting and drafting[0], pair=drafting and drafting[1])
-    return BatchPlan(choices=choices, left_out=tuple(left_out))
+    return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)))
+
+
+def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str]:
+    """Say of each target lane from which size on its passes have more rows than the curves of its engine."""
+    told = set[str]()
+    for size, choice in choices.items():
+        schedule = choice.best.schedule
+        lane, rows = schedule.target_lane, size * schedule.num_rows
+        speed = plan.machine.speeds.get(lane)
+        if speed is not None and speed.prices is not None and rows > speed.prices.rows[-1] and lane not in told:
+            told.add(lane)
+            yield (
+                f"From {size} on passes on {lane} have more rows ({rows}) than were measured "
+                f"({speed.prices.rows[-1]}): reading is taken to slow down no further"
+            )
 
 
 def _best(

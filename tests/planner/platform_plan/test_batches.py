@@ -102,6 +102,16 @@ def test_the_answer_in_words_says_where_to_switch_off(batches):
     assert "none at 1 and 3 at 2; speculation is the fastest at 2, the largest of these batches." in again.in_words
 
 
+def test_batches_with_more_rows_than_were_measured_are_told():
+    """Curves end at 32 rows; a kernel law was fitted to more."""
+    found = plan_batches(planned(platform="mi300x", weights="bf16"), (1, 8, 16, 32))
+    windows = [choice.best.schedule.num_speculative_tokens for choice in found.choices.values()]
+    assert windows == [2, 2, 2, 2]
+    told = "From 16 on passes on gpu have more rows (48) than were measured (32)"
+    assert f"{told}: reading is taken to slow down no further. Batches are simulated only" in found.in_words
+    assert "measured" not in plan_batches(planned(platform="h200", weights="bf16"), (32,)).in_words
+
+
 def test_what_does_not_fit_into_memory_is_left_out_by_size():
     found = plan_batches(planned(changes={"memory.memory_bytes": "-68%"}), (1, 64))
     assert list(found.choices) == [1]
