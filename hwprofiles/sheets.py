@@ -181,6 +181,11 @@ class LinkSheet(Sourced):
     collective_latency_s: Times | None = None
     mesh_links: Annotated[int, Field(ge=1)] | None = None
 
+    @property
+    def step_s(self) -> Quantity | None:
+        """Seconds of one step of a collective over it; None where its latency is not known either."""
+        return self.collective_latency_s or self.latency_s
+
 
 @cache
 def shipped_names(kind: Kind) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from decoding.errors import ProfileError, unknown
 from hwprofiles.quantity import Quantity
-from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
+from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 
 MOST_DEVICES: Final = 16
 """Of one machine."""
@@ -108,13 +108,7 @@ def _key(text: str) -> str:
     return _LINE.sub("", re.sub(r"[^a-z0-9]", "", _MAKERS.sub("", text.replace("-", " ").replace("_", " "))))
 
 
-_DEFAULT_HOST_LINK: Final = "pcie-4-x16"
-_UNKNOWN_LATENCY: Final = {
-    "value": 2e-6,
-    "span": [1e-6, 1e-5],
-    "status": "guessed",
-    "source": "1 to 2 us are known of such links of other makers; nobody published this one's",
-}
+DEFAULT_HOST_LINK: Final = "pcie-4-x16"
 
 
 def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[str, Any]:
@@ -136,7 +130,7 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
     """Return a PC with cards, or a server where these have links among themselves."""
     lane: str = sheet.kind
     cards = [lane] if device.num_devices == 1 else [f"{lane}{index}" for index in range(device.num_devices)]
-    host_link, peer_link = sheet.host_link or _DEFAULT_HOST_LINK, sheet.peer_link
+    host_link, peer_link = sheet.host_link or DEFAULT_HOST_LINK, sheet.peer_link
     between = combinations(cards, 2) if peer_link is not None else ()
     kind = "PC" if peer_link is None else "server"
     return {
@@ -146,15 +140,10 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
         | {"cpu": {"sheet": "desktop-cpu" if peer_link is None else "generic-cpu"}},
         "links": [
             *({"between": ["cpu", card], "sheet": host_link} for card in cards),
-            *({"between": list(pair), **_peer(str(peer_link))} for pair in between),
+            *({"between": list(pair), "sheet": peer_link} for pair in between),
         ],
         "groups": {f"{lane}s": cards} if device.num_devices > 1 else {},
     }
-
-
-def _peer(link: str) -> dict[str, Any]:
-    """Return a link between cards, which needs a latency."""
-    return {"sheet": link} | ({"latency_s": _UNKNOWN_LATENCY} if link_sheet(link).latency_s is None else {})
 
 
 def devices_of_chip(sheet: DeviceSheet) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import device_key, family_of
-from hwprofiles.machines.device_names import NamedDevice, find_device
+from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, NamedDevice, find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 from sim.derived.assumption import Assumption
 
@@ -26,7 +26,6 @@ _OF_HOST: Final = re.compile(
     r"\b(ram:?|ddr\d) \d+ ?gi?b\b|\b\d+ ?gi?b (of )?((system|host|main|cpu)\b|ram\b|ddr)", re.IGNORECASE
 )
 """Memory beside that of a card."""
-PCIE_STEP: Final = Assumption.shipped("links.collective_latency_s/pcie")
 
 
 class CaseMachine(NamedTuple):
@@ -79,13 +78,15 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     told_together = int(split[1] or split[2] or 0) if split else 0
     if 0 < told_together < count and count % told_together == 0:
         together = told_together  # the others hold other layers, or copies of them
-    link = None if sheet.peer_link is None else link_sheet(sheet.peer_link).collective_latency_s
-    step = PCIE_STEP if link is None else Assumption.of_quantity("links.collective_latency_s", link)
+    crossings = 2 if sheet.peer_link is None else 1  # through the host there are two links between two cards
+    found = link_sheet(sheet.peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
+    assert found is not None, "shipped links between devices have a latency"
+    step = Assumption.of_quantity("links.collective_latency_s", found)
     return CaseMachine(
         sheet=sheet,
         num_devices=count,
         num_together=together,
-        step_s=(step.value, step.relative_error),
+        step_s=(crossings * step.value, step.relative_error),
         is_stand_in=named is None,
         is_throttled=mixed is not None or _is_throttled(label, sheet),
     )

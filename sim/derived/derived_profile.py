@@ -232,10 +232,7 @@ def _way(platform: Platform, start: str, end: str, *, collective: bool = False) 
     """Return latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
     num_bytes = 1e6
     links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
-    in_step = [link.collective_latency_s if collective else None for link in links]
-    latency_s = sum(
-        link.transfer_s(0.0) if known is None else known.value for link, known in zip(links, in_step, strict=True)
-    )
+    latency_s = sum(link.step_s.value if collective and link.step_s else link.transfer_s(0.0) for link in links)
     per_byte_s = sum(link.transfer_s(num_bytes) - link.transfer_s(0.0) for link in links) / num_bytes
     return latency_s, 1 / per_byte_s if per_byte_s else float("inf")
 

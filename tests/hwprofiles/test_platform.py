@@ -128,7 +128,7 @@ def test_what_contradicts_itself_is_refused(fields, complaint: str) -> None:
             "links.0.between.1: no device is called 'z'; there are a",
         ),
         ("{a: {sheet: l40s}}\nlinks: [{between: [a, a], latency_s: 1.0}]", "two different devices"),
-        ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: hccs-910b}]", "has no latency"),
+        ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: ultrafusion}]", "has no latency"),
         ("{a: {sheet: l40s}, b: {sheet: l40s}}\nlinks: [{between: [a, b], sheet: rope}]", "no link sheet .* 'rope'"),
         ("{a: {sheet: l40s, power_w: -3.0}}", "power_w.value: Input should be greater than 0, found -3.0"),
         ("{a: {sheet: l40s, power_w: 1.0e+9}}", "power_w: .*1e.09 is outside 1e-06..1e.06"),

@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from hwprofiles.model_shape import model_shape
+from hwprofiles.platform import load_platform
+from planner.retrodict.case_machine import case_machine
 from planner.retrodict.cases import Case, load_cases
 from planner.retrodict.drafters import rate_of_tokens, tokens_in_parallel, tokens_of_rate, usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.published_gains import ACCURACY, PROMISED, published_like
 from planner.retrodict.retrodiction import QUESTIONS, retrodict, worth
+from sim.derived.derived_profile import Demand, device_group
+from sim.derived.roofline import StoredModel
 from tests.benchmarks.scripts import RESULTS, load_script
 
 SCRIPT = load_script("retrodictions")
@@ -40,6 +45,14 @@ def test_a_card_without_a_sheet_is_told_by_its_architecture_in_ratios_alone():
     found = retrodict([case(device="CMP 50HX")])
     assert {one.question for one in found.found} == {"ratio"}
     assert {one.question for one in found.skipped} == {"absolute", "plain"}
+
+
+@pytest.mark.parametrize("label", ["2x RTX 3090", "2x RTX 5060 Ti", "4x RTX 4090", "8x H100", "8x B200"])
+def test_a_step_among_devices_takes_as_long_as_in_a_plan(label):
+    model, platform = StoredModel(shape=model_shape("qwen3-8b"), weights="bf16"), load_platform(label)
+    planned = device_group(platform, Demand(target=model, draft=model, lanes=["gpus"], exits=()), "gpus")
+    assert planned is not None
+    assert case_machine(label, "vllm").step_s[0] == planned.latency_s
 
 
 @pytest.mark.parametrize(
