@@ -6,6 +6,7 @@ holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of siz
 between those that were timed is taken on the straight line of logarithms, and none beyond them.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from math import exp, isnan, log, nan
@@ -42,6 +43,8 @@ def _dense_shape(page: Page, target: str | None) -> ModelShape:
 OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
 """Fields of LLMServingSim's older tables."""
 _ONCE: Final = frozenset({"embedding", "final_layernorm", "lm_head", "sampler"})
+_SHARED: Final = re.compile(r"tp(\d{1,4})")
+"""The folder of a table whose kernels are a device's share."""
 _TWICE: Final = "layernorm"
 """Before attention and before the feed-forward part; every other kernel is called once a layer."""
 _ATTENTION: Final = "attention"
@@ -65,7 +68,10 @@ def read_llmservingsim(page: Page, told: Told) -> Iterator[Sample]:
         settings += ", without lm_head"
     if _ATTENTION not in times and "attn" not in times:
         settings, context = f"{settings}, without attention", 0
-    device = next((part for part in reversed(page.path.resolve().parts[:-1]) if part in _devices(page)), "the device")
+    parts = page.path.resolve().parts[:-1]
+    device = next((part for part in reversed(parts) if part in _devices(page)), "the device")
+    if (shared := _SHARED.fullmatch(parts[-1])) is not None and int(shared[1]) > 1:
+        settings += f", of {shared[1]} devices, without communication"
     of = CurveOf("vllm", shape.name, device, "several sequences", context, settings)
     for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
         calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
