@@ -7,6 +7,7 @@ plain passes: of such a run only the acceptance is read.
 
 import re
 from collections.abc import Iterator
+from math import inf
 from statistics import fmean, stdev
 from typing import Any, Final
 
@@ -114,11 +115,21 @@ def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
         if not found and row.fields.get("max_concurrency") is None:
             raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
         if not found:
+            _require_reached(row)
             model = str(row.fields.get("model_id") or "the model")
             context = row.count("total_input_tokens") // row.count("completed", least=1)
             of = CurveOf(engine, model, "the device", "several sequences", context, SERVED)
             time_s = row.time_s("median_itl_ms", 1e-3)
             yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
+
+
+def _require_reached(row: PageRow) -> None:
+    """Refuse a run in which fewer sequences were at work than it allowed at once."""
+    most = row.count("max_concurrency", least=1)
+    if row.count("completed", least=1) < most:
+        raise row.wrong("completed", f"{most} requests or more, as max_concurrency has them at once")
+    if row.fields.get("request_rate") not in (None, "inf", inf):
+        raise row.wrong("request_rate", f"inf: requests that come one by one may never be {most} at once")
 
 
 def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
