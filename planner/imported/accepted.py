@@ -87,18 +87,28 @@ class EngineAcceptance:
     def of_mean(
         cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: float | None = None
     ) -> "EngineAcceptance":
-        """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any."""
+        """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any.
+
+        Of drafts of several lengths (llama.cpp's `--spec-draft-p-min`) `drafted` is the mean: where it is 2.4, four of
+        ten are taken to have a third token.
+        """
         if drafted is None:
             msg = f"{path}: gives {mean_length:.3g} tokens per verification, and not how many were drafted"
             raise ConfigError(f"{msg}; say them: --window 4")
-        window = round(drafted)
-        if not 1 <= window <= MAX_WINDOW or not 1 <= mean_length <= window + 1 + 1e-6:
+        if not 0 < drafted <= MAX_WINDOW or not 1 <= mean_length <= drafted + 1 + 1e-6:
             msg = f"{path}: {mean_length:.4g} committed tokens per verification of {drafted:.4g} drafted ones"
-            raise ConfigError(f"{msg}; expected 1 to {MAX_WINDOW} drafted ones and at most one token more")
+            expected = f"at most {MAX_WINDOW} drafted ones, and at most one token more than these"
+            raise ConfigError(f"{msg}; expected {expected} (--window 4 says how many were drafted)")
+        whole, part = divmod(drafted, 1)
+
+        def committed(rate: float) -> float:
+            return sum(rate**place for place in range(int(whole) + 1)) + part * rate ** (whole + 1)
+
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):
             rate = (low + high) / 2
-            low, high = (rate, high) if sum(rate**place for place in range(window + 1)) < mean_length else (low, rate)
+            low, high = (rate, high) if committed(rate) < mean_length else (low, rate)
+        window = max(1, round(drafted))
         rates, counted = (high,) * window, round(num_rounds) if num_rounds else None
         return cls(engine=engine, rates=rates, how="one rate from the mean", num_rounds=counted, source=path.name)
 
@@ -210,10 +220,9 @@ def read_metrics(page: Page, told: Told) -> Iterator[EngineAcceptance]:
             yield _counted(engine, prefix, everything, of_places)
     if f"{_SGLANG}accept_length" in values:
         mean = everything.number(f"{_SGLANG}accept_length", least=1)
-        share = values.get(f"{_SGLANG}accept_rate")
-        drafted = (mean - 1) / share if share and mean > 1 else None
+        # not by accept_rate: older servers count the target's own token in it, among the accepted and the drafted ones
+        drafted = told.window or values.get(f"{_SGLANG}num_steps")
         rounds = values.get(f"{_SGLANG}verify_calls")
-        drafted = told.window or drafted
         yield EngineAcceptance.of_mean("sglang", page.path, mean, drafted=drafted, num_rounds=rounds)
     if f"{_TRTLLM}acceptance_length" in values:
         mean = everything.number(f"{_TRTLLM}acceptance_length", least=1)
@@ -244,7 +253,7 @@ def _require_total(row: PageRow, field: str, found: float, counted: str, *, off_
 def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], dict[str, int]]:
     """Return the metrics of speculation by name, those by place, and the first line of each name.
 
-    Counters of several workers are added up; of means the first one is taken.
+    Counters of several workers are added up; of means and settings the first one is taken.
     """
     values = dict[str, float]()
     places = defaultdict[str, dict[int, float]](dict)
@@ -263,7 +272,7 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
         if position is not None and name.endswith("_per_pos"):
             place = int(position[1])
             places[prefix][place] = places[prefix].get(place, 0.0) + value
-        elif name.endswith(("_length", "_rate")):
+        elif name.endswith(("_length", "_rate", "_steps")):
             values.setdefault(name, value)
         elif not name.endswith("_created"):
             values[name] = values.get(name, 0.0) + value

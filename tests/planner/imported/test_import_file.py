@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 
 from decoding.errors import MirrorsdError
+from decoding.schedule import Schedule
 from planner.imported.engine_page import Page, Told
+from planner.imported.engine_profile import engine_profile
 from planner.imported.import_file import READERS, import_files
+from sim.acceptance.assumed import Bernoulli
+from sim.acceptance.rates import Texts
+from sim.evaluator import predict
 
 PAGES = Path(__file__).parent / "pages"
 LLAMA = "llama-3.1-8b"
@@ -46,6 +51,21 @@ def test_what_is_counted_as_a_mean_is_one_rate_that_comes_to_it(name, window, me
     (found,) = read(name).acceptance
     assert (len(found.rates), len({*found.rates})) == (window, 1)
     assert found.mean_acceptance_length == pytest.approx(mean, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "new", "window", "rate"),
+    [
+        (75, 68, 100, 2, 0.9442),  # 32 rounds of 2.34 drafted tokens, which commit 3.125
+        (240, 160, 260, 2, 0.7866),  # 1 + r + r^2 + 0.4 r^3 = 2.6
+        (60, 40, 140, 1, 2 / 3),
+    ],
+)
+def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, new, window, rate, tmp_path):
+    timings = {"draft_n": drafted, "draft_n_accepted": accepted, "predicted_n": new}
+    (tmp_path / "answer.json").write_text(json.dumps({"timings": timings}))
+    (found,) = import_files([tmp_path / "answer.json"], Told()).acceptance
+    assert found.rates == pytest.approx((rate,) * window, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +130,31 @@ def test_runs_over_sampled_prompts_make_one_curve_unless_these_are_of_another_le
     assert times_of(longer) == pytest.approx({4: 0.013})
 
 
+def test_times_without_repeats_have_an_interval_all_the_same():
+    """Servers' benchmarks tell one number; predictions from single passes are off by up to 8 %."""
+    profile = engine_profile(read("vllm-serve-1.json", "vllm-serve-4.json").curves)
+    plain = Schedule(method="autoregressive", target_lane=profile.lanes[0].name)
+    found = predict(plain, profile, Bernoulli(0.5, texts=Texts(num_texts=2, num_tokens=4, prompt_length=512)))
+    assert (profile.relative_error, found.tpot_s) == (0, pytest.approx(0.010))
+    assert (found.tpot_s_low, found.tpot_s_high) == pytest.approx((0.010 / 1.08, 0.010 * 1.08), rel=0.01)
+
+
 def test_devices_of_a_group_make_curves_of_their_own():
     alone, two = read("compute").curves
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")
     assert times_of(alone) == pytest.approx({1: 1e-5 + 32 * 104e-6, 8: 2e-5 + 32 * 114e-6})
     assert times_of(two) == pytest.approx({1: 1e-5 + 32 * 54e-6})
+
+
+def test_tables_of_a_device_and_of_one_of_several_are_two_curves(tmp_path):
+    """LLMServingSim calls both files `dense.csv`, and a kernel of a quarter takes less."""
+    for folder, time_us in (("tp1", 100), ("tp4", 30)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "dense.csv").write_text(f"layer,tokens,time_us\nqkv_proj,1,{time_us}\n")
+    alone, shared = import_files([tmp_path], Told(target=LLAMA)).curves
+    assert (times_of(alone)[1], times_of(shared)[1]) == pytest.approx((32 * 100e-6, 32 * 30e-6))
+    assert "of 4 devices, without communication" in shared.of.settings
+    assert "devices" not in alone.of.settings
 
 
 def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
@@ -174,13 +214,29 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
             "expected 1 to 16 places",
         ),
         ("sglang:spec_accept_length 2.5", "say them: --window 4"),
+        ("sglang:spec_accept_length 2.0\nsglang:spec_accept_rate 0.5", "say them: --window 4"),
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
+        (
+            '{"timings": {"predicted_n": 100, "draft_n": 700, "draft_n_accepted": 68}}',
+            "3.125 committed tokens per verification of 21.88 drafted ones; expected at most 16 drafted ones",
+        ),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
         ('{"completed": 1, "median_itl_ms": 0, "max_concurrency": 1, "total_input_tokens": 1}', "median_itl_ms is 0;"),
         ('{"completed": 0, "median_itl_ms": 9, "max_concurrency": 1, "total_input_tokens": 1}', "completed is 0;"),
         (
             '{"completed": 1, "median_itl_ms": 9.0, "max_concurrency": null}',
             "max_concurrency is None; expected a number",
+        ),
+        (
+            '{"completed": 3, "median_itl_ms": 9.0, "max_concurrency": 4, "total_input_tokens": 9}',
+            ":1: completed is 3; expected 4 requests or more",
+        ),
+        (
+            (
+                '{"completed": 20, "median_itl_ms": 9.0, "max_concurrency": 4, "total_input_tokens": 9, '
+                '"request_rate": 0.5}'
+            ),
+            ":1: request_rate is 0.5; expected inf",
         ),
         ('{"batch_size": 1, "input_len": 1, "output_len": 9, "latency": 1, "last_ttft": 2}', "more than last_ttft"),
         (
