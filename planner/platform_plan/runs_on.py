@@ -180,7 +180,7 @@ _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
     "medusa": {"method": "medusa", "model": "DRAFT"},
     "mtp": {"method": "mtp"},
     "block": {"method": "dflash", "model": "DRAFT"},
-    "prompt_lookup": {"method": "ngram", "prompt_lookup_max": 4},
+    "prompt_lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},  # a min untold is the max
 }
 
 
@@ -205,8 +205,10 @@ _SGLANG: Final[Mapping[str, str]] = {
 def _sglang(asked: _Asked) -> str | None:
     if asked.kind not in _SGLANG or not asked.is_served:
         return None
-    rows = f"--speculative-eagle-topk 1 --speculative-num-draft-tokens {asked.window + 1}"
-    window = f" --speculative-num-steps {asked.window} {rows}" if asked.window else ""
+    chain = f" --speculative-num-steps {asked.window} --speculative-eagle-topk 1"
+    if asked.kind == "prompt_lookup":  # its top k is the breadth, whatever is told
+        chain = " --speculative-ngram-min-bfs-breadth 1 --speculative-ngram-max-bfs-breadth 1"
+    window = f"{chain} --speculative-num-draft-tokens {asked.window + 1}" if asked.window else ""
     return f"python -m sglang.launch_server --model-path TARGET{_parallel(asked, '--tp')}{_SGLANG[asked.kind]}{window}"
 
 

@@ -103,6 +103,17 @@ def test_heads_are_named_as_engines_call_them(head, engine, option):
     assert "2" in engines("h100x2", "gpus", "gpus", head=head)["vllm"]
 
 
+def test_lookups_are_chains_after_one_to_four_tokens_as_the_planned_ones():
+    """vLLM takes the most tokens for the fewest where these are untold; SGLang drafts trees of its own breadth."""
+    found = engines("rtx4090", "gpu", "gpu", method="prompt_lookup", head=LOOKUP)
+    config = json.loads(re.search(r"'(\{.*\})'", found["vllm"])[1])
+    assert (config["prompt_lookup_min"], config["prompt_lookup_max"]) == (1, 4)
+    assert found["sglang"].endswith(
+        " --speculative-algorithm NGRAM --speculative-ngram-min-bfs-breadth 1 --speculative-ngram-max-bfs-breadth 1 "
+        "--speculative-num-draft-tokens 4"
+    )
+
+
 def test_mirror_runs_on_no_engine_but_this_projects_own():
     mirror = {"method": "mirror", "root_source": "draft", "draft_top_k": 2}
     assert engines("rtx4090", "gpu", "cpu", **mirror) == {}
