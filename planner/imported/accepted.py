@@ -102,7 +102,7 @@ class EngineAcceptance:
         whole, part = divmod(drafted, 1)
 
         def committed(rate: float) -> float:
-            return sum(rate**place for place in range(int(whole) + 1)) + part * rate ** (whole + 1)
+            return float(sum(rate**place for place in range(int(whole) + 1)) + part * rate ** (whole + 1))
 
         low, high = 0.0, 1.0
         for _ in range(_BISECTIONS):

@@ -79,9 +79,9 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     if 0 < told_together < count and count % told_together == 0:
         together = told_together  # the others hold other layers, or copies of them
     crossings = 2 if sheet.peer_link is None else 1  # through the host there are two links between two cards
-    found = link_sheet(sheet.peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
-    assert found is not None, "shipped links between devices have a latency"
-    step = Assumption.of_quantity("links.collective_latency_s", found)
+    crossing = link_sheet(sheet.peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
+    assert crossing is not None, "shipped links between devices have a latency"
+    step = Assumption.of_quantity("links.collective_latency_s", crossing)
     return CaseMachine(
         sheet=sheet,
         num_devices=count,
