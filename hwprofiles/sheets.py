@@ -99,7 +99,7 @@ class DeviceSheet(Priced):
         kernel_start_s: of a measured kernel law: what each kernel takes beside reading and computing, all of which add
             up; kernels of a replayed graph.
         unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
-        engine_step_s: what the engine takes between passes, beside what such a law says.
+        engine_step_s: what the engine's host takes for each pass, beside what such a law or kernels of a draft take.
         engine: what runs models on it, `llama.cpp` or `llama.cpp vulkan` say; None: what most people run on such a one.
         power_w: board or package power while working.
         idle_power_w: the same while waiting.

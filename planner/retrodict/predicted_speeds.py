@@ -15,15 +15,9 @@ from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, Kind, RoundTokens, accepted, draft_of
 from planner.row_curve import few_rows_error, pass_s
-from sim.derived.assumption import Assumption
 from sim.derived.device_speed import device_speed
 from sim.derived.roofline import ROOFLINE_ERROR, RooflineCost, StoredModel
 
-HOST_S: Final[Mapping[str, Assumption]] = {
-    engine: Assumption.shipped(f"host.step_s/{engine}") for engine in ("llama.cpp", "llama.cpp split", "mlx", "vllm")
-}
-"""Seconds of the host for each pass of a drafter, beside the device."""
-_NO_HOST: Final = Assumption.of("host.step_s", 0.0, "derived", "counted in the engine's step")
 RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
     **dict.fromkeys(("draft", "block", "lookup"), 0.75),
@@ -88,8 +82,9 @@ class PredictedCase:
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
         by_curves = priced(sheet, shape, target.weights)
-        speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves, target.weights)
-        return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=machine.num_together))
+        together = machine.num_together
+        speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves, target.weights, num_together=together)
+        return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=together))
 
     @cached_property
     def draft(self) -> Draft:
@@ -109,8 +104,8 @@ class PredictedCase:
         return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value * _GIB
 
     def plain_s(self, context: int) -> float:
-        """Return seconds of a token without speculation; curves of whole passes have the host's part in them."""
-        return self._pass_s(1, context) + (self._host.value if self.cost.device.queues_kernels else 0.0)
+        """Return seconds of a token without speculation."""
+        return self._pass_s(1, context)
 
     def plain(self, context: int) -> PredictedSpeed:
         """Return tokens per second without speculation."""
@@ -162,14 +157,13 @@ class PredictedCase:
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
         """Return the seconds of a round where plain decoding takes `plain_s`, and their relative error."""
         rows, steps = one.drafted + 1, self.draft.num_steps(one.drafted)
-        alone_s = self._pass_s(1, one.context)
         pace = plain_s / self.plain_s(one.context)
-        verifying_s = plain_s * self._pass_s(rows, one.context) / alone_s
-        drafting_s, host_s = pace * steps * self._step_s(), steps * self._host.value
+        verifying_s = pace * self._pass_s(rows, one.context)
+        drafting_s, host_s = pace * steps * self._step_s(), steps * self.cost.device.engine_step_s
         errors = (
             verifying_s * few_rows_error(self.cost, rows, one.context),
             drafting_s * DRAFTING_ERROR,
-            host_s * self._host.relative_error,
+            host_s * self.cost.device.error_of("engine_step_s"),
         )
         if self.case.drafter.parallel:
             round_s = max(verifying_s, drafting_s + host_s)
@@ -189,15 +183,6 @@ class PredictedCase:
     def _reduces_s(self) -> float:
         """Seconds of the two all-reduces of a layer: of few rows engines do them as a tree, there and back."""
         return 4 * log2(self.machine.num_together) * self.machine.step_s[0]
-
-    @property
-    def _host(self) -> Assumption:
-        """What the host takes beside a pass; a kernel law's has the engine's step in it."""
-        if self.cost.device.unhidden_share is not None:
-            return _NO_HOST
-        engine = (engine_of(self.case.engine) or "llama.cpp").removeprefix("ik_")
-        is_split = engine == "llama.cpp" and self.machine.num_together > 1
-        return HOST_S["llama.cpp split" if is_split else engine if engine in HOST_S else "llama.cpp"]
 
     @property
     def _absolute_error(self) -> float:

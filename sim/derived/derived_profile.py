@@ -138,7 +138,8 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     """
     members, each = platform.members(name), []
     for member in _unlike(platform, demand, members):
-        speed, (_, pool) = speed_on(platform, member, demand.target, demand.constants), platform.pool_of(member)
+        _, pool = platform.pool_of(member)
+        speed = speed_on(platform, member, demand.target, demand.constants, num_together=len(members))
         part = min(speed.bytes_per_s, pool.bytes_per_s.value / len({*pool.devices} & {*members}))
         device = replace(speed, name=name, bytes_per_s=part)
         each.append(
@@ -154,6 +155,7 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
         flops=min(one.flops for one in speeds),
         kernel_s=max(one.kernel_s for one in speeds),
         graph_s=max(one.graph_s for one in speeds),
+        engine_step_s=max(one.engine_step_s for one in speeds),
     )
     return replace(slowest, device=device)
 
@@ -216,15 +218,21 @@ def _exchanges(model: StoredModel) -> tuple[int, int]:
 
 
 def speed_on(
-    platform: Platform, device: str, model: StoredModel | None = None, numbers: Mapping[str, float] | None = None
+    platform: Platform,
+    device: str,
+    model: StoredModel | None = None,
+    numbers: Mapping[str, float] | None = None,
+    *,
+    num_together: int = 1,
 ) -> DeviceSpeed:
-    """Return what a device achieves alone: with a model as the curves of its engine tell, and with other `numbers`.
+    """Return what a device achieves: with a model as the curves of its engine tell, and with other `numbers`.
 
-    Errors are those of `device_speed` and `Platform.pool_of`.
+    It is one of `num_together` that models are split over. Errors are those of `device_speed` and `Platform.pool_of`.
     """
     sheet = platform.device(device)
     by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
-    speed = device_speed(device, sheet, platform.reading_peak(device), by_curves, weights, numbers)
+    peak = platform.reading_peak(device)
+    speed = device_speed(device, sheet, peak, by_curves, weights, numbers, num_together=num_together)
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 

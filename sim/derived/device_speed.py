@@ -16,8 +16,9 @@ import numpy as np
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.yaml_file import load_yaml
+from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import Reading, RowPrices
-from hwprofiles.engines import CurvePrices, has_law
+from hwprofiles.engines import ANYWHERE, LAW_ENGINE, CurvePrices, engine_on, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
@@ -60,7 +61,9 @@ class DeviceSpeed:
         growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
         prices: the price of rows by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
-        graph_s: dispatch of one compiled graph, which is one operation, or the engine's step by a kernel law; else 0.
+        graph_s: dispatch of one compiled graph, which is one operation; else 0.
+        engine_step_s: what an engine's host takes for each pass of a draft, and of a target unless the curves of its
+            whole passes have it in them.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
         row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
             graph of one row, rows are fed to it one after the other.
@@ -77,6 +80,7 @@ class DeviceSpeed:
     prices: RowPrices | None = None
     kernel_s: float = 0.0
     graph_s: float = 0.0
+    engine_step_s: float = 0.0
     queues_kernels: bool = True
     row_buckets: tuple[int, ...] = ()
     context_step: int = 1
@@ -142,12 +146,15 @@ def device_speed(
     by_curves: CurvePrices | None = None,
     weights: str | None = None,
     moved: Mapping[str, float] | None = None,
+    *,
+    num_together: int = 1,
 ) -> DeviceSpeed:
     """Return the speed of a device that could read `peak_bytes_per_s`, with weights in some format.
 
     It reads at its own cap of that format where that is known, else at that bandwidth times an efficiency. The
     efficiency and the price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else
     guesses. `moved` holds values in place of `MOVABLE` numbers, by the fields of its assumptions, which stay.
+    `num_together` such devices share a model.
 
     Raises:
         ProfileError: nothing tells what it computes.
@@ -164,7 +171,7 @@ def device_speed(
         flops *= found.take("flops_efficiency")
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
-    step_s = found.take("engine_step_s") if is_law else 0.0
+    engine = engine_on(sheet, weights) or (LAW_ENGINE if is_law else None)
     return DeviceSpeed(
         name=name,
         bytes_per_s=reading,
@@ -173,7 +180,8 @@ def device_speed(
         growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
-        graph_s=dispatch_s if is_graph else step_s,
+        graph_s=dispatch_s if is_graph else 0.0,
+        engine_step_s=0.0 if engine is None else found.engine_step_s(engine, num_together),
         queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,
@@ -233,6 +241,14 @@ class _Numbers:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")
         return self.known(field, quantity)
+
+    def engine_step_s(self, engine: str, num_together: int) -> float:
+        """Return the sheet's number, or the guess for an engine: of one that nobody knows it is llama.cpp's."""
+        name = (engine_of(engine) or ANYWHERE).removeprefix("ik_")
+        name = name if f"engine_step_s/{name}" in guesses() else ANYWHERE
+        name += " split" * (name == ANYWHERE and num_together > 1)
+        guess = guesses()[f"engine_step_s/{name}"]["gpu"]
+        return self.known("engine_step_s", self._sheet.engine_step_s or guess)
 
     def known(self, field: str, quantity: Quantity) -> float:
         """Return the value of a quantity, or what replaces it."""

@@ -34,6 +34,7 @@ STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
+_END_OF_PASS: Final = ("lm_head", "exit", "draft_step", "heads", *_PROMPTS)
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
 """Cached tokens at which a part's errors are told, and groups share a memory."""
@@ -162,6 +163,7 @@ class RooflineCost:
             prices=None,
             kernel_s=0.0,
             graph_s=0.0,
+            engine_step_s=0.0,
         )
         return replace(self, device=device)
 
@@ -218,7 +220,8 @@ class RooflineCost:
         num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops, _ = self._work(part, rows_at_once)
         reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
-        graphs_s, starts_s = (num_passes - 1) * self.device.graph_s, num_passes * self._dispatch_s(part, rows_at_once)
+        graphs_s = (num_passes - 1) * self.device.graph_s + self._step_s(part)
+        starts_s = num_passes * self._dispatch_s(part, rows_at_once)
         ahead_s, added_s = (graphs_s + starts_s, graphs_s) if self._starts_ahead else (0.0, graphs_s + starts_s)
         return Shared(
             num_passes * num_bytes, num_passes * reading_s + added_s, num_passes * computing_s + added_s, ahead_s
@@ -247,6 +250,13 @@ class RooflineCost:
     def _of_law(self, reading_s: Any, computing_s: Any) -> tuple[Any, Any]:
         """Return reading, with the share of computing that a kernel law adds to it, and computing."""
         return reading_s + (self.device.unhidden_share or 0.0) * computing_s, computing_s
+
+    def _step_s(self, part: Part) -> float:
+        """Return the engine's step where a part ends a pass that it counts for."""
+        is_draft = part.kind not in TARGET_PARTS
+        if part.kind not in _END_OF_PASS or self._known_model(part).head == LOOKUP:
+            return 0.0
+        return self.device.engine_step_s if is_draft or self.device.queues_kernels else 0.0
 
     @property
     def _starts_ahead(self) -> bool:
@@ -295,7 +305,8 @@ class RooflineCost:
             return abs(float(alone_s) + dispatch * self.device.graph_s) / here
 
         dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))
-        return hypot(ROOFLINE_ERROR, dispatch, moved(computing=self.device.computing_error))
+        step = self._step_s(part) * self.device.error_of("engine_step_s") / here
+        return hypot(ROOFLINE_ERROR, dispatch, step, moved(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:
         """Return the rows that are computed; prompts have graphs of their own, of whole steps of the context."""

@@ -101,9 +101,10 @@ LOCK_STEP = {  # as an independent recurrence over whole rounds had it, to 1e-10
 def test_plain_and_synchronous_decoding_go_in_lock_step(method, size):
     models = {"target": "qwen3-14b", "draft": "qwen3-0.6b"}
     stored = {role: StoredModel(shape=model_shape(name), weights="bf16") for role, name in models.items()}
-    platform = load_platform("h200")  # as it was when that was worked out: without a law of its kernels
+    platform = load_platform("h200")  # as it was when that was worked out: without a law of its kernels, or a host
     efficiency = Quantity(value=0.896, status="measured", by="this project", source="a copy")
     then = {"memory_efficiency": efficiency, "kernel_start_s": None, "unhidden_share": None}
+    then["engine_step_s"] = Quantity(value=1e-12, status="guessed", source="none")
     devices = {**platform.devices, "gpu": platform.devices["gpu"].model_copy(update=then)}
     priced = with_overrides(platform.model_copy(update={"devices": devices}), {"gpu.growth_per_row": 0.03})
     known = derived_profile(priced, Demand(**stored, lanes=["gpu"], exits=()))

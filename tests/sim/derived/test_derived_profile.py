@@ -7,6 +7,7 @@ import pytest
 from costs.contention import PairContention
 from costs.cost_model import GroupCost, Part, all_gather_s, all_reduce_s
 from costs.crossings import route_of
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
@@ -279,3 +280,29 @@ def test_what_no_profile_can_hold_is_refused_in_words():
     slow = with_overrides(platform(), {"gpu0-gpu1.latency_s": LONGEST_S, "gpu0-npu.latency_s": LONGEST_S})
     with pytest.raises(ProfileError, match=r"LinkProfile comes out as no machine has it .*latency_s.*look through"):
         derived_profile(slow, demand(["gpu1", "npu"]))
+
+
+@pytest.mark.parametrize(
+    ("machine", "lane", "weights", "draft_s", "target_s"),
+    [
+        ("rtx3090", "gpu", "q4_k_m", 5e-4, 0.0),  # curves of whole passes have it in them
+        ("2xrtx3090", "gpus", "q4_k_m", 2e-3, 0.0),
+        ("2xrtx3090", "gpu0", "q4_k_m", 5e-4, 0.0),
+        ("rtx3090", "cpu", "q4_k_m", 0.0, 0.0),
+        ("m4-max", "gpu", "mlx-4bit", 5e-4, 0.0),
+        ("2xh100", "gpus", "bf16", 5.6e-4, 5.6e-4),  # by a kernel law
+        ("lunar-lake", "gpu", "int4", 0.0, 0.0),
+    ],
+)
+def test_an_engines_host_takes_its_time_for_each_pass_of_a_draft(machine, lane, weights, draft_s, target_s):
+    models = {
+        role: StoredModel(shape=model_shape(name), weights=weights)
+        for role, name in (("target", "qwen3-8b"), ("draft", "qwen3-0.6b"))
+    }
+    cost = lane_cost(load_platform(machine), Demand(**models, lanes=[lane], exits=()), lane)
+    free = replace(cost, device=replace(cost.device, engine_step_s=0.0))
+    for part, step_s in ((DRAFT_STEP, draft_s), (LM_HEAD, target_s), (LAYER, 0.0)):
+        assert cost.one(part, 4, 512) - free.one(part, 4, 512) == pytest.approx(step_s)
+        assert cost.shared(part, 4).reading_s - free.shared(part, 4).reading_s == pytest.approx(step_s)
+    looked_up, unpaid = (replace(one, draft=replace(models["draft"], head=LOOKUP)) for one in (cost, free))
+    assert looked_up.one(Part("heads"), 1, 512) == unpaid.one(Part("heads"), 1, 512)
