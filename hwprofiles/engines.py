@@ -35,6 +35,10 @@ _MADE_FOR: Final = {
     LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
 }
 """Formats of weights that one engine's own files have, by that engine."""
+_OF_SERVERS: Final = ("mxfp4", "nvfp4")
+"""Formats of servers' checkpoints beside those that are made for one engine."""
+_PUBLISHED_APART: Final = ("eagle3", "dflash", "medusa")
+"""Heads whose weights are no part of their target's files, which MTP layers are; a GGUF or MLX file is made of them."""
 
 
 class CurvePrices(NamedTuple):
@@ -69,6 +73,12 @@ def default_engine(name: str, weights: str | None = None) -> str | None:
 def made_for_engine(weights: str) -> str | None:
     """Return the engine whose own files have weights of that format; None where several engines read them."""
     return next((engine for engine, names in _MADE_FOR.items() if names.match(weights_named(weights))), None)
+
+
+def head_weights(head: str, weights: str) -> str:
+    """Return the default format of a target's head: a published one is in 16 bits beside weights of servers."""
+    is_of_servers = made_for_engine(weights) == LAW_ENGINE or weights in _OF_SERVERS
+    return "bf16" if head in _PUBLISHED_APART and is_of_servers else weights
 
 
 def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:

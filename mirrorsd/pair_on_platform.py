@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
-from hwprofiles.engines import cache_scale_bits, engine_on, platform_run_by
+from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
@@ -91,8 +91,8 @@ def plan_pair(
             nearest that were calibrated; a record has its own.
         weights: of the target (a format alone is the target's), else those of a calibration, or those that its name
             tells, or as the model is published (`bf16` mostly), but in no more bits than `int4` where devices share one
-            memory; and of the draft, else those that its name tells, or, as with a calibration, those of the target;
-            `Storage` says how caches are stored too.
+            memory; and of the draft, else those that its name tells, or, as with a calibration, those of the target (of
+            published heads of a server's target `bf16`); `Storage` says how caches are stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -181,7 +181,8 @@ def _stored_models(
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     told = None if profile is not None else weights_in_name(draft, small.published_in)
-    drafts_in = weights_named((told or stored) if asked.draft is None else asked.draft)
+    usual = stored if head is None or profile is not None else head_weights(head, stored)
+    drafts_in = weights_named((told or usual) if asked.draft is None else asked.draft)
     return larger, replace(larger, shape=small, weights=drafts_in, head=head)
 
 

@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from decoding.errors import PlanError
+from hwprofiles.engines import head_weights
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import BLOCK_LAYERS, EAGLE_VOCABULARY, MEDUSA_HEADS
 from hwprofiles.weights.formats import stored_weights, weights_told
@@ -36,8 +37,8 @@ _KINDS: Final[Mapping[Kind, re.Pattern[str]]] = {
     "lookup": re.compile(r"look-?up|pld|n-?gram|suffix|look-?ahead|retriev|\brest\b"),
     "draft": re.compile(r"draft|model|speculative"),
 }
-
-
+_IN_PLANS: Final[Mapping[Kind, str]] = {"eagle": "eagle3", "block": "dflash", "heads": "medusa"}
+"""What plans call heads of a kind, where that is something else."""
 _FEWEST_SOURCES: Final = 4
 
 
@@ -118,7 +119,8 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
     kind = next((kind for kind, known in _KINDS.items() if known.search(drafter.kind.lower())), None)
     if kind is None:
         raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {', '.join(_KINDS)}")
-    shape, weights = target.shape, weights_told(drafter.weights) if drafter.weights else target.weights
+    usual = head_weights(_IN_PLANS.get(kind, kind), target.weights)
+    shape, weights = target.shape, weights_told(drafter.weights) if drafter.weights else usual
     if kind == "draft":
         if drafter.shape is None:
             raise PlanError("the case names no draft model")

@@ -74,6 +74,24 @@ def test_a_name_tells_the_weights_where_memory_is_shared_and_not_those_of_a_cali
 
 
 @pytest.mark.parametrize(
+    ("target", "draft", "given", "stored"),
+    [
+        ("Qwen/Qwen3-32B-AWQ", "eagle3", None, "bf16"),
+        ("qwen3-32b-fp8", "dflash", None, "bf16"),
+        ("gpt-oss-120b", "eagle3", None, "bf16"),
+        ("Qwen/Qwen3-32B-AWQ", "medusa", None, "bf16"),
+        ("Qwen/Qwen3-32B-AWQ", "eagle3", "fp8", "fp8"),
+        ("deepseek-v3", "mtp", None, "fp8"),  # a layer of its target's own files
+        ("Qwen3-32B-Q4_K_M.gguf", "eagle3", None, "q4_k_m"),
+        ("mlx-community/Qwen3-32B-4bit", "eagle3", None, "mlx-4bit"),
+        ("Qwen/Qwen3-32B-AWQ", "qwen3-0.6b", None, "awq-int4"),
+    ],
+)
+def test_heads_that_are_published_apart_are_in_16_bits_beside_a_servers_target(target, draft, given, stored):
+    assert question_of(target, draft, "8xh200", weights=(None, given)).draft.weights == stored
+
+
+@pytest.mark.parametrize(
     ("target", "platform", "weights"),
     [("deepseek-v3", "8xh200", "fp8"), ("deepseek-v3", "m3-ultra", "int4"), ("qwen3-8b", "h200", "bf16")],
 )

@@ -81,7 +81,11 @@ def plan(
     ] = None,
     draft_weights: Annotated[
         str | None,
-        option("Weights of the draft model. Default: as its name tells, or same as the target's.", **weights_option),
+        option(
+            "Weights of the draft model. Default: as its name tells, or same as the target's; bf16 for eagle3, dflash "
+            "and medusa beside AWQ, FP8 and the like.",
+            **weights_option,
+        ),
     ] = None,
     cache_bits: Annotated[int, option("Bits per number in the KV cache.", min=2, max=32)] = 16,
     engine: options.EngineOption = None,
