@@ -47,7 +47,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         **advice(plan).entry,
         "pays": plan.pays,
         "speedup": ratio_entry(plan.comparison),
-        "break_even": None if needed is None else {"acceptance": needed.at, **picked(needed, "low high now")},
+        "break_even": needed and {"acceptance": needed.at, **picked(needed, "low high now always never")},
         "search": {
             "num_schedules": len(plan.ranking),
             "num_prompts": plan.question.record.num_prompts,
@@ -83,7 +83,7 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
             "with_device": None
             if found is None or one.there is None
             else {"place": str(one.there), "speedup": found.plain_s / found.times_s[one.there]},
-            "break_even": one.break_even,
+            **picked(one, "break_even always never"),
             "refused": one.refused,
         }
 

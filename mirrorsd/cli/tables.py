@@ -12,7 +12,7 @@ from planner.platform_plan.advice import engines_of
 from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
-from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
+from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, breaks_even
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -214,7 +214,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
             rows.append([*values, "", str(cell.refused), *[NOTHING] * len(right)])
             continue
         own = NOTHING if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
-        even = NOTHING if cell.break_even is None else percent(cell.break_even)
+        even = breaks_even(cell.break_even, always=cell.always, never=cell.never)
         told = [in_ms(found.times_s[found.leader]), factor(found.speedup), even, own]
         rows.append([*values, "turns" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
     return plain_table("Over these values", (*fields, "", "best"), right, rows)

@@ -61,11 +61,16 @@ class AcceptanceNeeded:
     @property
     def breaks_even(self) -> str:
         """Where speculation breaks even, for a table's cell."""
-        if self.at is not None:
-            return percent(self.at)
-        if self.always:
-            return f"below {percent(RATES[0])}"
-        return f"above {percent(RATES[-1])}" if self.never else "\N{EN DASH}"
+        return breaks_even(self.at, always=self.always, never=self.never)
+
+
+def breaks_even(at: float | None, *, always: bool, never: bool) -> str:
+    """Return a break-even acceptance for a table's cell, or on which side of `RATES` it is; a dash where unknown."""
+    if at is not None:
+        return percent(at)
+    if always:
+        return f"below {percent(RATES[0])}"
+    return f"above {percent(RATES[-1])}" if never else "\N{EN DASH}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

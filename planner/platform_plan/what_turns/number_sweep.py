@@ -36,12 +36,15 @@ class SweepCell(NamedTuple):
         there: the fastest speculation that uses the device of the first number; None where none does.
         break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so, and in
             a grid, where it would take most of the time.
+        always, never: whether speculation is the faster, or the slower, at every rate.
     """
 
     values: tuple[float, ...]
     standing: Standing | None
     there: Way | None = None
     break_even: float | None = None
+    always: bool = False
+    never: bool = False
     refused: str | None = None
 
 
@@ -118,12 +121,9 @@ def _cell(asked: MovedQuestion, fields: Sequence[str], point: tuple[float, ...])
     try:
         changes = dict(zip(fields, point, strict=True))
         standing = asked.standing(changes)
-        return SweepCell(
-            values=point,
-            standing=standing,
-            there=_there(asked, fields[0], standing),
-            break_even=_break_even(asked, changes) if len(fields) == 1 else None,
-        )
+        there = _there(asked, fields[0], standing)
+        even = _break_even(asked, changes) if len(fields) == 1 else (None, False, False)
+        return SweepCell(point, standing, there, *even)
     except MirrorsdError as error:
         return SweepCell(values=point, standing=None, refused=str(error))
 
@@ -134,20 +134,26 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
     return min(ways, key=standing.times_s.__getitem__, default=None)
 
 
-def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> float | None:
-    """Return the acceptance at which speculation is as fast as plain decoding, by halving, then along a line."""
+def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> tuple[float | None, bool, bool]:
+    """Return the acceptance at which speculation is as fast as plain decoding, by halving, then along a line.
+
+    Behind it stands whether speculation is always or never faster.
+    """
     rate = asked.question.acceptance.field
 
     def speedup(value: float) -> float:
         return asked.standing(changes | {rate: value}).speedup
 
     low, high = _RATES
-    if rate in changes or speedup(low) >= 1 or speedup(high) < 1:
-        return None
+    if rate in changes:
+        return None, False, False
+    ends = speedup(low), speedup(high)
+    if ends[0] >= 1 or ends[1] < 1:
+        return None, min(ends) > 1, max(ends) < 1
     for _ in range(_HALVINGS):
         half = (low + high) / 2
         low, high = (low, half) if speedup(half) >= 1 else (half, high)
-    return low + (high - low) * (1 - speedup(low)) / (speedup(high) - speedup(low))
+    return low + (high - low) * (1 - speedup(low)) / (speedup(high) - speedup(low)), False, False
 
 
 def _value(field: str, text: str) -> float:

@@ -1,8 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 
 from decoding.errors import ConfigError
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
-from planner.platform_plan.what_turns.number_sweep import SweptNumber, parse_sweep, sweep_numbers, turns
+from planner.platform_plan.what_turns.number_sweep import SweptNumber, _break_even, parse_sweep, sweep_numbers, turns
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,24 @@ def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
     assert cell.break_even == pytest.approx(plan.needed.at, abs=0.005)
     there = asked.standing({"memory.bytes_per_s": own, "acceptance.rate": cell.break_even})
     assert there.speedup == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "at", "always", "never"),
+    [
+        (lambda rate: 0.5 + rate, 0.5, False, False),
+        (lambda rate: 1.2, None, True, False),
+        (lambda rate: 0.8, None, False, True),
+        (lambda rate: 1.5 - rate, None, False, False),
+    ],
+)
+def test_a_cell_says_on_which_side_its_break_even_is_where_no_rate_is_one(speedup, at, always, never):
+    asked = SimpleNamespace(
+        question=SimpleNamespace(acceptance=SimpleNamespace(field="acceptance.rate")),
+        standing=lambda changes: SimpleNamespace(speedup=speedup(changes["acceptance.rate"])),
+    )
+    assert _break_even(asked, {}) == (at and pytest.approx(at), always, never)
+    assert _break_even(asked, {"acceptance.rate": 0.5}) == (None, False, False), "the rate itself is swept"
 
 
 def test_two_numbers_make_a_grid_and_turns_are_between_its_neighbours(asked):
