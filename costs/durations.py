@@ -138,14 +138,14 @@ class DurationTables:
     def demands(self, schedule: Schedule, plan: RoundPlan) -> tuple[tuple[str, Part, int], ...]:
         """Return every part that is ever called, with its lane and rows."""
         added = self.drafting_calls(schedule, plan)
-        return *plan.demands, *((plan.target_lane, part, one.rows) for one in plan.segments for part, _ in added)
+        return *plan.demands, *((plan.draft_lane, part, one.rows) for one in plan.segments for part, _ in added)
 
     def drafting_calls(self, schedule: Schedule, plan: RoundPlan) -> Calls:
-        """Return what drafting adds to each of the target's operations, over the same rows."""
+        """Return what drafting adds to each of the target's operations, over the same rows, on the draft's lane."""
         if plan.streams:
             return ((plan.streams, 1),)
-        is_own = schedule.traits.has_draft_model and plan.draft_lane == plan.target_lane
-        return ((DRAFT_READS, 1),) if is_own and not self.missing_part(plan.target_lane, DRAFT_READS, 1) else ()
+        is_in_turn = schedule.traits.has_draft_model and not schedule.traits.overlaps
+        return ((DRAFT_READS, 1),) if is_in_turn and not self.missing_part(plan.draft_lane, DRAFT_READS, 1) else ()
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
         """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
@@ -153,7 +153,7 @@ class DurationTables:
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         self.require_positions(schedule, plan)
         calls = self.drafting_calls(schedule, plan)
-        drafting_s = [self.work_s(target.name, calls, operation.rows) for operation in plan.segments]
+        drafting_s = [self.work_s(draft.name, calls, operation.rows) for operation in plan.segments]
         segments_s = tuple(
             self._segment_s(schedule, target.name, operation, own_s)
             for operation, own_s in zip(plan.segments, drafting_s, strict=True)

@@ -25,6 +25,9 @@ LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
+READS_AGAIN: Final = (ANYWHERE,)
+"""Engines whose draft model reads every verified row once more, as their source has it (llama.cpp's `draft-simple` in
+common/speculative.cpp)."""
 _MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
 """Whose GPUs a back end runs on, of those that run on one maker's."""
 _PLAIN_BITS: Final = 16

@@ -67,6 +67,7 @@ class Profile(StrictModel):
     Errors are relative half-widths (90 %).
 
     Attributes:
+        dtype, draft_dtype: how the weights of target and draft are stored; None: the draft's as the target's.
         round_overhead_s: the driver's own time per round, between the target's reply and the next operation.
         memory_pool_bytes_per_s: `pool_bytes_per_s` of all pairs of lanes that have none of their own.
         features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
@@ -85,6 +86,7 @@ class Profile(StrictModel):
     target: str
     drafter: str | None
     dtype: str
+    draft_dtype: str | None = None
     num_layers: Annotated[int, Field(ge=1, le=10_000)]
     lanes: Annotated[Many[LaneProfile], Field(min_length=1)]
     links: Many[LinkProfile] = ()

@@ -181,7 +181,8 @@ def _stored_models(
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     told = None if profile is not None else weights_in_name(draft, small.published_in)
-    usual = stored if head is None or profile is not None else head_weights(head, stored)
+    timed = None if profile is None or head is not None else profile.draft_dtype
+    usual = timed or (stored if head is None or profile is not None else head_weights(head, stored))
     drafts_in = weights_named((told or usual) if asked.draft is None else asked.draft)
     return larger, replace(larger, shape=small, weights=drafts_in, head=head)
 
@@ -237,15 +238,16 @@ def _draft_shape(name: str | Path) -> ModelShape:
 def _calibrated(
     profile: Profile, target: tuple[str | Path, StoredModel], draft: tuple[str | Path, StoredModel]
 ) -> CalibratedLanes:
-    weights = None if profile.dtype == "float32" else weights_named(profile.dtype)
+    timed = (profile.target, profile.dtype, target), (profile.drafter, profile.draft_dtype or profile.dtype, draft)
     has_target, has_draft = (
-        model.weights == weights and name is not None and _is_called(name, given, model)
-        for name, (given, model) in ((profile.target, target), (profile.drafter, draft))
+        dtype != "float32" and model.weights == weights_named(dtype) and name and _is_called(name, given, model)
+        for name, dtype, (given, model) in timed
     )
-    has_target = has_target and profile.num_layers == target[1].shape.num_layers
-    if not (has_target and (has_draft or draft[1].head == LOOKUP)):
+    has_target, has_draft = bool(has_target) and profile.num_layers == target[1].shape.num_layers, bool(has_draft)
+    is_lookup = draft[1].head == LOOKUP
+    if not (has_target and (has_draft or is_lookup)):
         _require_bytes(profile, target[1], draft[1])
-    return CalibratedLanes(profile=profile, has_target=has_target, has_draft=has_draft)
+    return CalibratedLanes(profile=profile, has_target=has_target, has_draft=has_draft, is_lookup=is_lookup)
 
 
 def _require_bytes(profile: Profile, *asked: StoredModel) -> None:

@@ -1,8 +1,8 @@
 """A profile of an engine from the curves of its target and its draft: for `search` and `simulate`, as calibrated ones.
 
-An engine is one lane on which target and draft work in turn, and a pass is timed whole. Beyond that llama.cpp's draft
-reads all rows of a verification once more, as its source has it (`draft-simple` in common/speculative.cpp). Rows of
-several sequences stand for those of a window: the cache that each reads is small while contexts are short.
+An engine is one lane on which target and draft work in turn, and a pass is timed whole. Beyond that the draft of some
+reads all rows of a verification once more (`hwprofiles.engines.READS_AGAIN`). Rows of several sequences stand for those
+of a window: the cache that each reads is small while contexts are short.
 """
 
 from collections import defaultdict
@@ -12,6 +12,7 @@ from statistics import fmean, median
 from typing import Any, Final, Literal, NamedTuple
 
 from decoding.errors import ProfileError
+from hwprofiles.engines import READS_AGAIN
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import ModelShape
@@ -141,8 +142,6 @@ _FEW_LOGITS: Final = "Rows of a prompt: in llama-bench only the last one has log
 _OFF_BY: Final = 0.08
 """Of the time of one schedule, whose passes were timed: 7 draft lengths in two weight formats are off by 8.2 % at most
 (benchmarks/results/llamacpp.json), up and down."""
-_READS_AGAIN: Final = ("llama.cpp",)
-"""Engines whose draft reads every verified row once more."""
 Grid = dict[int, dict[int, float]]
 """Seconds by rows and context."""
 
@@ -192,6 +191,7 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         target=target if timed.target is None else timed.target.name,
         drafter=draft if timed.draft is None or draft is None else timed.draft.name,
         dtype=timed.weights_of(target, timed.target),
+        draft_dtype=None if draft is None else timed.weights_of(draft, timed.draft),
         num_layers=num_layers,
         lanes=(lane.changed(read, LatencyTable.reading),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
@@ -205,7 +205,7 @@ def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LanePro
     step = again = None
     if draft is not None:
         step = dict.fromkeys((1, 2), draft[1])
-        if of.engine in _READS_AGAIN:
+        if of.engine in READS_AGAIN:
             shared = {rows: draft[rows] for rows in target if rows > 1 and rows in draft}
             again = {1: dict.fromkeys(draft[1], 0.0)} | shared
     return LaneProfile(

@@ -160,6 +160,8 @@ class PredictedCase:
         pace = plain_s / self.plain_s(one.context)
         verifying_s = pace * self._pass_s(rows, one.context)
         drafting_s, host_s = pace * steps * self._step_s(), steps * self.cost.device.engine_step_s
+        if self.draft.kind == "draft" and self.cost.device.reads_again:
+            drafting_s += pace * self._step_s() * self.cost.device.growth(rows)
         errors = (
             verifying_s * few_rows_error(self.cost, rows, one.context),
             drafting_s * DRAFTING_ERROR,

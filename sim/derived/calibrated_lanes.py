@@ -35,11 +35,15 @@ _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedLanes:
-    """The lanes of a calibration, and whether it was made with the target and the draft that are asked for."""
+    """The lanes of a calibration, and whether it was made with the target and the draft that are asked for.
+
+    `is_lookup` is whether the draft is one that takes no time on any lane.
+    """
 
     profile: Profile
     has_target: bool
     has_draft: bool
+    is_lookup: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -49,11 +53,12 @@ class CalibratedLanes:
     @property
     def in_words(self) -> str | None:
         """What is assumed of lanes with other models; None where both models were measured."""
-        if self.has_target and self.has_draft:
+        has_draft = self.has_draft or self.is_lookup
+        if self.has_target and has_draft:
             return None
         other = {(False, False): "these models", (True, False): "this draft", (False, True): "this target"}
         low, high = (f"{100 * share:.0f} %" for share in CARRIED)
-        found = other[self.has_target, self.has_draft]
+        found = other[self.has_target, has_draft]
         return (
             f"{_whose(self.profile)}, and not with {found}: its lanes are assumed to read and compute as fast with "
             f"{found} as with those, within {low} to {high}."
@@ -79,7 +84,7 @@ class CalibratedLanes:
         contention = [entry for entry in own.contention if frozenset(entry.lanes) in pairs]
         kept = {"host", "round_overhead_s", "relative_error", "pace_error", "schedule_error", "features_bytes_per_row"}
         kept |= {"target", "dtype"} if self.has_target else set()
-        kept |= {"drafter"} if self.has_draft else set()
+        kept |= {"drafter", "draft_dtype"} if self.has_draft else set()
         return described.model_copy(
             update={field: getattr(own, field) for field in kept}
             | {
@@ -237,4 +242,7 @@ def _measured(value: float, profile: Profile, shares: tuple[float, float] | None
 
 
 def _whose(profile: Profile) -> str:
-    return f"The machine was calibrated with {profile.target} and {profile.drafter or 'no draft'} in {profile.dtype}"
+    draft = profile.drafter or "no draft"
+    apart = profile.draft_dtype not in (None, profile.dtype)
+    models = f"{profile.target} in {profile.dtype} and {draft} in {profile.draft_dtype}"
+    return f"The machine was calibrated with {models if apart else f'{profile.target} and {draft} in {profile.dtype}'}"

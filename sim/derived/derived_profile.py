@@ -200,7 +200,7 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
         all_reduces={
             "layer": 2,
             "prefill": _exchanges(demand.target)[0],
-            **dict.fromkeys(("draft_step", "draft_prefill", "heads", "head_prefill"), num_reduces),
+            **dict.fromkeys(("draft_step", "draft_prefill", "draft_reads", "heads", "head_prefill"), num_reduces),
         },
         all_gathers={"lm_head": 1, "exit": 1, "draft_step": num_gathers, "heads": num_gathers},
         source=f"links of {platform.name}",

@@ -18,7 +18,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import Reading, RowPrices
-from hwprofiles.engines import ANYWHERE, LAW_ENGINE, CurvePrices, engine_on, has_law
+from hwprofiles.engines import ANYWHERE, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
@@ -64,6 +64,7 @@ class DeviceSpeed:
         graph_s: dispatch of one compiled graph, which is one operation; else 0.
         engine_step_s: what an engine's host takes for each pass of a draft, and of a target unless the curves of its
             whole passes have it in them.
+        reads_again: whether the engine's draft model reads every verified row once more.
         queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
         row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
             graph of one row, rows are fed to it one after the other.
@@ -81,6 +82,7 @@ class DeviceSpeed:
     kernel_s: float = 0.0
     graph_s: float = 0.0
     engine_step_s: float = 0.0
+    reads_again: bool = False
     queues_kernels: bool = True
     row_buckets: tuple[int, ...] = ()
     context_step: int = 1
@@ -182,6 +184,7 @@ def device_speed(
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else 0.0,
         engine_step_s=0.0 if engine is None else found.engine_step_s(engine, num_together),
+        reads_again=engine_of(engine or "") in READS_AGAIN,
         queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,

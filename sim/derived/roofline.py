@@ -32,7 +32,7 @@ _HEAD_PARTS: Final = ("heads", "head_prefill")
 """Parts of a draft that drafts a window in one pass."""
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
-_WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "heads")
+_WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "draft_reads", "heads")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _END_OF_PASS: Final = ("lm_head", "exit", "draft_step", "heads", *_PROMPTS)
 _TYPICAL_ROWS: Final = 4
@@ -321,5 +321,7 @@ class RooflineCost:
     def _model(self, part: Part) -> StoredModel | None:
         if part.kind in TARGET_PARTS:
             return self.target
+        if part.kind == "draft_reads":
+            return self.draft if self.device.reads_again and self.draft is not None and not self.draft.head else None
         is_at_once = self.draft is not None and self.draft.head in IN_ONE_PASS
         return self.draft if part.kind in (_HEAD_PARTS if is_at_once else DRAFT_PARTS) else None

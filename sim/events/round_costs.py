@@ -51,10 +51,11 @@ class RoundCosts:
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_overhead_s = [one_in_ticks(prices.pass_overhead_s(schedule, one.work)) for one in plan.segments]
         self._tables = tables
-        added = tables.drafting_calls(schedule, plan)
+        added, is_apart = tables.drafting_calls(schedule, plan), plan.draft_lane != plan.target_lane
         self._segments: list[tuple[Calls, ...]] = [
-            (tuple(one.calls.items()), *((added,) if added else ())) for one in plan.segments
+            (tuple(one.calls.items()), *((added,) if added and not is_apart else ())) for one in plan.segments
         ]
+        self._added = added if is_apart else ()
         self._demands = tables.demands(schedule, plan)
         self._step: Calls = ((plan.step, 1),) if plan.step else ()
         self._is_shared = self.contention.pool_bytes_per_s < inf
@@ -86,7 +87,9 @@ class RoundCosts:
         ]
 
     def _pass(self, segment: int, rows: Rows, places: Places) -> Step:
-        return self._priced(self.plan.target_lane, [(calls, rows) for calls in self._segments[segment]], places)
+        added_s = self._priced(self.plan.draft_lane, [(self._added, rows)], places).seconds if self._added else 0.0
+        works = [(calls, rows) for calls in self._segments[segment]]
+        return self._priced(self.plan.target_lane, works, places, added_s)
 
     def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
         """Return a step of a lane that does these works, each with its own rows, `more_s` included."""

@@ -17,8 +17,7 @@ public_evidence, rate_of_share, window_shares = script.public_evidence, script.r
 
 PAGE = ROOT / "docs" / "platforms.md"
 MISSED = {
-    "Ryzen AI Max 385, with a 1B draft, 4 drafted, times the target alone (zero gain)": (1.0, 1.235),
-    "M4 with 16 GB, draft on the GPU too, 2 drafted, times the GPU alone": (1.42, 1.12),
+    "M4 with 16 GB, draft on the GPU too, 2 drafted, times the GPU alone": (1.42, 0.94),
     "M5 Pro, GPU decoding next to a draft on the same GPU": (-0.3, -0.49),
     "Four H100 and one, Qwen3-32B with a 0.6B draft at once, 4 drafted, 2 roots a row, times in turn": (1.25, 1.59),
     "Four H100 and one, Llama-3.1-70B with a 1B draft at once, 4 sequences, times the tokens/s of one": (2.86, 3.80),
@@ -45,13 +44,13 @@ def test_the_page_of_platforms_shows_every_case_as_it_is_predicted_today_and_say
 
 
 @pytest.mark.parametrize("window", range(1, 17))
-def test_with_no_window_of_several_tokens_does_a_sheet_say_zero_gain_for_the_ryzen(window):
-    """As the note to that miss has it, since its source gives no window."""
+def test_with_windows_of_up_to_eight_tokens_does_a_sheet_say_zero_gain_for_the_ryzen(window):
+    """As the note to that case has it, since its source gives no window."""
     cases = script.measurements("speeds")
     (one,) = (case for case in cases if case.case.startswith("Ryzen AI Max 385, with a 1B draft"))
     one.window = window
     predicted = script._speed(one).predicted
-    assert (predicted > 1 + one.tolerance) == (window > 1)
+    assert (predicted > 1 + one.tolerance) == (window > 8)
 
 
 def test_no_tolerance_is_wider_than_what_is_known_of_a_device():

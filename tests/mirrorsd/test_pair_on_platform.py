@@ -55,6 +55,22 @@ def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, 
     assert question.target.weights == weights
 
 
+def test_a_lookup_needs_no_calibration_of_a_draft():
+    found = planned(pair=("smollm2-135m-instruct", "prompt-lookup"))
+    assert found.question.calibrated.in_words is None
+
+
+def test_a_calibration_with_a_draft_in_a_format_of_its_own_is_of_that(alone):
+    own = PROFILE.model_copy(update={"draft_dtype": "int8"})
+    plan = plan_pair(*PAIR, own, acceptance=Bernoulli(0.7), lengths=(64, 32))
+    assert (plan.question.target.weights, plan.question.draft.weights) == ("bf16", "int8")
+    assert plan.question.calibrated.in_words is None
+    assert plan.drafting.tpot_s == pytest.approx(alone.drafting.tpot_s)
+    other = plan_pair(*PAIR, own, acceptance=Bernoulli(0.7), lengths=(64, 32), weights=(None, "bf16"))
+    told = f"{PROFILE.target} in {PROFILE.dtype} and {PROFILE.drafter} in int8, and not with this draft"
+    assert told in other.question.calibrated.in_words
+
+
 @pytest.mark.parametrize(
     ("target", "draft", "weights", "stored"),
     [

@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from decoding.record import AcceptanceRecord, RecordedTree
+from sim.batch_prediction import BatchPredictor
+from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import by_rows, drafting, play, rounds, spans
 from tests.sim.worlds.machines import lane, machine, with_overheads
@@ -52,6 +55,19 @@ def test_a_draft_reads_two_tokens_behind_a_window_that_was_accepted_whole():
         ("rollout_step", 28, 29, 1),
         ("rollout_step", 29, 30, 1),
     ]
+
+
+@pytest.mark.parametrize("draft_lane", ["draft", "target"])
+def test_a_draft_that_reads_every_verified_row_again_does_so_after_the_verification_wherever_it_is(draft_lane):
+    lanes = [lane(name).model_copy(update={"draft_reads": by_rows(1, 2, 5)}) for name in ("target", "draft")]
+    schedule, texts = speculative().model_copy(update={"draft_lane": draft_lane}), record(prompt("1011"))
+    assert rounds(play(schedule, machine(*lanes), texts)) == [(2, 18), (20, 36)]  # 11 seconds, and 5 for three rows
+    assert predict(schedule, machine(*lanes), texts).decode_s == pytest.approx(36)
+    both = replace(texts, prompts=texts.prompts * 2)
+    many = by_rows(1, 2, 5, 6, 7, 9)
+    lanes = [one.model_copy(update={"draft_reads": many}) for one in lanes]
+    batch = BatchPredictor(machine(*lanes), both).predict(schedule, 2)
+    assert batch.decode_s == pytest.approx(2 * (2 + 11 + 9))
 
 
 def test_a_draft_with_features_reads_the_whole_last_round_again():

@@ -7,7 +7,7 @@ import pytest
 from costs.contention import PairContention
 from costs.cost_model import GroupCost, Part, all_gather_s, all_reduce_s
 from costs.crossings import route_of
-from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
+from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.bounds import LONGEST_S
@@ -306,3 +306,24 @@ def test_an_engines_host_takes_its_time_for_each_pass_of_a_draft(machine, lane, 
         assert cost.shared(part, 4).reading_s - free.shared(part, 4).reading_s == pytest.approx(step_s)
     looked_up, unpaid = (replace(one, draft=replace(models["draft"], head=LOOKUP)) for one in (cost, free))
     assert looked_up.one(Part("heads"), 1, 512) == unpaid.one(Part("heads"), 1, 512)
+
+
+@pytest.mark.parametrize(
+    ("machine", "lane", "weights", "head", "reads"),
+    [
+        ("rtx3090", "gpu", "q4_k_m", None, True),
+        ("rtx3090", "gpu", "awq-int4", None, False),  # by vLLM
+        ("h100", "gpu", "bf16", None, False),
+        ("m4-max", "gpu", "mlx-4bit", None, False),
+        ("rtx3090", "gpu", "q4_k_m", "eagle3", False),
+        ("rtx3090", "cpu", "q4_k_m", None, False),
+    ],
+)
+def test_a_draft_model_of_llama_cpp_reads_every_verified_row_once_more(machine, lane, weights, head, reads):
+    target, draft = (StoredModel(shape=model_shape(name), weights=weights) for name in ("qwen3-8b", "qwen3-0.6b"))
+    models = {"target": target, "draft": replace(draft, head=head)}
+    cost = lane_cost(load_platform(machine), Demand(**models, lanes=[lane], exits=()), lane)
+    assert (cost.missing(DRAFT_READS, 3, np.array([512.0])) is None) == reads
+    if reads:
+        once = cost.one(DRAFT_STEP, 3, 512) - cost.device.engine_step_s
+        assert cost.one(DRAFT_READS, 3, 512) == pytest.approx(once)
