@@ -109,6 +109,8 @@ def _key(text: str) -> str:
 
 
 DEFAULT_HOST_LINK: Final = "pcie-4-x16"
+AS_CALLED: Final = "as the machine was called"
+"""The source of a memory that a label tells."""
 
 
 def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[str, Any]:
@@ -189,7 +191,7 @@ def _of_sockets(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
 
 
 def _capacity(num_bytes: float) -> dict[str, Any]:
-    return {"value": num_bytes, "status": "guessed", "source": "as the machine was called"}
+    return {"value": num_bytes, "status": "guessed", "source": AS_CALLED}
 
 
 def _several(count: int, name: str) -> str:

@@ -39,6 +39,10 @@ LABELS = {
     "RTX 4090 Laptop GPU": ("rtx4090-laptop", 1, None),
     "Snapdragon X2 Elite NPU": ("x2-elite-hexagon", 1, None),
     "Ryzen AI Max+ 395": ("strix-halo-gpu", 1, None),
+    "RTX 3080 12GB": ("rtx3080-12gb", 1, None),
+    "2x RTX 3060 8GB": ("rtx3060-8gb", 2, None),
+    "RTX 3050 6GB": ("rtx3050-6gb", 1, None),
+    "Arc A770 8GB": ("arc-a770-8gb", 1, None),
 }
 
 

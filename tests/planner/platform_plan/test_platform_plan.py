@@ -6,7 +6,7 @@ import pytest
 
 from decoding.errors import PlanError
 from mirrorsd.pair_on_platform import plan_pair
-from planner.platform_plan.advice import advice, best_with_engine, engines_of
+from planner.platform_plan.advice import advice, best_with_engine, engines_of, held_back
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
@@ -260,3 +260,20 @@ def test_the_interval_holds_what_a_slower_computing_device_would_do():
     same = next(one for one in slower.ranking if one.schedule == plan.drafting.schedule)
     assert plan.comparison.low < slower.compared(same).value < 0.7 * plan.comparison.value
     assert plan.pays == "cannot_tell"
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [("rtx3060 6gb", ["6 GB is taken to read as fast as the one with 12 GB"]), ("rtx3060 12gb", []), ("rtx3060", [])],
+)
+def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(label, told):
+    warnings = advice(plan_platform(question(label, models=("qwen3-4b", "qwen3-0.6b"), lengths=(64, 24)))).warnings
+    assert [one for one in warnings if "as fast as the one with" in one] == [
+        f"NVIDIA GeForce RTX 3060 (12 GB) with {one}: makers often cut both." for one in told
+    ]
+
+
+@pytest.mark.parametrize(("label", "of"), [("2xrtx3060", " on each"), ("rtx3060", "")])
+def test_what_a_group_cannot_hold_is_told_of_each_card(label, of):
+    plan = plan_platform(question(label, weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-1b"), lengths=(64, 24)))
+    assert f"GB usable{of}; --weights" in held_back(plan) or f"GB usable{of}; no common" in held_back(plan)
