@@ -138,6 +138,8 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
 LANE: Final = "engine"
 _WEIGHTS: Final = "bf16"
 _NOTE: Final = "Imported from an engine's own benchmark; its loop's time between passes is not included."
+LEFT_OUT: Final = "Left out"
+"""How a note begins that says what of the files is not in the profile."""
 _FEW_LOGITS: Final = "Rows of a prompt: in llama-bench only the last one has logits, in a verification all have."
 _OFF_BY: Final = 0.08
 """Of the time of one schedule, whose passes were timed: 7 draft lengths in two weight formats are off by 8.2 % at most
@@ -196,7 +198,11 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         lanes=(lane.changed(read, LatencyTable.reading),),
         relative_error=max((time.high - time.low) / 2 / time.time_s for time in times),
         schedule_error=_OFF_BY,
-        notes=(_NOTE, *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else [])),
+        notes=(
+            _NOTE,
+            *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else []),
+            *(one for model, own in models.items() if (one := _left_out(model, own, grids[model]))),
+        ),
     )
 
 
@@ -229,6 +235,13 @@ def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:
     if 1 not in rows:
         raise ProfileError(f"{model} has no pass over one row in {_sources(curves)}; llama-bench -n 32 times it")
     return {one: {curve.of.context: curve.times[one].time_s for curve in curves} for one in sorted(rows)}
+
+
+def _left_out(model: str, curves: Sequence[BenchCurve], grid: Grid) -> str | None:
+    """Say which rows of a model were not timed in every context, so that they are no part of its grid."""
+    rows = sorted({one for curve in curves for one in curve.times} - grid.keys())
+    where = "they were not timed in every context"
+    return f"{LEFT_OUT} of {model}: passes over {', '.join(map(str, rows))} rows, since {where}." if rows else None
 
 
 def _table(grid: Grid, source: str) -> LatencyTable:

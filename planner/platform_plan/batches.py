@@ -87,7 +87,7 @@ class BatchPlan:
             else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
         )
         moved = "".join(f" {one}." for one in (*self._in_turn, *self.beyond))
-        basis = "Batches are simulated only, and have no interval."
+        basis = "Batches are simulated only, stay full, and have no interval."
         return f"Best draft length by batch size: {listed}; {end}.{moved} {basis}"
 
     @property

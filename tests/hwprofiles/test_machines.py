@@ -80,6 +80,11 @@ def test_every_device_makes_a_machine_that_the_linter_trusts(name):
     assert machine.device(machine.host).kind == "cpu"
 
 
+def test_small_cards_have_eight_lanes():
+    small, large = (load_platform(name).link("cpu", "gpu") for name in ("rtx4060ti", "rtx4090"))
+    assert small.bytes_per_s.value == large.bytes_per_s.value / 2
+
+
 def test_two_cards_speak_over_the_cpu_and_two_of_a_server_by_themselves():
     pair, server = load_platform("2xrtx3090"), load_platform("4x h100")
     assert pair.groups == {"gpus": ("gpu0", "gpu1")}

@@ -77,11 +77,7 @@ def import_(
 ) -> None:
     """Read costs and acceptance from files of an engine, for other commands."""
     from decoding.yaml_file import save_yaml
-    from hwprofiles.model_shape import model_shape
-    from hwprofiles.profile import save_profile
-    from hwprofiles.weights.formats import weights_named
     from planner.imported.engine_page import Told
-    from planner.imported.engine_profile import Timed, engine_profile
     from planner.imported.import_file import import_files
 
     told = Told(target=target, context=context, window=window, batch_size=batch_size, new_tokens=new_tokens)
@@ -94,11 +90,7 @@ def import_(
             raise ConfigError("--out: there are no times in these files; --acceptance-out writes the acceptance")
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
-        larger, smaller = (None if name is None else model_shape(name) for name in (target, draft))
-        profile = engine_profile(found.curves, Timed(larger, smaller, weights and weights_named(weights)))
-        save_profile(profile, profile_out)
-        if weights is None:
-            say(f"Weights of {escaped(profile.target)} are taken to be in {profile.dtype} (--weights)")
+        _write_profile(found.curves, (target, draft, weights), profile_out)
     if acceptance_out is not None:
         _write_acceptance(found.acceptance, acceptance_out)
     for path in filter(None, (out, profile_out, acceptance_out)):
@@ -113,6 +105,28 @@ def import_(
         rates = ",".join(f"{rate:.3g}" for rate in accepted.rates)
         length = f"{accepted.mean_acceptance_length:.2f} tokens per verification"
         show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
+
+
+def _write_profile(
+    curves: "tuple[BenchCurve, ...]", called: tuple[str | None, str | None, str | None], path: Path
+) -> None:
+    """Write the profile of an engine, whose target, draft and weights are called so, and say what it assumes."""
+    from hwprofiles.model_shape import model_shape
+    from hwprofiles.profile import save_profile
+    from hwprofiles.weights.formats import weights_named
+    from planner.imported.engine_profile import LEFT_OUT, Timed, engine_profile
+
+    *names, weights = called
+    larger, smaller = (None if name is None else model_shape(name) for name in names)
+    profile = engine_profile(curves, Timed(larger, smaller, weights and weights_named(weights)))
+    save_profile(profile, path)
+    for note in profile.notes:
+        if note.startswith(LEFT_OUT):
+            say(escaped(note))
+    if weights is None:
+        is_apart = profile.draft_dtype not in (None, profile.dtype)
+        apart = f", of {escaped(profile.drafter)} in {profile.draft_dtype}" if is_apart else ""
+        say(f"Weights of {escaped(profile.target)} are taken to be in {profile.dtype}{apart} (--weights)")
 
 
 def _refuse(unread: frozenset[str]) -> None:

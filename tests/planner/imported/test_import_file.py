@@ -139,6 +139,18 @@ def test_times_without_repeats_have_an_interval_all_the_same():
     assert (found.tpot_s_low, found.tpot_s_high) == pytest.approx((0.010 / 1.08, 0.010 * 1.08), rel=0.01)
 
 
+def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
+    bench = {"model_type": "llama 8B", "gpu_info": "RTX 4090", "stddev_ns": 0, "avg_ns": 1e6}
+    tests = [(0, 1, 0), (4, 0, 0), (8, 0, 0), (0, 1, 4096), (4, 0, 4096)]
+    rows = [bench | {"n_prompt": prompt, "n_gen": new, "n_depth": depth} for prompt, new, depth in tests]
+    (tmp_path / "l.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    profile = engine_profile(import_files([tmp_path / "l.jsonl"], Told()).curves)
+    assert profile.lanes[0].layer.rows == (1, 4)
+    told = "Left out of llama 8B: passes over 8 rows, since they were not timed in every context."
+    assert told in profile.notes
+    assert not any("Left out" in note for note in engine_profile(read("vllm-serve-1.json").curves).notes)
+
+
 def test_devices_of_a_group_make_curves_of_their_own():
     alone, two = read("compute").curves
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")

@@ -146,6 +146,21 @@ def test_weights_of_a_profile_are_those_that_the_files_tell_and_the_command_says
     assert "to be in mxfp4 (--weights)" in call(*serve, exit_code=0).said
 
 
+def test_a_draft_in_another_format_keeps_it_and_its_table(tmp_path):
+    """A Q8_0 draft under a Q4_0 target is the usual choice."""
+    other, path = tmp_path / "draft.jsonl", tmp_path / "engine.yaml"
+    other.write_text(BENCHES[1].read_text().replace("llama 1B Q4_0", "llama 1B Q8_0"))
+    said = call("import", BENCHES[0], other, *MODELS, "--profile-out", path, exit_code=0).said
+    assert "Weights of Llama-3.1-8B are taken to be in q4_0, of Llama-3.2-1B in q8_0 (--weights)" in said
+    texts = ("--acceptance", "0.75,0.667", "--context", 64, "--new-tokens", 32)
+    asked, told = (
+        json_of("plan", *MODELS, "--profile", path, *texts, *more) for more in ((), ("--draft-weights", "q8_0"))
+    )
+    assert [one["tpot_s"] for one in asked["ranking"]] == [one["tpot_s"] for one in told["ranking"]]
+    by_window = {one["schedule"].get("num_speculative_tokens", 0): one["tpot_s"] for one in told["ranking"]}
+    assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
+
+
 def test_an_engine_on_a_card_is_no_cpu_beside_another_card(imported):
     asked = ("--profile", imported, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
     rows = json_of("plan", *MODELS, *asked)["ranking"]
