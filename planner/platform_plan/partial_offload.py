@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
+from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
 from decoding.schedule import Schedule
 from hwprofiles.engines import engine_on
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
@@ -223,7 +223,8 @@ def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
     """Return seconds per token of plain decoding and of chains in turn, by schedules of other places."""
     question, head = plan.question, plan.question.draft.head
     context = float(question.record.contexts.start)
-    step_s = 0.0 if head in IN_ONE_PASS else _costs(question, [split.home])[split.home].one(DRAFT_STEP, 1, context)
+    home = _costs(question, [split.home])[split.home]
+    step_s = 0.0 if head in IN_ONE_PASS else home.one(DRAFT_STEP, 1, context)
     found = {plan.plain.schedule: pass_s(question, split, 1)}
     for one in plan.speculation:
         schedule = one.schedule
@@ -231,6 +232,8 @@ def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
         if not is_chain or schedule.traits.overlaps or head in IN_ONE_PASS.keys() - {LOOKUP}:
             continue
         drafting_s = 0.0 if head == LOOKUP else schedule.fewest_draft_steps * step_s
+        if head is None:
+            drafting_s += home.one(DRAFT_READS, schedule.num_rows, context)
         round_s = pass_s(question, split, schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
         found[schedule] = round_s / one.prediction.mean_acceptance_length
     return found

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from costs.cost_model import Part
 from decoding.errors import PlanError
 from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
+from planner.platform_plan import partial_offload as module
 from planner.platform_plan.partial_offload import layer_split, partial_offload
 from planner.platform_plan.platform_plan import plan_platform
 from sim.derived.roofline import StoredModel
@@ -45,6 +47,14 @@ def test_it_is_as_fast_as_both_parts_and_speculation_gains_there(on_a_3090):
     assert f"--spec-draft-n-max {split.num_drafted}" in split.options
     assert f"Faster than all of the table: {num_layers} of 80 layers on gpu and the rest on cpu" in split.in_words
     assert split.tpot_s < min(one.tpot_s for one in on_a_3090.ranking)
+
+
+def test_its_draft_reads_verified_rows_again_too(on_a_3090, monkeypatch):
+    split, cost = partial_offload(on_a_3090), on_a_3090.costs["gpu"]
+    monkeypatch.setattr(module, "DRAFT_READS", Part("lm_head"))  # less than a pass of the draft
+    cheaper = partial_offload(on_a_3090)
+    assert cost.one(Part("lm_head"), 4, 64) < cost.one(Part("draft_reads"), 4, 64)
+    assert cheaper.tpot_s < split.tpot_s
 
 
 def test_every_card_is_filled_and_the_command_says_how():
