@@ -153,6 +153,16 @@ def test_a_sequence_without_a_branch_verifies_a_single_row_while_another_one_goe
     assert found.num_tokens == 24
 
 
+def test_a_sequence_that_takes_a_place_has_no_branch_yet():
+    """All outcomes are covered; after three rounds of both texts the shorter one is followed by its own beginning."""
+    sure = {"exit_coverage": {4: (1.0,)}}
+    short, long = (Bernoulli(1.0, texts=Texts(num_texts=1, num_tokens=count), **sure).record for count in (12, 24))
+    both = replace(long, prompts=(*short.prompts, *long.prompts))
+    found = predict_batch(mirror("exit", num_tokens=3), machine(), both, batch_size=2)
+    assert (found.num_passes, found.num_tokens) == (6, 36)
+    assert found.mean_rows * 6 == pytest.approx(3 * (4 + 4) + (4 + 1) + 2 * (4 + 4))
+
+
 def test_where_nobody_has_a_branch_all_draft_afresh():
     missing = Bernoulli(1.0, texts=Texts(num_texts=2, num_tokens=12), exit_coverage={4: (0.0,)})
     found = predict_batch(mirror("exit", num_tokens=3), machine(), missing, batch_size=2)
