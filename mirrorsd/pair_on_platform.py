@@ -31,6 +31,8 @@ from sim.derived.roofline import StoredModel
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
 _IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
 """What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
+_IN_SHARED_MEMORY: Final = "int4"
+"""Default where devices share one memory and a model is published in more bits."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 
@@ -91,8 +93,9 @@ def plan_pair(
             nearest that were calibrated; a record has its own.
         weights: of the target (a format alone is the target's), else those of a calibration, or those that its name
             tells, or as the model is published (`bf16` mostly), but in no more bits than `int4` where devices share one
-            memory; and of the draft, else those that its name tells, or, as with a calibration, those of the target (of
-            published heads of a server's target `bf16`); `Storage` says how caches are stored too.
+            memory and no card has its own; and of the draft, else those that its name tells, or, as with a
+            calibration, those of the target (of published heads of a server's target `bf16`); `Storage` says how caches
+            are stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
@@ -161,6 +164,15 @@ def question_of(
         trained_exits=known.trained_exits,
     )
     return replace(question, calibrated=lanes)
+
+
+def weights_for_all(questions: Mapping[str, Mapping[str, Question]]) -> str | None:
+    """Return the weights to compare machines in, whose questions are by machine and draft; None where they agree.
+
+    They differ where some machines share memory and others do not. What llama.cpp has files of its own of stays.
+    """
+    asked = {question.target.weights for drafts in questions.values() for question in drafts.values()}
+    return _IN_SHARED_MEMORY if _IN_SHARED_MEMORY in asked and len(asked) > 1 else None
 
 
 def _machine_of(base: str | Path | Platform | Profile) -> Platform:
@@ -289,10 +301,15 @@ def _plain_name(name: str | Path) -> str:
 def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | None) -> str:
     if profile is not None:
         return "bf16" if profile.dtype == "float32" else profile.dtype
-    shared = any(len(pool.devices) > 1 for pool in platform.memory_pools.values())
     published = published_for(target, platform.devices.values())
-    usual = (published, "int4") if shared else (published,)
+    usual = (published, _IN_SHARED_MEMORY) if _has_shared_memory_only(platform) else (published,)
     return min(usual, key=lambda name: stored_weights(name).bits)
+
+
+def _has_shared_memory_only(platform: Platform) -> bool:
+    """Return whether devices share a memory, and no accelerator has one of its own."""
+    pooled = {one for pool in platform.memory_pools.values() if len(pool.devices) > 1 for one in pool.devices}
+    return bool(pooled) and all(one.kind == "cpu" for name, one in platform.devices.items() if name not in pooled)
 
 
 def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:

@@ -109,9 +109,14 @@ def test_heads_that_are_published_apart_are_in_16_bits_beside_a_servers_target(t
 
 @pytest.mark.parametrize(
     ("target", "platform", "weights"),
-    [("deepseek-v3", "8xh200", "fp8"), ("deepseek-v3", "m3-ultra", "int4"), ("qwen3-8b", "h200", "bf16")],
+    [
+        ("deepseek-v3", "8xh200", "fp8"),
+        ("deepseek-v3", "m3-ultra", "int4"),
+        ("qwen3-8b", "h200", "bf16"),
+        ("qwen3-8b", with_devices(load_platform("rtx4090"), ["panther-lake-npu5@unified-memory"]), "bf16"),
+    ],
 )
-def test_weights_are_as_published_but_in_at_most_4_bits_where_memory_is_shared(target, platform, weights):
+def test_weights_are_as_published_but_in_at_most_4_bits_where_all_memory_is_shared(target, platform, weights):
     assert question_of(target, "prompt-lookup", platform).target.weights == weights
 
 

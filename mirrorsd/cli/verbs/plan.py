@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,7 +24,7 @@ from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
-    from mirrorsd.pair_on_platform import PlannedMachine
+    from mirrorsd.pair_on_platform import PlannedMachine, Storage
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
@@ -75,7 +75,7 @@ def plan(
         str | None,
         option(
             f"Weights of the target: {FORMATS}. Default: as its name tells (Qwen3-8B-Q8_0.gguf), or as the model is "
-            "published, which is bf16 mostly; at most int4 where devices share one memory.",
+            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own.",
             **weights_option,
         ),
     ] = None,
@@ -155,20 +155,20 @@ def plan(
         target,
         acceptance=Accepted(known, replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
-        weights=Storage(weights, draft_weights, cache_bits),
     )
     changes = _changes(set_ or ())
     given = _machines(platform, profile, add or (), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
-    questions = {  # all of them before the first answer: a slip in a name costs nothing
-        name: {one: ask(one, platform=machine, changes=changes) for one in listed(draft)}
-        for name, machine in given.items()
-    }
+    questions, stored = _questions(
+        partial(ask, changes=changes), given, listed(draft), Storage(weights, draft_weights, cache_bits)
+    )
     machines = choose_machine(questions)
     drafts = machines[0].drafts
     drafter, found = drafts[0].name, drafts[0].plan
-    changed = _what_if(found, partial(ask, drafter, platform=given[machines[0].name]), set_) if set_ else None
+    changed = (
+        _what_if(found, partial(ask, drafter, platform=given[machines[0].name], weights=stored), set_) if set_ else None
+    )
     runs = [] if measured is None else beside_measured(found, measured, target, drafter)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
@@ -189,7 +189,7 @@ def plan(
     }
     if write_json(result, json):  # which leaves stdout free
         if len(machines) > 1:
-            _show_machines(machines)
+            _show_machines(machines, stored.target if weights is None else None)
         show_verdict(result, explain=explain)
         _show_command(found)
         if result["partial_offload"] is not None:
@@ -232,6 +232,20 @@ def _machines(
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
 
 
+def _questions(
+    ask: Callable[..., Question], machines: Mapping[str, PlannedMachine], drafts: Sequence[str], stored: Storage
+) -> tuple[dict[str, dict[str, Question]], Storage]:
+    """Return all questions, before the first answer: a slip in a name costs nothing; and the weights of all of them."""
+    from mirrorsd.pair_on_platform import weights_for_all
+
+    found = {
+        name: {draft: ask(draft, platform=machine, weights=stored) for draft in drafts}
+        for name, machine in machines.items()
+    }
+    weights = weights_for_all(found)
+    return (found, stored) if weights is None else _questions(ask, machines, drafts, stored._replace(target=weights))
+
+
 def _write(
     found: PlatformPlan, drafter: str | None, schedule: Path | None, profile: Path | None, acceptance: Path | None
 ) -> None:
@@ -250,12 +264,14 @@ def _write(
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
 
 
-def _show_machines(machines: Sequence[MachineChoice]) -> None:
-    """Show several machines, and of each which device is too small for the target."""
+def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> None:
+    """Show several machines, of each which device is too small for the target, and which weights all were given."""
     from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
 
     show(machine_table(machines))
+    if weights is not None:
+        show(f"All are compared in {weights}, the default where devices share one memory: --weights takes others.")
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
     show_paragraphs(f"The fastest of them is {machines[0].name}:")

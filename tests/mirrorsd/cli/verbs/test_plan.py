@@ -146,6 +146,16 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
         assert "cannot hold" not in run("--platform", "rtx4090", *fitting).stdout
 
 
+def test_machines_are_compared_in_the_same_weights():
+    both, slower = ("--platform", "rtx4090,lunar-lake"), ("--set", "gpu.memory_efficiency=0.5")
+    compared, alone = found(*both, *slower), found("--platform", "rtx4090", "--weights", "int4", *slower)
+    assert [one["weights"] for one in compared["platforms"]] == ["int4", "int4"]
+    assert compared["platforms"][0] == alone["platforms"][0]
+    assert compared["what_if"] == alone["what_if"]
+    assert "All are compared in int4" in run(*both).stdout
+    assert "All are compared" not in run(*both, "--weights", "int4").stdout
+
+
 def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     page, file = tmp_path / "plan.html", tmp_path / "plan.json"
     shown = run(*LAKE, "--batch", "1, 8,64", "--out", str(page), "--json", str(file)).shown
