@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from decoding.errors import PlanError
 from hwprofiles.platform import Platform
@@ -12,8 +12,11 @@ from planner.platform_plan.partial_offload import layer_split, pass_s
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
 from planner.wording import listing, tokens_per_second
+from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import DerivedProfile
 
+_SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} GB") for size in (24, 48, 96)}
+_LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
 EXPERTS_APART: Final = "experts on the CPU and the rest on a card (llama.cpp's --n-cpu-moe) are not planned"
 _PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
@@ -31,6 +34,7 @@ class MemoryNeed:
         kv_bytes: keys and values of the whole context, of both models.
         branches_bytes: keys and values of the branches that a draft prepares.
         capacity_bytes: what programs may use; None if not known.
+        limit: what sets it if not the memory's size, in words.
     """
 
     pair: LanePair
@@ -40,6 +44,7 @@ class MemoryNeed:
     kv_bytes: float
     branches_bytes: float
     capacity_bytes: float | None
+    limit: str = ""
 
     @property
     def needed_bytes(self) -> float:
@@ -64,7 +69,8 @@ class MemoryNeed:
         need = f"{self.place}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
         if self.capacity_bytes is None:
             return f"{need}; its capacity is unknown."
-        return f"{need}; {self.capacity_bytes / 1e9:.1f} GB are usable{'' if self.fits else ': too little'}."
+        usable = f"{self.capacity_bytes / 1e9:.1f} GB are usable{self.limit}"
+        return f"{need}; {usable}{'' if self.fits else ': too little'}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -172,6 +178,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
     weights: defaultdict[str, float] = defaultdict(float)
     kv: defaultdict[str, float] = defaultdict(float)
     branches: defaultdict[str, float] = defaultdict(float)
+    on_macs: defaultdict[str, float] = defaultdict(float)
     models = (
         ((pair.target, question.target),) if alone else ((pair.target, question.target), (pair.draft, question.draft))
     )
@@ -179,11 +186,14 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
         members = platform.members(lane)
         for member in members:
             memory, _ = platform.pool_of(member)
+            before = weights[memory] + kv[memory] + branches[memory]
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
             kv[memory] += num_sequences * model.kv_bytes(question.num_tokens, len(members))
             if place and not pair.in_turn:
                 num_branches = num_sequences * most_branch_tokens()
                 branches[memory] += num_branches * (model.kv_bytes(1, len(members)) - model.kv_bytes(0, len(members)))
+            if platform.device(member).kind == "gpu" and platform.device(member).name.startswith("Apple"):
+                on_macs[memory] += weights[memory] + kv[memory] + branches[memory] - before
     return [
         MemoryNeed(
             pair=pair,
@@ -192,7 +202,19 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
             weights_bytes=num_bytes,
             kv_bytes=kv[memory],
             branches_bytes=branches[memory],
-            capacity_bytes=usable_bytes(platform, memory),
+            **_capacity(platform, memory, num_bytes + kv[memory] + branches[memory], on_macs[memory]),
         )
         for memory, num_bytes in weights.items()
     ]
+
+
+def _capacity(platform: Platform, memory: str, needed: float, on_mac: float) -> dict[str, Any]:
+    """Return the capacity of a memory and its limit as fields of `MemoryNeed`; `on_mac` is for a GPU of Apple's."""
+    usable, pool = usable_bytes(platform, memory), platform.memory_pools.get(memory)
+    if on_mac and usable is not None and pool is not None and pool.memory_bytes is not None:
+        size = pool.memory_bytes.value
+        of_gpu = next((size * share.value for most, share in _SMALL_MACS.items() if size <= most * 1e9), usable)
+        limited = of_gpu + needed - on_mac  # what other devices hold beside it
+        if limited < usable:
+            return {"capacity_bytes": limited, "limit": _LIMIT_OF_A_MAC}
+    return {"capacity_bytes": usable}

@@ -95,3 +95,29 @@ def test_a_card_of_24_gb_holds_what_people_run_on_it(platform, lane, models, num
     asked = asking(platform, weights="q4_k_m", models=models, lengths=(num_tokens, 128))
     found = needs_of(asked, LanePair.alone(lane))
     assert all(need.fits for need in found), [need.in_words for need in found]
+
+
+@pytest.mark.parametrize(
+    ("mac", "total_gb", "usable_gb"),
+    [
+        ("Apple M4 16 GB", 16, 12.71),
+        ("Apple M4 24 GB", 24, 19.07),
+        ("Apple M3 Max 36 GB", 36, 30.15),
+        ("Apple M4 Pro 48 GB", 48, 40.20),
+        ("Apple M1 Max 64 GB", 64, 55.66),
+        ("m4-max", 128, 115.4),
+    ],
+)
+def test_the_gpu_of_a_mac_holds_what_macos_grants_it_and_other_devices_the_rest(mac, total_gb, usable_gb):
+    asked = asking(mac, weights="q6_k")
+    small = asking(mac, weights="q6_k", models=("qwen3-0.6b", "qwen3-0.6b"))
+    (on_gpu,), (on_cpu,) = (
+        needs_of(one, LanePair.alone(lane), alone=True) for one, lane in ((asked, "gpu"), (small, "cpu"))
+    )
+    total = total_gb * 1e9 * USABLE.value
+    assert on_gpu.capacity_bytes == pytest.approx(usable_gb * 1e9, rel=0.003)
+    assert (on_cpu.capacity_bytes, on_cpu.limit) == (pytest.approx(total), "")
+    assert ("by macOS's default" in on_gpu.in_words) is (total_gb < 128)
+    (beside,) = needs_of(asked, LanePair("gpu", "cpu"))
+    drafts_share = beside.needed_bytes - on_gpu.needed_bytes
+    assert beside.capacity_bytes == pytest.approx(min(total, on_gpu.capacity_bytes + drafts_share))
