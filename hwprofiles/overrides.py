@@ -49,6 +49,8 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
         if field not in fields:
             raise ConfigError(f"{key!r}: {part} has no field {field!r} that can be set; it has {', '.join(fields)}")
         for place in places:
+            if model is MemoryPool and field == "bytes_per_s":
+                _drop_shared(platform, data["devices"], place)
             if field in quantity_fields(model):
                 place[field] = _number(key, place[field], value)
             else:
@@ -56,6 +58,15 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
             if field == "dispatch_s" and place["dispatch_of"] is None:
                 place["dispatch_of"] = STARTED_BY[place["kind"]]
     return validated(Platform, data, ConfigError)
+
+
+def _drop_shared(platform: Platform, devices: dict[str, Any], pool: Mapping[str, Any]) -> None:
+    """Take away what devices without a shipped sheet give as their own bandwidth and is that of their memory."""
+    for name in pool["devices"]:
+        placed, own = platform.devices[name], platform.devices[name].memory_bytes_per_s
+        is_unchanged = own is not None and devices[name]["memory_bytes_per_s"] == own.model_dump()
+        if placed.sheet is None and is_unchanged and own.value == pool["bytes_per_s"]["value"]:
+            devices[name]["memory_bytes_per_s"] = None
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
@@ -190,6 +201,7 @@ def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -
         pool, memory = platform.pool_of(ends[0])
         rates = [memory.bytes_per_s, *([sheet.memory_bytes_per_s] if memory.bytes_per_s.by == CALIBRATION else [])]
         fastest = max(filter(None, rates), key=lambda rate: rate.value)
+        data["devices"][own].pop("memory_bytes_per_s", None)  # which its sheet gives of the memory that it shares
         shared = {"devices": [*memory.devices, own], "bytes_per_s": fastest.model_dump()}
         pools = data.setdefault("memory_pools", {})
         name = pool if pool in pools else f"{pool}-memory"

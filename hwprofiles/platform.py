@@ -133,13 +133,13 @@ class Platform(Priced):
     def reading_peak(self, device: str) -> Quantity:
         """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
 
-        It is the device's own where the platform gives one, else its memory's: a shipped sheet tells the bandwidth of
+        It is the device's own where the platform gives another one than its memory's: a sheet tells the bandwidth of
         the memory that its chip shares, which a pool describes here.
         """
         placed, (_, pool) = self.device(device), self.pool_of(device)
         own = placed.memory_bytes_per_s
         of_sheet = None if placed.sheet is None else device_sheet(placed.sheet).memory_bytes_per_s
-        return pool.bytes_per_s if own is None or own == of_sheet else own
+        return pool.bytes_per_s if own is None or own == of_sheet or own.value == pool.bytes_per_s.value else own
 
     def link(self, start: str, end: str) -> PlacedLink:
         """Return the link from one device straight to another; `ProfileError` if there is none, or no such device."""

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
-from hwprofiles.overrides import with_overrides
+from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.placed import PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform, find_entry, load_platform, of_this_make, shipped_entries
 from hwprofiles.quantity import UNSOURCED
@@ -167,6 +167,33 @@ def test_a_device_reads_the_memory_it_shares_unless_the_platform_gives_it_a_band
     assert [wider.reading_peak(name).value for name in ("gpu", "npu")] == [2e11, 2e11]
     assert [own.reading_peak(name).value for name in ("gpu", "npu")] == [2e11, 136.5e9 / 2]
     assert load_platform("h200").reading_peak("gpu") == device_sheet("h200-sxm").memory_bytes_per_s
+
+
+OWN_CHIP = "{name: My chip, kind: npu, memory_pool: mine, memory_bytes_per_s: 100 GB/s, bf16_flops: 25 TFLOPS}"
+OWN_PLATFORM = f"""
+name: Mine
+devices: {{npu: {OWN_CHIP}, cpu: {{name: Its CPU, kind: cpu, memory_pool: mine}}}}
+memory_pools: {{memory: {{devices: [npu, cpu], bytes_per_s: 1.0e+11}}}}
+links: [{{between: [npu, cpu], sheet: unified-memory}}]
+"""
+
+
+@pytest.mark.parametrize("text", [OWN_CHIP, OWN_PLATFORM])
+def test_a_faster_memory_moves_a_device_without_a_shipped_sheet_too(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    machine = load_platform(path)
+    changes = ({"memory.bytes_per_s": "2x"}, {"npu.memory_bytes_per_s": "2x"}, {"npu.memory_bytes_per_s": 1e11})
+    assert [with_overrides(machine, one).reading_peak("npu").value for one in changes] == [2e11, 2e11, 1e11]
+    both = with_overrides(machine, {"npu.memory_bytes_per_s": 1e11, "memory.bytes_per_s": "2x"})
+    assert both.reading_peak("npu").value == 1e11, "it was said to stay"
+
+
+def test_a_device_of_ones_own_reads_the_memory_that_it_is_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN_CHIP)
+    added = with_devices(load_platform("lunar-lake"), [str(path)])
+    assert added.reading_peak("mine") == added.reading_peak("gpu")
 
 
 def test_all_that_ships_is_found_by_names_that_mean_one_thing_and_read_from_a_copy(tmp_path: Path) -> None:
