@@ -7,7 +7,7 @@ from functools import cache
 from math import inf, isinf
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from decoding.validation import Pair
@@ -52,33 +52,32 @@ _LONGEST: Final = 400
 _NUMBER: Final = re.compile(r"([+-]?\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
 
 
-def number_in(text: str, field: str | None = None) -> float:
-    """Return a number in the SI unit of its field (of any field without one): `80 GB/s`, `80e9`, `3 us`.
+def number_in(text: str, field: str) -> float:
+    """Return a number in the SI unit of its field: `80 GB/s`, `80e9`, `3 us`.
 
     Raises:
         ValueError: it is no number, or has another kind of unit; gives an example, and leaves it to the caller to say
             what was found.
     """
-    endings = [one for one in _UNITS if field is None or field == one or field.endswith(f"_{one}") or not one]
-    endings = endings if field is None else endings[:1]
-    factors = {"": 1.0} | {spelt: factor for one in endings for spelt, factor in _spellings(one).items()}
+    ending = next(one for one in _UNITS if field == one or field.endswith(f"_{one}") or not one)
+    factors = _spellings(ending)
     found = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     value = inf if found is None or found[2] not in factors else float(found[1]) * factors[found[2]]
     if isinf(value):
-        example = "0.5" if field is None else _EXAMPLES.get(endings[0], "0.5")
-        raise ValueError(f"a number such as {example} or 8e9")
+        raise ValueError(f"a number such as {_EXAMPLES.get(ending, '0.5')} or 8e9")
     return value
 
 
 @cache
 def _spellings(ending: str) -> dict[str, float]:
-    """Return all units with their prefixes, bytes and operations in lower case too; bits (Gb/s) are no unit."""
+    """Return all units with their prefixes, and none; bytes and operations in lower case too.
+
+    Bits (Gb/s) are no unit, and so in lower case bytes per second are none: `120 gbps` of a cable are bits.
+    """
     prefixes, units = _UNITS[ending]
     exact = {prefix + unit: factor for prefix, factor in prefixes.items() for unit in units}
-    lower = {
-        spelt.lower(): factor for spelt, factor in exact.items() if ending in ("bytes", "bytes_per_s", "flops", "ops")
-    }
-    return lower | exact
+    lower = {spelt.lower(): factor for spelt, factor in exact.items() if ending in ("bytes", "flops", "ops")}
+    return {"": 1.0} | lower | exact
 
 
 class Quantity(StrictModel):
@@ -99,16 +98,6 @@ class Quantity(StrictModel):
     source: Annotated[str, Field(min_length=1)]
     by: Annotated[str, Field(min_length=1)] | None = None
     as_of: Annotated[date, Field(strict=False)] | None = None
-
-    @field_validator("value", mode="before")
-    @classmethod
-    def _in_words(cls, value: Any) -> Any:
-        return number_in(value) if isinstance(value, str) else value
-
-    @field_validator("span", mode="before")
-    @classmethod
-    def _ends_in_words(cls, span: Any) -> Any:
-        return [number_in(end) if isinstance(end, str) else end for end in span] if isinstance(span, list) else span
 
     @model_validator(mode="after")
     def _within_span(self) -> Self:
@@ -150,21 +139,31 @@ def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """Return the data of a model with bare numbers as guessed quantities.
+    """Return the data of a model with numbers for texts, and bare ones as guessed quantities.
 
     Raises:
         ValidationError: a text is no number; names its field, so that its line can be found.
     """
     found, fields = dict(data), quantity_fields(model)
-    for field, given in data.items():
-        if field not in fields:
-            continue
-        try:
-            value = number_in(given, field) if isinstance(given, str) else given
-        except ValueError as error:
-            kind = PydanticCustomError("number", "{what}", {"what": str(error)})
-            wrong = InitErrorDetails(type=kind, loc=(field,), input=given)
-            raise ValidationError.from_exception_data(model.__name__, [wrong]) from error
+    for field in (field for field in data if field in fields):
+        value = _with_numbers(data[field], field, (field,), model)
         is_bare = isinstance(value, int | float) and not isinstance(value, bool)
         found[field] = {"value": value, "status": "guessed", "source": UNSOURCED} if is_bare else value
     return found
+
+
+def _with_numbers(given: Any, field: str, place: tuple[str | int, ...], model: type[BaseModel]) -> Any:
+    """Return numbers for a text, or for those that a quantity has as its value and the ends of its span."""
+    if isinstance(given, Mapping):
+        numbers = {
+            key: _with_numbers(given[key], field, (*place, key), model) for key in ("value", "span") if key in given
+        }
+        return {**given, **numbers}
+    if isinstance(given, list):
+        return [_with_numbers(end, field, (*place, index), model) for index, end in enumerate(given)]
+    try:
+        return number_in(given, field) if isinstance(given, str) else given
+    except ValueError as error:
+        kind = PydanticCustomError("number", "{what}", {"what": str(error)})
+        wrong = InitErrorDetails(type=kind, loc=place, input=given)
+        raise ValidationError.from_exception_data(model.__name__, [wrong]) from error
