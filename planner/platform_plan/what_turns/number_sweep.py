@@ -129,8 +129,13 @@ def _cell(asked: MovedQuestion, fields: Sequence[str], point: tuple[float, ...])
 
 
 def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
-    devices = devices_named(asked.question.platform, field.rpartition(".")[0])
-    ways = [way for way in standing.times_s if way.kind != "plain" and {*way.pair[:2]} & {*devices}]
+    platform = asked.question.platform
+    devices = devices_named(platform, field.rpartition(".")[0])
+    ways = [
+        way
+        for way in standing.times_s
+        if way.kind != "plain" and {*platform.members(way.pair.target), *platform.members(way.pair.draft)} & {*devices}
+    ]
     return min(ways, key=standing.times_s.__getitem__, default=None)
 
 

@@ -94,6 +94,13 @@ def test_a_cell_says_on_which_side_its_break_even_is_where_no_rate_is_one(speedu
     assert _break_even(asked, {"acceptance.rate": 0.5}) == (None, False, False), "the rate itself is swept"
 
 
+def test_a_group_uses_the_devices_that_it_consists_of(h100x2):
+    (cell,) = sweep_numbers(MovedQuestion(h100x2), [SweptNumber(field="gpu1.memory_efficiency", values=(0.8,))])
+    drafting = {way: time_s for way, time_s in cell.standing.times_s.items() if way.kind != "plain"}
+    assert cell.there == min(drafting, key=drafting.get)
+    assert cell.there.pair.target == "gpus"
+
+
 def test_two_numbers_make_a_grid_and_turns_are_between_its_neighbours(asked):
     numbers = [parse_sweep("gpu.two_streams_slowdown=1.0,3.0"), parse_sweep("acceptance.rate=0.01,0.6")]
     cells = sweep_numbers(asked, numbers)
