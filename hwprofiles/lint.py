@@ -5,6 +5,7 @@ Files that cannot be read at all are findings too. What else is looked for is li
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,7 +18,7 @@ from decoding.yaml_file import lines_of, load_yaml
 from hwprofiles.platform import MODELS, Platform, kind_of
 from hwprofiles.quantity import quantity_fields
 from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
-from hwprofiles.suspicions import Suspicion, of_device, of_link, of_platform
+from hwprofiles.suspicions import BINARY, Suspicion, of_device, of_link, of_platform
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 _OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}
@@ -83,7 +84,7 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
         located = _LOCATED.match(str(error))
         line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
         return (Finding(str(path), line, "", "", what),)
-    suspicions = list(_suspicions(data, path.stem))
+    suspicions = [one for one in _suspicions(data, path.stem) if not _is_meant(one, data)]
     found = [
         Finding(str(path), line, ".".join(map(str, place)), "" if value is None else f"{value:g}", what)
         for line, (place, what, value) in zip(
@@ -107,6 +108,14 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
             yield from of_link(link, _known(link, stem, {n: link_sheet(n) for n in shipped_names("link")}))
     except ValidationError as error:
         yield from (Suspicion(one["loc"], _in_words(one, MODELS[kind])) for one in mistakes_in(error))
+
+
+def _is_meant(suspicion: Suspicion, data: Any) -> bool:
+    """Return whether a number is suspected of powers of two and is written so: `16 GiB`."""
+    for key in (*suspicion.place, "value"):
+        with suppress(KeyError, TypeError):
+            data = data[key]
+    return suspicion.what.endswith(tuple(BINARY)) and isinstance(data, str) and "iB" in data
 
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:

@@ -22,7 +22,8 @@ INT8_OVER_BF16: Final = (1.0, 4.2)
 """A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
 CHIP_TOLERANCE: Final = 0.1
 """The sum of a chip's engines is within this of its advertised total."""
-BINARY: Final = {"2^30 used as giga": 2**30 / 1e9, "2^40 used as tera": 2**40 / 1e12}
+BINARY: Final = {"2^30 used as giga?": 2**30 / 1e9, "2^40 used as tera?": 2**40 / 1e12}
+"""Slips by some per cent, as suspicions end, and by how much."""
 
 PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "dispatch_s": (1e-7, 5e-3, "milli- and microseconds mixed?"),
@@ -108,7 +109,7 @@ def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
             f"{one.by} measured it, but its status is {one.status}": not is_measured and one.by is not None,
             "a price without the day it holds for (as_of)": field.startswith("price_usd") and one.as_of is None,
             f"outside {low:g}..{high:g}, where every known one is: {suggestion}": not low <= value <= high,
-            f"exactly {value / 2**30:g} x 2^30: 2^30 used as giga?": field == "memory_bytes" and value % 2**30 == 0,
+            f"exactly {value / 2**30:g} x 2^30: {next(iter(BINARY))}": field == "memory_bytes" and value % 2**30 == 0,
         }
         yield from (Suspicion((field,), what, value) for what, is_so in found.items() if is_so)
 
@@ -123,7 +124,7 @@ def _beyond(
     if found is None or known is None or found.value <= known.highest * (1 + TOLERANCE):
         return
     ratio = found.value / known.highest
-    binary = [f"{name}?" for name, factor in BINARY.items() if _same(ratio, factor, 0.005)]
+    binary = [name for name, factor in BINARY.items() if _same(ratio, factor, 0.005)]
     if twice is not None and _same(ratio, 2, 2 * TOLERANCE):
         what = f"twice the published {known.highest:g}: {twice}"
     elif _same(ratio, 8):
@@ -144,6 +145,10 @@ def _of_memories(platform: Platform) -> Iterator[Suspicion]:
         yield from _below(place, _of_quantities(pool.quantities))
         if peak is not None and rate > peak * (1 + TOLERANCE):
             yield Suspicion((*place, "bytes_per_s"), f"above memory speed times bus width, which is {peak:g}", rate)
+        sheets = [device_sheet(sheet) for device in pool.devices if (sheet := platform.devices[device].sheet)]
+        published = [one.memory_bytes_per_s for one in sheets if one.memory_bytes_per_s is not None]
+        fastest = max(published, key=lambda one: one.highest, default=None)
+        yield from _below(place, _beyond("bytes_per_s", pool.bytes_per_s, fastest))
         for device in pool.devices:
             for field in ("memory_cap_bytes_per_s", "memory_bytes_per_s"):
                 own: Quantity | None = getattr(platform.devices[device], field)

@@ -48,6 +48,11 @@ def device(field: str, value: str, rest: str = DATASHEET) -> tuple[str, str]:
 def test_what_is_right_is_clean(tmp_path: Path) -> None:
     assert findings(tmp_path, PLATFORM) == []
     assert findings(tmp_path, device("bf16_flops", "1.0e+14")[0]) == []
+    assert findings(tmp_path, device("memory_bytes", "80 GiB")[0]) == []
+    rows = changed("[gpu, npu]\n    bytes", f"[gpu, npu]\n    memory_bytes: {quantity('128 GiB')}\n    bytes")
+    assert findings(tmp_path, rows[0]) == []
+    (bare,) = findings(tmp_path, f"{DEVICE}memory_bytes: 80 GiB\n")
+    assert bare.what.startswith("a bare number")
 
 
 def quantity(value: str) -> str:
@@ -81,6 +86,12 @@ MISTAKES = {
     r"memory_pools.memory.bytes_per_s 1e.11: above memory speed times bus width, which is 6.4e.10": changed(
         "[gpu, npu]\n    bytes",
         f"[gpu, npu]\n    transfers_per_s: {quantity('8.0e+9')}\n    bus_bits: {quantity('64.0')}\n    bytes",
+    ),
+    r"memory_pools.memory.bytes_per_s 2.048e.12: eight times the published 2.56e.11: bits taken for bytes\?": shipped(
+        "platform", "strix-halo", "value: 2.56e+11", "value: 2048 GB/s"
+    ),
+    r"memory_pools.memory.bytes_per_s 2.75e.11: a little above the published 2.56e.11: 2\^30 used as giga\?": shipped(
+        "platform", "strix-halo", "value: 2.56e+11", "value: 275 GB/s"
     ),
     r"devices.npu.memory_cap_bytes_per_s 2e.11: above the 1e.11 of its pool 'memory'": changed(
         "kind: npu", f"kind: npu, memory_cap_bytes_per_s: {quantity('2.0e+11')}"
