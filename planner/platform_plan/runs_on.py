@@ -90,7 +90,8 @@ def runs_on(
     made_for = {engine for one in weights if (engine := made_for_engine(one)) is not None}
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
-    if is_chain and not schedule.traits.overlaps and not schedule.draft_streams:
+    is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
+    if is_of_engines and _is_one_machine(platform, pair):
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
         asked = _Asked(
@@ -121,6 +122,12 @@ def runs_on(
         drafter = "DRAFT" if schedule.traits.has_draft_model else "none"
         found.insert(0, RunsOn(OURS, f"mirrorsd demo --target TARGET --drafter {drafter}"))
     return tuple(found)
+
+
+def _is_one_machine(platform: Platform, pair: LanePair) -> bool:
+    """Return whether a placement is on one machine: chips with memories of their own are several, joined by cables."""
+    members = {*platform.members(pair.target), *platform.members(pair.draft)}
+    return len({platform.pool_of(one)[0] for one in members if platform.device(one).memory_pool is not None}) < 2
 
 
 _CACHES: Final[Mapping[str, Mapping[int, str]]] = {

@@ -6,6 +6,7 @@ import pytest
 from decoding.schedule import Schedule
 from hwprofiles.engines import platform_run_by
 from hwprofiles.models.head_shapes import LOOKUP
+from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.runs_on import runs_on
@@ -87,6 +88,25 @@ def test_openvino_names_the_device_of_each_model():
         '"GPU", draft_model=openvino_genai.draft_model("DRAFT", "NPU")), num_assistant_tokens=3'
         in found["openvino.genai"]
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "expected"),
+    [
+        ("gpus", "gpus", []),
+        ("gpu0", "gpu1", []),
+        ("gpu1", "cpu0", []),
+        ("gpu1", "gpu1", ["mlx-lm", "llama.cpp"]),
+        ("gpu0", "cpu0", ["llama.cpp"]),
+    ],
+)
+def test_no_engine_is_named_for_machines_that_cables_join(target, draft, expected):
+    assert list(engines("m2-ultra-x8", target, draft)) == expected
+
+
+def test_a_chip_beside_a_card_is_one_machine():
+    desktop = with_devices(load_platform("rtx4090"), ["radeon-780m@unified-memory"])
+    assert list(engines(desktop, "gpu", "radeon-780m")) == ["llama.cpp"]
 
 
 def test_no_engine_runs_on_an_accelerator_that_it_has_no_back_end_for():
