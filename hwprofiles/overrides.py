@@ -2,7 +2,7 @@
 
 A key is a device, a memory pool or a link (`gpu-npu`), a dot, and a field; or several parts, by the beginning of their
 sheet's name (`links:thunderbolt`) or a pattern (`memory*`). A value is a number, with or without a unit (`80 GB/s`), a
-change (`+10%`, `2x`), or `none`, which removes the number; of fields that are no quantities it is YAML.
+change (`+10%`, `2x`), or `none`, which removes it; of fields that are no quantities it is YAML.
 """
 
 import re
@@ -53,6 +53,8 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
                 _drop_shared(platform, data["devices"], place)
             if field in quantity_fields(model):
                 place[field] = _number(key, place[field], value)
+            elif value == "none" and not model.model_fields[field].is_required():
+                place[field] = model.model_fields[field].default
             else:
                 place[field] = parse_yaml(value, object, source=repr(key)) if isinstance(value, str) else value
             if field == "dispatch_s" and place["dispatch_of"] is None:

@@ -39,6 +39,9 @@ def test_none_takes_a_number_away_and_facts_take_what_yaml_reads() -> None:
     )
     assert changed.devices["gpu"].int8_ops is None
     assert changed.devices["npu"].row_buckets == (1, 8)
+    fields = "max_prompt_tokens", "row_buckets", "static_shapes"
+    without = with_overrides(changed, {f"npu.{field}": "none" for field in fields})
+    assert [getattr(without.devices["npu"], field) for field in fields] == [None, (), False]
 
 
 def test_only_the_link_in_that_direction_changes_where_directions_differ() -> None:

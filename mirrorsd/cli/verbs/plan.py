@@ -278,12 +278,14 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
 
 
 def _show_command(found: PlatformPlan) -> None:
-    """Show how the engine that runs the best is started; on one line, to be copied."""
+    """Show how the engine that runs the best is started, and what that loses; on one line, to be copied."""
     from planner.platform_plan.advice import best_with_engine, engines_of
+    from planner.wording import factor
 
     if (best := best_with_engine(found)) is not None:
         engine = engines_of(found, best)[0]
-        results().print(f"{engine.engine}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
+        name = engine.engine if best.speedup >= 1 else f"{engine.engine}, {factor(best.speedup)} plain decoding"
+        results().print(f"{name}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
 
 
 def _told(batches: BatchPlan) -> tuple[str, str]:

@@ -146,6 +146,12 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
         assert "cannot hold" not in run("--platform", "rtx4090", *fitting).stdout
 
 
+def test_a_command_that_loses_to_plain_decoding_says_so():
+    """No engine has a back end for this accelerator, so what one runs is on the CPU."""
+    *_, command = run("--platform", "tt-p150", "--weights", "int8").stdout.strip().split("\n\n")[0].splitlines()
+    assert re.match(r"llama\.cpp, 0\.\d+× plain decoding: llama-server -m ", command)
+
+
 def test_machines_are_compared_in_the_same_weights():
     both, slower = ("--platform", "rtx4090,lunar-lake"), ("--set", "gpu.memory_efficiency=0.5")
     compared, alone = found(*both, *slower), found("--platform", "rtx4090", "--weights", "int4", *slower)
