@@ -35,7 +35,7 @@ class Platform(Priced):
     Attributes:
         devices: by the names that schedules and overrides call them.
         memory_pools: memories that several devices share, by name; other devices have their own.
-        host: the device on which the driver runs; None if the way to it costs nothing.
+        host: what added devices are linked to; None: all devices. The driver runs next to the target, wherever that is.
         groups: devices that work on one model as tensor-parallel ranks, by the group's name.
         lanes: what `mirrorsd run` calls devices and groups; it cannot run others.
         makes: shipped platforms that replace this one where this host's CPU has just their instruction sets, of those

@@ -58,7 +58,7 @@ def _platform(platform: "Platform") -> Iterator[str]:
     """Yield lines of at most `WIDTH` columns; parts that are alike but for their places are told once."""
     yield from _part(platform)
     if platform.host is not None:
-        yield f"  {'driver on':<24}{platform.host}"
+        yield f"  {'host':<24}{platform.host}"
     for name, members in platform.groups.items():
         yield from _wrapped(f"{'group ' + name:<24}{', '.join(members)}")
     parts: list[tuple[str, str, Sourced]] = [("device", name, one) for name, one in platform.devices.items()]

@@ -39,7 +39,7 @@ def test_show_of_a_platform_tells_its_parts_once():
     text = call("profiles", "show", "m2-ultra-x8").stdout
     assert "device gpu0, gpu1, gpu2, gpu3, gpu4, gpu5, gpu6, gpu7\n" in text
     assert text.count("27.2 TFLOP/s") == 1
-    assert "  driver on               cpu0\n" in text
+    assert "  host                    cpu0\n" in text
     assert "link gpu0 - gpu1, gpu2 - gpu3, gpu4 - gpu5, gpu6 - gpu7\n  Thunderbolt 5\n" in text
     assert "the paper only says that a fabric joins the pairs" in " ".join(text.split())
 
