@@ -173,6 +173,7 @@ class LinkSheet(Sourced):
         collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
         mesh_links: of how many such links a device uses one for each other device of a group, all at once; None where
             a collective goes over one link.
+        most_joined: how many devices bridges of this kind join; others talk through the CPU. None: all of a machine.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -180,6 +181,7 @@ class LinkSheet(Sourced):
     latency_s: Times | None = None
     collective_latency_s: Times | None = None
     mesh_links: Annotated[int, Field(ge=1)] | None = None
+    most_joined: Annotated[int, Field(ge=2)] | None = None
 
     @property
     def step_s(self) -> Quantity | None:

@@ -129,11 +129,12 @@ def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[st
 
 
 def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """Return a PC with cards, or a server where these have links among themselves."""
+    """Return a PC with cards, or a server where these have links among themselves; bridges join neighbours."""
     lane: str = sheet.kind
     cards = [lane] if device.num_devices == 1 else [f"{lane}{index}" for index in range(device.num_devices)]
     host_link, peer_link = sheet.host_link or DEFAULT_HOST_LINK, sheet.peer_link
-    between = combinations(cards, 2) if peer_link is not None else ()
+    joined = 1 if peer_link is None else link_sheet(peer_link).most_joined or len(cards)
+    bridged = [cards[first : first + joined] for first in range(0, len(cards), joined)]
     kind = "PC" if peer_link is None else "server"
     return {
         "name": f"A {kind} with {_several(device.num_devices, sheet.name)}",
@@ -142,7 +143,7 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
         | {"cpu": {"sheet": "desktop-cpu" if peer_link is None else "generic-cpu"}},
         "links": [
             *({"between": ["cpu", card], "sheet": host_link} for card in cards),
-            *({"between": list(pair), "sheet": peer_link} for pair in between),
+            *({"between": list(pair), "sheet": peer_link} for own in bridged for pair in combinations(own, 2)),
         ],
         "groups": {f"{lane}s": cards} if device.num_devices > 1 else {},
     }

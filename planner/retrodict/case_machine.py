@@ -78,8 +78,11 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     told_together = int(split[1] or split[2] or 0) if split else 0
     if 0 < told_together < count and count % told_together == 0:
         together = told_together  # the others hold other layers, or copies of them
-    crossings = 2 if sheet.peer_link is None else 1  # through the host there are two links between two cards
-    crossing = link_sheet(sheet.peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
+    peer_link = sheet.peer_link
+    if peer_link is not None and count > (link_sheet(peer_link).most_joined or count):
+        peer_link = None
+    crossings = 2 if peer_link is None else 1  # through the host there are two links between two cards
+    crossing = link_sheet(peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
     assert crossing is not None, "shipped links between devices have a latency"
     step = Assumption.of_quantity("links.collective_latency_s", crossing)
     return CaseMachine(

@@ -94,6 +94,14 @@ def test_two_cards_speak_over_the_cpu_and_two_of_a_server_by_themselves():
     assert server.link("gpu0", "gpu3").bytes_per_s == link_sheet("nvlink-4").bytes_per_s
 
 
+def test_a_bridge_joins_two_cards_and_the_rest_of_four_speak_over_the_cpu():
+    bridged = load_platform("4x h100-nvl")
+    paths = [bridged.path("gpu0", f"gpu{index}") for index in (1, 2, 3)]
+    assert paths == [("gpu0", "gpu1"), ("gpu0", "cpu", "gpu2"), ("gpu0", "cpu", "gpu3")]
+    assert bridged.path("gpu2", "gpu3") == ("gpu2", "gpu3")
+    assert load_platform("3x h100-nvl").path("gpu1", "gpu2") == ("gpu1", "cpu", "gpu2")
+
+
 @pytest.mark.parametrize("name", [name for name in DEVICES if device_sheet(name).peer_link])
 def test_two_cards_with_a_link_of_their_own_make_a_machine(name):
     machine = load_platform(f"2x{name}")
