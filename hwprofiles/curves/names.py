@@ -10,7 +10,7 @@ _DEVICE: Final = re.compile(
     r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"
     r"|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
-_SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s"}
+_SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s", "h800": "h100", "a800": "a100"}
 _FAMILIES: Final = {
     "hopper": re.compile(r"h[12]00|h20|gh200"),
     "blackwell": re.compile(r"rtx50(?!00)|rtxpro|gb10|g?b[23]00|jetson\w*thor"),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, ProfileError
+from hwprofiles.curves.names import device_key
 from hwprofiles.machines.device_names import device_named, find_device
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import find_entry, load_platform
@@ -32,7 +33,7 @@ LABELS = {
     "4090": ("rtx4090", 1, None),
     "2x3090": ("rtx3090", 2, None),
     "B580": ("arc-b580", 1, None),
-    "H800": ("h100-sxm", 1, None),
+    "H800": ("h800-sxm", 1, None),
     "8x GB200": ("gb200", 8, None),
     "Jetson AGX Thor": ("jetson-thor-gpu", 1, None),
     "Intel Arc Pro B60 24GB": ("arc-pro-b60", 1, 24e9),
@@ -100,6 +101,18 @@ def test_a_bridge_joins_two_cards_and_the_rest_of_four_speak_over_the_cpu():
     assert paths == [("gpu0", "gpu1"), ("gpu0", "cpu", "gpu2"), ("gpu0", "cpu", "gpu3")]
     assert bridged.path("gpu2", "gpu3") == ("gpu2", "gpu3")
     assert load_platform("3x h100-nvl").path("gpu1", "gpu2") == ("gpu1", "cpu", "gpu2")
+
+
+@pytest.mark.parametrize(("label", "bytes_per_s"), [("8x H800", 2e11), ("4x A800", 2e11), ("8x H100", 4.5e11)])
+def test_servers_for_export_have_slower_links_and_else_the_same_cards(label, bytes_per_s):
+    assert load_platform(label).link("gpu0", "gpu1").bytes_per_s.value == bytes_per_s
+    own, other = (device_sheet(find_device(one).sheet) for one in (label, label.replace("800", "100")))
+    numbers = (
+        "bf16_flops int8_ops memory_bytes_per_s memory_bytes power_w memory_efficiency kernel_start_s unhidden_share"
+    )
+    for field in numbers.split():
+        assert getattr(own, field).value == getattr(other, field).value
+    assert device_key(own.name) == device_key(other.name), "curves of one are of the other"
 
 
 @pytest.mark.parametrize("name", [name for name in DEVICES if device_sheet(name).peer_link])
