@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from decoding.errors import ProfileError, unknown
-from hwprofiles.quantity import Quantity
-from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
+from hwprofiles.quantity import Quantity, quantity_fields
+from hwprofiles.sheets import DeviceSheet, Priced, device_sheet, link_sheet, shipped_names
 
 MOST_DEVICES: Final = 16
 """Of one machine."""
@@ -167,6 +167,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
     memory = shared.get("memory_bytes") if device.memory_bytes is None else _capacity(device.memory_bytes)
+    of_machine = {field: value for field, value in shared.items() if field in quantity_fields(Priced)}
     pool = {"devices": [*devices], "bytes_per_s": shared["memory_bytes_per_s"], "memory_bytes": memory}
     return {
         "name": f"A machine with {_several(1, sheet.name)}",
@@ -174,6 +175,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
         "devices": devices,
         "memory_pools": {"memory": {field: value for field, value in pool.items() if value is not None}},
         "links": [{"between": list(pair), "sheet": "unified-memory"} for pair in combinations(devices, 2)],
+        **of_machine,
     }
 
 

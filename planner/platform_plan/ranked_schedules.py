@@ -9,6 +9,7 @@ from typing import Final
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
+from hwprofiles.sheets import DeviceSheet
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
@@ -16,12 +17,15 @@ from planner.platform_plan.schedules import schedules_on
 from planner.retrodict.published_gains import ENGINE_ERROR
 from planner.row_curve import few_rows_error
 from planner.wording import counted, factor, schedule_names
+from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import DerivedProfile
 from sim.derived.least_times import fastest_reading, most_speedup
 from sim.derived.roofline import RooflineCost
 from sim.error_shares import ErrorShare
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
+
+IDLE_SHARE: Final = Assumption.shipped("power.idle_share")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +219,7 @@ class Doubts:
 
 
 def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
-    """Return power times the time that devices compute, plus idle power, where it is known, for the rest.
+    """Return power times the time that devices compute, plus idle power for the rest: the sheet's, or a guessed share.
 
     Devices of one package draw its power together, while any of them computes. None where a sheet gives no power.
     """
@@ -227,7 +231,7 @@ def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Predictio
         busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s
     joules, packages = 0.0, dict[str, tuple[float, float]]()
     for member, busy_s in busy.items():
-        sheet = platform.device(member)
+        sheet = _powered(platform, member)
         if sheet.power_w is None:
             return None
         if sheet.power_of == "package":
@@ -235,10 +239,20 @@ def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Predictio
             watts, _ = packages.get(memory, (0.0, 0.0))
             packages[memory] = max(watts, sheet.power_w.value), target_s + prediction.exposed_draft_s
             continue
-        idle_w = 0.0 if sheet.idle_power_w is None else sheet.idle_power_w.value
+        idle_w = IDLE_SHARE.value * sheet.power_w.value if sheet.idle_power_w is None else sheet.idle_power_w.value
         joules += sheet.power_w.value * busy_s + idle_w * max(0.0, prediction.decode_s - busy_s)
     joules += sum(watts * min(busy_s, prediction.decode_s) for watts, busy_s in packages.values())
     return joules / prediction.num_tokens
+
+
+def _powered(platform: Platform, name: str) -> DeviceSheet:
+    """Return the device whose power another one draws: itself, or if it gives none a part of its chip that does."""
+    device = platform.device(name)
+    if device.power_w is not None or device.memory_pool is None:
+        return device
+    chip = (platform.device(one) for one in platform.pool_of(name)[1].devices)
+    of_package = (one for one in chip if one.memory_pool == device.memory_pool and one.power_of == "package")
+    return next((one for one in of_package if one.power_w is not None), device)
 
 
 def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:

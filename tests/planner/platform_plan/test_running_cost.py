@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwprofiles.platform import Platform
+from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.ranked_schedules import energy_j_per_token, usd_per_million_tokens
+from planner.platform_plan.ranked_schedules import IDLE_SHARE, energy_j_per_token, usd_per_million_tokens
 
 BUSY = SimpleNamespace(
     target_busy_s=6.0, hidden_draft_s=2.0, exposed_draft_s=1.0, decode_s=10.0, num_tokens=100, tpot_s=0.1
@@ -27,13 +27,31 @@ def platform(gpu, npu, **fields):
 
 
 def test_devices_draw_their_power_while_they_compute_and_idle_power_else():
-    machine = platform({"power_w": number(50.0), "idle_power_w": number(5.0)}, {"power_w": number(2.0)})
-    assert energy_j_per_token(machine, SPLIT, BUSY) == pytest.approx((50 * 6 + 5 * 4 + 2 * 3) / 100)
+    gpu = {"power_w": number(50.0), "idle_power_w": number(5.0)}
+    machine = platform(gpu, {"power_w": number(2.0), "idle_power_w": number(0.5)})
+    assert energy_j_per_token(machine, SPLIT, BUSY) == pytest.approx((50 * 6 + 5 * 4 + 2 * 3 + 0.5 * 7) / 100)
+    unknown = platform(gpu, {"power_w": number(2.0)})
+    guessed = IDLE_SHARE.value * 2
+    assert energy_j_per_token(unknown, SPLIT, BUSY) == pytest.approx((50 * 6 + 5 * 4 + 2 * 3 + guessed * 7) / 100)
 
 
 def test_a_package_draws_its_power_once_as_long_as_any_of_it_computes():
     package = {"power_w": number(30.0), "power_of": "package"}
     assert energy_j_per_token(platform(package, package), SPLIT, BUSY) == pytest.approx(30 * 7 / 100)
+
+
+def test_a_device_without_a_power_of_its_own_draws_that_of_its_package_alone():
+    package, chip = {"power_w": number(30.0), "power_of": "package"}, {"memory_pool": "chip"}
+    assert energy_j_per_token(platform(package | chip, chip), SPLIT, BUSY) == pytest.approx(30 * 7 / 100)
+    for other in ({}, {"memory_pool": "another"}):
+        assert energy_j_per_token(platform(package | chip, other), SPLIT, BUSY) is None
+    assert energy_j_per_token(platform({"power_w": number(30.0)} | chip, chip), SPLIT, BUSY) is None
+
+
+def test_what_a_chip_costs_is_the_price_of_its_machine_whatever_of_it_computes():
+    machine = load_platform("gb10-gpu")
+    prices = [usd_per_million_tokens(machine, LanePair(*pair), BUSY) for pair in (("gpu", "cpu"), ("gpu", "gpu"))]
+    assert prices[0] == prices[1] == pytest.approx(machine.device("gpu").usd_per_hour / 3600 * 1e5)
 
 
 def test_two_streams_draw_the_power_of_one_device_while_any_of_them_computes():
