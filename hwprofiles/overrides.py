@@ -65,9 +65,10 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
 def _drop_shared(platform: Platform, devices: dict[str, Any], pool: Mapping[str, Any]) -> None:
     """Take away what devices without a shipped sheet give as their own bandwidth and is that of their memory."""
     for name in pool["devices"]:
-        placed, own = platform.devices[name], platform.devices[name].memory_bytes_per_s
-        is_unchanged = own is not None and devices[name]["memory_bytes_per_s"] == own.model_dump()
-        if placed.sheet is None and is_unchanged and own.value == pool["bytes_per_s"]["value"]:
+        own = None if platform.devices[name].sheet is not None else platform.devices[name].memory_bytes_per_s
+        if own is None or own.value != pool["bytes_per_s"]["value"]:
+            continue
+        if devices[name]["memory_bytes_per_s"] == own.model_dump():  # not what another key has just set
             devices[name]["memory_bytes_per_s"] = None
 
 

@@ -145,8 +145,8 @@ def _of_memories(platform: Platform) -> Iterator[Suspicion]:
         yield from _below(place, _of_quantities(pool.quantities))
         if peak is not None and rate > peak * (1 + TOLERANCE):
             yield Suspicion((*place, "bytes_per_s"), f"above memory speed times bus width, which is {peak:g}", rate)
-        sheets = [device_sheet(sheet) for device in pool.devices if (sheet := platform.devices[device].sheet)]
-        published = [one.memory_bytes_per_s for one in sheets if one.memory_bytes_per_s is not None]
+        chip = [device_sheet(known) for device in pool.devices if (known := platform.devices[device].sheet) is not None]
+        published = [one.memory_bytes_per_s for one in chip if one.memory_bytes_per_s is not None]
         fastest = max(published, key=lambda one: one.highest, default=None)
         yield from _below(place, _beyond("bytes_per_s", pool.bytes_per_s, fastest))
         for device in pool.devices:
