@@ -76,6 +76,12 @@ def test_without_an_engine_weights_are_priced_by_the_law_of_the_engine_that_they
     assert PredictedCase.of(asked).cost.device.unhidden_share is not None
 
 
+def test_bridges_join_two_cards_and_four_exchange_over_the_cpu():
+    steps = {count: case_machine(f"{count}x H100 NVL, TP", "vLLM").step_s for count in (2, 4)}
+    assert steps[4] == case_machine("4x RTX 4090, TP", "vLLM").step_s
+    assert steps[2] == case_machine("2x H100, TP", "vLLM").step_s == case_machine("4x H100, TP", "vLLM").step_s
+
+
 def test_settings_are_drafted_tokens_or_contexts():
     by_context = case(plain_tokens_per_s={4096: 36.0}, published_tokens_per_s={4096: 56.0}, drafted=3)
     (one,) = by_context.measured
