@@ -32,7 +32,7 @@ class _Asked(NamedTuple):
     """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's).
 
     `weights` are the target's, `has_even_heads` is whether each device of the target gets as many attention heads, and
-    `num_gpus` counts those of the machine.
+    `num_gpus` counts those of the machine, of which a platform may have several.
     """
 
     kind: str
@@ -91,7 +91,8 @@ def runs_on(
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
-    if is_of_engines and _is_one_machine(platform, pair):
+    chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
+    if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
         is_alone = head is not None or schedule.draft_lane is None
         asked = _Asked(
@@ -101,7 +102,10 @@ def runs_on(
             drafts=targets if is_alone else drafts,
             weights=weights[0],
             has_even_heads=all(count % len(targets) == 0 for count in num_heads),
-            num_gpus=sum(one.kind == "gpu" for one in platform.devices.values()),
+            num_gpus=sum(
+                one.kind == "gpu" and (not chips or _chip(platform, name) in {*chips, None})
+                for name, one in platform.devices.items()
+            ),
         )
         commands = {engine: command(asked) for engine, command in _ENGINES.items() if made_for <= {engine_of(engine)}}
         caches = {engine: _cache_option(engine, asked, cache_bits) for engine in commands}
@@ -124,10 +128,10 @@ def runs_on(
     return tuple(found)
 
 
-def _is_one_machine(platform: Platform, pair: LanePair) -> bool:
-    """Return whether a placement is on one machine: chips with memories of their own are several, joined by cables."""
-    members = {*platform.members(pair.target), *platform.members(pair.draft)}
-    return len({platform.pool_of(one)[0] for one in members if platform.device(one).memory_pool is not None}) < 2
+def _chip(platform: Platform, name: str) -> str | None:
+    """Return the memory of the chip that a device is a part of; None for a device that is none."""
+    pools = (pool for pool, memory in platform.memory_pools.items() if name in memory.devices)
+    return None if platform.device(name).memory_pool is None else next(pools, name)
 
 
 _CACHES: Final[Mapping[str, Mapping[int, str]]] = {

@@ -104,6 +104,10 @@ def test_no_engine_is_named_for_machines_that_cables_join(target, draft, expecte
     assert list(engines("m2-ultra-x8", target, draft)) == expected
 
 
+def test_the_gpus_of_other_machines_are_not_seen():
+    assert engines("m2-ultra-x8", "gpu1", "gpu1")["llama.cpp"] == engines("m4-max", "gpu", "gpu")["llama.cpp"]
+
+
 def test_a_chip_beside_a_card_is_one_machine():
     desktop = with_devices(load_platform("rtx4090"), ["radeon-780m@unified-memory"])
     assert list(engines(desktop, "gpu", "radeon-780m")) == ["llama.cpp"]
