@@ -10,6 +10,7 @@ from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from planner.platform_plan import partial_offload as module
+from planner.platform_plan.page import render_page
 from planner.platform_plan.partial_offload import layer_split, partial_offload
 from planner.platform_plan.platform_plan import plan_platform
 from sim.derived.roofline import StoredModel
@@ -34,6 +35,13 @@ def test_as_many_layers_are_on_the_card_as_it_holds_beside_the_draft(on_a_3090):
     larger = partial_offload(planned(changes={"gpu.memory_bytes": "32 GB"}))
     assert larger.layers["gpu"] > split.layers["gpu"]
     assert larger.plain_tpot_s < split.plain_tpot_s
+
+
+def test_the_page_has_it_where_it_beats_the_whole_table(on_a_3090):
+    split = partial_offload(on_a_3090)
+    page = render_page(on_a_3090)
+    assert split.in_words in page
+    assert f"<code>{split.options}</code>" in page
 
 
 def test_it_is_as_fast_as_both_parts_and_speculation_gains_there(on_a_3090):
