@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from planner.retrodict.settings import LARGEST_WINDOW, drafted_by, setting_of
+from planner.retrodict.settings import LARGEST_WINDOW, Setting, drafted_by, setting_of
 
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
@@ -116,8 +116,8 @@ class Case(_Told):
                 is_drafted_known=drafted is not None,
                 context=USUAL_CONTEXT if cached is None else cached,
                 tokens_per_s=speed,
-                plain=_told_of(key, self.plain_tokens_per_s, None, cached),
-                share=_told_of(key, self.accepted_share, drafted, cached),
+                plain=_told_of(key, self.plain_tokens_per_s, Setting(None, cached, setting.words)),
+                share=_told_of(key, self.accepted_share, Setting(drafted, cached, setting.words)),
             )
 
     @property
@@ -130,12 +130,12 @@ class Case(_Told):
                 yield PublishedSpeed("0", 0, True, USUAL_CONTEXT if cached is None else cached, speed, speed, None)
 
 
-def _told_of(key: str, told: Mapping[str, float | None], drafted: int | None, context: int | None) -> float | None:
+def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> float | None:
     """Return what is told under a key, else under what it means, else of everything."""
     if key in told:
         return told[key]
     settings = ((setting_of(one), value) for one, value in told.items())
-    same = [(setting, value) for setting, value in settings if setting and setting.holds(drafted, context)]
+    same = [(setting, value) for setting, value in settings if setting and setting.holds(meant)]
     return min(same, key=lambda one: one[0].count(None))[1] if same else told.get(_EVERY)
 
 

@@ -9,41 +9,56 @@ FORMS: Final = "a number drafted (3, K=3), cached tokens (8k, 4096), both (3 at 
 _GROUPS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BETWEEN: Final = re.compile(r"\s*(?:[,;/@]|\bat\b)\s*", re.IGNORECASE)
 _DRAFTED: Final = re.compile(
-    r"(?:(?:k|n|gamma|drafted|window|num_speculative_tokens)\s*[=:]?\s*)?(\d{1,2})(?:\s+(?:drafted|tokens))?",
+    r"(?:(?:k|n|gamma|drafted|window|num_speculative_tokens)\s*[=:]?\s*)?(0|[1-9]\d?)(?:\s+(?:drafted|tokens))?",
     re.IGNORECASE,
 )
-_CACHED: Final = re.compile(r"(?:\D*[\s=])?(\d{1,9}(?:\.\d+)?)(\s?k)?(?:\s\D*)?", re.IGNORECASE)
+_CACHED: Final = re.compile(r"(?:(\D*)[\s=:])?((?!0\d)\d{1,9}(?:\.\d+)?)(\s?k)?(?:\s(\D*))?", re.IGNORECASE)
+"""No number begins with 0: YAML takes `{4,096: 120}` for two keys, of which the second would be 96."""
+_OF_CACHED: Final = {"tokens", "cached", "context", "ctx", "depth", "prompt"}
+"""Words beside a number of cached tokens; beside others (`batch 128`) it may be of anything unless it ends in `k`."""
 _IN_NOTE: Final = re.compile(r"(?<![\d,./])(?<!\bof )(\d{1,2}) drafted(?: (?:a|per|at a) \w+)?\s*(?=$|[;,.)])")
 """At the end of a clause: `600 of 1,000 drafted tokens accepted` is of something else, as `12 of 20 drafted` is."""
 
 
 class Setting(NamedTuple):
-    """Tokens drafted and cached ones before them; None of what is not told."""
+    """Tokens drafted, cached ones before them, and other words, in order of letters; None of what is not told."""
 
     drafted: int | None = None
     context: int | None = None
+    words: str | None = None
 
-    def holds(self, drafted: int | None, context: int | None) -> bool:
-        """Return whether it tells something, and nothing else than these."""
-        return self != (None, None) and self.drafted in (None, drafted) and self.context in (None, context)
+    def holds(self, of: "Setting") -> bool:
+        """Return whether it tells something, and nothing else than another."""
+        return self != Setting() and all(own in (None, its) for own, its in zip(self, of, strict=True))
 
 
 def setting_of(key: str) -> Setting | None:
     """Return what a key tells; None where a number in it may be of anything."""
-    parts = [part for part in _BETWEEN.split(_GROUPS.sub("", key)) if re.search(r"\d", part)]
-    told = [one for part in parts if (one := _number_of(part)) is not None]
-    numbers = dict(told)
-    return Setting(**numbers) if len(numbers) == len(parts) else None
+    parts = [_read(part) for part in _BETWEEN.split(_GROUPS.sub("", key))]
+    told = [part for part in parts if part is not None]
+    drafted, context = ([one[field] for one in told if one[field] is not None] for field in (0, 1))
+    words = sorted(word for one in told for word in one[2])
+    if len(told) < len(parts) or len(drafted) > 1 or len(context) > 1:
+        return None
+    return Setting(next(iter(drafted), None), next(iter(context), None), " ".join(words) or None)
 
 
-def _number_of(part: str) -> tuple[str, int] | None:
-    """Return what the number in a part of a key is of, and the number."""
+def _read(part: str) -> tuple[int | None, int | None, list[str]] | None:
+    """Return tokens drafted, cached ones and other words of a part of a key; None of a number of something else."""
+    if re.search(r"\d", part) is None:
+        return None, None, _words(part)
     if (small := _DRAFTED.fullmatch(part)) is not None and int(small[1]) <= LARGEST_WINDOW:
-        return "drafted", int(small[1])
+        return int(small[1]), None, []
     if (large := _CACHED.fullmatch(part)) is None:
         return None
-    tokens = round(float(large[1]) * 1024) if large[2] else float(large[1])
-    return ("context", int(tokens)) if tokens > LARGEST_WINDOW and tokens == int(tokens) else None
+    others = [word for word in _words(f"{large[1] or ''} {large[4] or ''}") if word not in _OF_CACHED]
+    tokens = round(float(large[2]) * 1024) if large[3] else float(large[2])
+    is_cached = tokens > LARGEST_WINDOW and tokens == int(tokens) and not (others and not large[3])
+    return (None, int(tokens), others) if is_cached else None
+
+
+def _words(text: str) -> list[str]:
+    return [word for one in text.casefold().split() if (word := one.strip(":=()"))]
 
 
 def drafted_by(note: str) -> int | None:

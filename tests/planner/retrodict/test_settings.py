@@ -4,7 +4,7 @@ import pytest
 
 from planner.retrodict.cases import Case
 from planner.retrodict.retrodiction import notes, retrodict
-from planner.retrodict.settings import drafted_by, setting_of
+from planner.retrodict.settings import Setting, drafted_by, setting_of
 from tests.planner.retrodict.test_retrodiction import TOLD, case
 
 
@@ -12,8 +12,8 @@ from tests.planner.retrodict.test_retrodiction import TOLD, case
     ("key", "setting"),
     [
         ("", (None, None)),
-        ("auto", (None, None)),
-        ("²", (None, None)),
+        ("auto", (None, None, "auto")),
+        ("²", (None, None, "²")),
         ("0", (0, None)),
         ("64", (64, None)),
         ("65", (None, 65)),
@@ -21,16 +21,36 @@ from tests.planner.retrodict.test_retrodiction import TOLD, case
         ("3 drafted", (3, None)),
         ("4,096", (None, 4096)),
         ("1.5k", (None, 1536)),
-        ("prose, 8K context", (None, 8192)),
+        ("prose, 8K context", (None, 8192, "prose")),
+        ("8k (Long prose)", (None, 8192, "long prose")),
+        ("ctx=4096, K=3", (3, 4096)),
+        ("65 cached tokens", (None, 65)),
+        ("0.5k", (None, 512)),
         ("n=3 at 16k", (3, 16384)),
         ("16k, 3 drafted", (3, 16384)),
     ],
 )
 def test_a_key_tells_tokens_drafted_and_cached(key, setting):
-    assert setting_of(key) == setting
+    assert setting_of(key) == Setting(*setting)
 
 
-@pytest.mark.parametrize("key", ["-3", "1.5", "3/4", "8k/16k", "eagle3", "temperature 0", "Q4_K_M", "9" * 5000])
+OF_ANYTHING = [
+    "-3",
+    "1.5",
+    "3/4",
+    "8k/16k",
+    "eagle3",
+    "temperature 0",
+    "Q4_K_M",
+    "9" * 5000,
+    "n=100",
+    "K=65",
+    "096",
+    "00",
+]
+
+
+@pytest.mark.parametrize("key", [*OF_ANYTHING, "AIME 2025", "batch 128", "128 users", "300 W", "code, seed 100"])
 def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_other(key):
     speeds = {key: 70.0, 2: 71.0, "left empty -1": None}
     found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
@@ -70,11 +90,23 @@ def test_a_note_tells_the_number_drafted_where_no_other_can_be_meant(note, draft
         ({"": 0.5, 2: 0.2}, {"8k": 75.0}, 3, 0.5),
         ({4: 0.2}, {"auto": 75.0}, None, None),
         ({2: 0.2, "16k": 0.3}, {"8k": 75.0}, 3, None),
+        ({"code 8k": 0.9}, {"prose 8k": 75.0}, 3, None),
+        ({"code 8k": 0.9}, {"8k": 75.0}, 3, None),
+        ({"code, 5": 0.8, "Prose, 3": 0.5}, {"code, 3": 75.0}, None, None),
+        ({"code, 5": 0.8, "Prose, 3": 0.5}, {"prose, 3 at 8k": 75.0}, None, 0.5),
+        ({"prose": 0.5, "code": 0.8}, {"8k code": 75.0}, 3, 0.8),
     ],
 )
 def test_a_share_is_of_the_speeds_whose_setting_it_tells(shares, speeds, drafted, found):
     (one,) = case(accepted_share=shares, published_tokens_per_s=speeds, drafted=drafted).measured
     assert one.share == found
+
+
+def test_a_gain_is_over_the_plain_speed_of_the_same_words():
+    speeds = {"code 8k": 260.0, "prose 8k": 150.0}
+    found = retrodict([case(plain_tokens_per_s={"Code, 8k": 120.0}, published_tokens_per_s=speeds)])
+    assert [(one.drafted, one.published) for one in found.of("ratio")] == [("code 8k", 260 / 120)]
+    assert [one.reason for one in found.skipped] == ["no plain speed is given for prose 8k"]
 
 
 def test_what_a_file_tells_in_vain_is_named_once_and_costs_no_prediction():
