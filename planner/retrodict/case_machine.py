@@ -13,7 +13,8 @@ _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
 _COUNT_IN_WORDS: Final = re.compile(rf"^({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
 _TOGETHER: Final = re.compile(
-    r"tensor(?:[ _-]?parallel(?:ism)?)?(?:[ =](\d+))?|\btp[ =]?(\d*)\b|row split", re.IGNORECASE
+    r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
+    re.IGNORECASE,
 )
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
