@@ -65,6 +65,10 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     sheet = device_sheet(named.sheet) if named else _kin_of(key)
     if sheet is None:
         raise ProfileError(f"no device that ships is called {whole!r}, and none is known to be of its architecture")
+    if count < 1:
+        raise ProfileError(f"{whole!r}: a machine has at least one device")
+    if count > 1 and sheet.kind == "cpu":
+        raise ProfileError(f"{whole!r}: nobody measured how several of {sheet.name} share a model; name one socket")
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None

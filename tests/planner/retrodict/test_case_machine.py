@@ -2,6 +2,7 @@
 
 import pytest
 
+from decoding.errors import ProfileError
 from planner.retrodict.case_machine import case_machine
 
 RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "Apple M4 Max GPU (40 cores)"
@@ -57,6 +58,22 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
     found = case_machine(label, engine)
     assert found.num_together == num_together
     assert found.num_devices == int(label[0]), "memory is of all"
+
+
+@pytest.mark.parametrize(
+    ("label", "reason"),
+    [
+        ("0x H100", "a machine has at least one device"),
+        ("0x RTX 3090 TP2", "a machine has at least one device"),
+        ("Dual EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model; name one socket"),
+        ("2x EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model; name one socket"),
+    ],
+)
+def test_no_device_and_several_sockets_are_refused(label, reason):
+    with pytest.raises(ProfileError) as refused:
+        case_machine(label, "vllm")
+    assert str(refused.value).startswith(repr(label))
+    assert str(refused.value).endswith(reason)
 
 
 def test_an_engine_on_the_cpu_is_not_taken_off_it():
