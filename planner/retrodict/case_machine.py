@@ -11,15 +11,17 @@ from sim.derived.assumption import Assumption
 
 _COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
-_COUNT_IN_WORDS: Final = re.compile(rf"^({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
+_COUNT_IN_WORDS: Final = re.compile(rf"(^|[+,] |\()({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
 _TOGETHER: Final = re.compile(
     r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
     re.IGNORECASE,
 )
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
-_HOST_CPU: Final = re.compile(r"\b(ryzen \d|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
-"""Of machines with cards: CPUs that have no sheet."""
+_BEHIND: Final = re.compile(r"[,()]")
+"""Before what stands beside the name of a device."""
+_HOST_CPU: Final = re.compile(r"\b(ryzen (\d|ai)|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
+"""Of machines with GPUs: CPUs that have no sheet, or share one with the GPU of their chip."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
@@ -56,8 +58,8 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         ProfileError: no device that ships is called so, and none is of its architecture.
     """
     whole = label
-    label = label if "cpu" in engine.lower() else _without_host(label)
-    label = _COUNT_IN_WORDS.sub(lambda found: f"{_IN_WORDS[found[1].lower()]}x ", label)
+    label = _COUNT_IN_WORDS.sub(lambda found: f"{found[1]}{_IN_WORDS[found[2].lower()]}x ", label)
+    label = _running(label, is_on_cpu="cpu" in engine.lower())
     mixed = _slowest_of(label)
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)
@@ -72,7 +74,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None
-    told = _CAPACITY.search(_OF_HOST.sub("", label) if is_card else label)
+    told = _CAPACITY.search(_OF_HOST.sub("", label) if is_card else whole)
     capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
@@ -96,19 +98,38 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_together=together,
         step_s=(crossings * step.value, step.relative_error),
         is_stand_in=named is None,
-        is_throttled=mixed is not None or _is_throttled(label, sheet),
+        is_throttled=mixed is not None or _is_throttled(label if is_card else whole, sheet),
     )
 
 
-def _without_host(label: str) -> str:
-    """Return a label without the CPUs of a machine that has cards too: these run the model."""
-    cards = [part for part in _DIFFERENT.split(label) if not _is_cpu(part)]
-    return " + ".join(cards) if cards else label
+def _running(label: str, *, is_on_cpu: bool) -> str:
+    """Return what runs the model of a label: its CPUs, or its cards without the CPUs that these are beside."""
+    parts = _DIFFERENT.split(label)
+    found = [part for part in parts if _is_cpu(part)] if is_on_cpu else [own for part in parts if (own := _cards(part))]
+    return " + ".join(found) if found else label
+
+
+def _cards(part: str) -> str:
+    """Return a part of a label, from its first card on where it begins with a CPU; nothing of a CPU alone."""
+    if not _is_cpu(part):
+        return part
+    named = [one.strip() for one in _BEHIND.split(part) if one.strip()]
+    cards = (place for place, one in enumerate(named) if not _is_cpu(one) and _is_known(one))
+    return ", ".join(named[next(cards, len(named)) :])
+
+
+def _is_known(part: str) -> bool:
+    return find_device(part) is not None or family_of(device_key(part)) is not None
 
 
 def _is_cpu(label: str) -> bool:
+    """Return whether a part of a label is called as CPUs are; those of chips mean the sheets of their GPUs."""
     named = find_device(label)
-    return _HOST_CPU.search(label) is not None if named is None else device_sheet(named.sheet).kind == "cpu"
+    if named is None:
+        return _HOST_CPU.search(label) is not None
+    sheet = device_sheet(named.sheet)
+    is_chip = sheet.memory_pool is not None and _HOST_CPU.search(_BEHIND.split(label)[0]) is not None
+    return is_chip or sheet.kind == "cpu"
 
 
 def _slowest_of(label: str) -> NamedDevice | None:

@@ -6,6 +6,7 @@ from decoding.errors import ProfileError
 from planner.retrodict.case_machine import case_machine
 
 RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "Apple M4 Max GPU (40 cores)"
+STRIX_HALO = "AMD Ryzen AI Max GPU (Radeon 8060S)"
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,14 @@ RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090
         ("RTX 4090 24GB + i9-14900K, experts in host memory", RTX_4090, 1, 24),
         ("Xeon Gold 6242 + 2x RTX 3090", RTX_3090, 2, 24),
         ("EPYC 9654 + RTX 4090 + RTX 3090", RTX_3090, 2, 24),
+        ("Ryzen 9 7950X, RTX 4090 48GB", RTX_4090, 1, 48),
+        ("EPYC 9654, 512 GB RAM, dual RTX 3090 (TP2)", RTX_3090, 2, 24),
+        ("2x EPYC 9654 (RTX 4090)", RTX_4090, 1, 24),
+        ("i9-14900K, CMP 50HX", "CMP 50HX", 1, 6),
+        ("Ryzen 7 8845HS + RTX 4090", RTX_4090, 1, 24),
+        ("Ryzen AI Max+ 395 64GB + Radeon 8060S", STRIX_HALO, 1, 64),
+        ("Ryzen AI Max+ 395, Radeon 8060S", STRIX_HALO, 1, 128),
+        ("Arc 140V + Core Ultra 7 258V", "Intel Lunar Lake GPU (Arc 140V)", 1, 32),
         ("RTX 3090, 64 GB RAM", RTX_3090, 1, 24),
         ("Dual RTX 3090", RTX_3090, 2, 24),
         ("EPYC 9654 + quad NVIDIA RTX 3090", RTX_3090, 4, 24),
@@ -77,4 +86,5 @@ def test_no_device_and_several_sockets_are_refused(label, reason):
 
 
 def test_an_engine_on_the_cpu_is_not_taken_off_it():
-    assert case_machine("Ryzen 9 7950X + RTX 4090", "llama.cpp CPU").sheet.kind == "cpu"
+    found = case_machine("Ryzen 9 7950X + RTX 4090", "llama.cpp CPU")
+    assert (found.sheet.kind, found.num_devices, found.is_throttled) == ("cpu", 1, False)
