@@ -1,6 +1,7 @@
 """The machine of a case: the sheet that its label means, how many of them, and how they hold a model together."""
 
 import re
+from math import inf
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
@@ -26,9 +27,13 @@ _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
 _OF_HOST: Final = re.compile(
-    r"\b(ram:?|ddr\d) \d+ ?gi?b\b|\b\d+ ?gi?b (of )?((system|host|main|cpu)\b|ram\b|ddr)", re.IGNORECASE
+    r"\b(?:ram:?|ddr\d) \d+ ?gi?b\b|\b\d+ ?gi?b (?:of )?"
+    r"(?:(?:system|host|main|cpu) memory|(?:(?:system|host|main|cpu|ecc) )*(?!v)(?:(?:lp)?ddr|\w*(?:ram|dimm)\b))",
+    re.IGNORECASE,
 )
 """Memory beside that of a card."""
+_MOST_OF_SHEET: Final = 2
+"""Cards are sold with up to twice the memory of their sheets; more is their host's, unless it is part of their name."""
 
 
 class CaseMachine(NamedTuple):
@@ -74,8 +79,11 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None
-    told = _CAPACITY.search(_OF_HOST.sub("", label) if is_card else whole)
-    capacity = mixed.memory_bytes if mixed else float(told[1]) * 1e9 if told else None
+    own = label if is_card else whole
+    most = sheet.memory_bytes.value * _MOST_OF_SHEET if is_card and named and sheet.memory_bytes else inf
+    told = (float(one) * 1e9 for one in _CAPACITY.findall(_OF_HOST.sub("", own) if is_card else own))
+    in_name = named.memory_bytes if named else None
+    capacity = next((one for one in told if one <= most), None) if in_name is None else in_name
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
         sheet = sheet.model_copy(update={"memory_bytes": memory})
@@ -98,7 +106,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_together=together,
         step_s=(crossings * step.value, step.relative_error),
         is_stand_in=named is None,
-        is_throttled=mixed is not None or _is_throttled(label if is_card else whole, sheet),
+        is_throttled=mixed is not None or _is_throttled(own, sheet),
     )
 
 
