@@ -127,7 +127,8 @@ class Case(_Told):
             setting = setting_of(key)
             if speed is not None and setting is not None:
                 cached = self.context if setting.context is None else setting.context
-                yield PublishedSpeed("0", 0, True, USUAL_CONTEXT if cached is None else cached, speed, speed, None)
+                context, name = USUAL_CONTEXT if cached is None else cached, key if setting.words else "0"
+                yield PublishedSpeed(name, 0, True, context, speed, speed, None)
 
 
 def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> float | None:

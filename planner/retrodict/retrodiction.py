@@ -77,6 +77,8 @@ class Retrodicted:
             **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
             "question": self.question,
             "drafted": int(self.drafted) if self.drafted.isdecimal() else self.drafted,
+            "num_drafted": self.speed.drafted,
+            "is_drafted_known": self.speed.is_drafted_known,
             "context": self.speed.context,
             "published": self.published,
             "predicted": found.value,

@@ -94,6 +94,10 @@ def test_settings_are_drafted_tokens_or_contexts():
     assert power.as_entry()["drafted"] == "²"
     (auto,) = case(published_tokens_per_s={"auto": 50.0}).measured
     assert not auto.is_drafted_known
+    (entry,) = [one.as_entry() for one in retrodict([by_context]).of("ratio")]
+    assert (entry["drafted"], entry["num_drafted"], entry["is_drafted_known"]) == (4096, 3, True)
+    several = case(plain_tokens_per_s={"prose": 40.0, "code 8k": 41.0, "16k": 39.0})
+    assert [one.key for one in several.plain] == ["prose", "code 8k", "0"]
 
 
 @given(plain=st.floats(1, 500), share=st.floats(0, 1), drafted=st.integers(1, 12))
