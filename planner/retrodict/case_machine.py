@@ -75,7 +75,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     if count < 1:
         raise ProfileError(f"{whole!r}: a machine has at least one device")
     if count > 1 and sheet.kind == "cpu":
-        raise ProfileError(f"{whole!r}: nobody measured how several of {sheet.name} share a model; name one socket")
+        raise ProfileError(f"{whole!r}: nobody measured how several of {sheet.name} share a model (name one)")
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None

@@ -82,8 +82,8 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
     [
         ("0x H100", "a machine has at least one device"),
         ("0x RTX 3090 TP2", "a machine has at least one device"),
-        ("Dual EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model; name one socket"),
-        ("2x EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model; name one socket"),
+        ("Dual EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
+        ("2x EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
     ],
 )
 def test_no_device_and_several_sockets_are_refused(label, reason):
