@@ -36,7 +36,8 @@ def setting_of(key: str) -> Setting | None:
     """Return what a key tells; None where a number in it may be of anything."""
     parts = [_read(part) for part in _BETWEEN.split(_GROUPS.sub("", key))]
     told = [part for part in parts if part is not None]
-    drafted, context = ([one[field] for one in told if one[field] is not None] for field in (0, 1))
+    drafted = [one[0] for one in told if one[0] is not None]
+    context = [one[1] for one in told if one[1] is not None]
     words = sorted(word for one in told for word in one[2])
     if len(told) < len(parts) or len(drafted) > 1 or len(context) > 1:
         return None
