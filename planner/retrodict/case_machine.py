@@ -148,7 +148,9 @@ def _slowest_of(label: str) -> NamedDevice | None:
     if len(parts) == 1 or len(rates) < len(parts):
         return None
     sizes = [part.memory_bytes or (sheet.memory_bytes.value if sheet.memory_bytes else 0.0) for part, sheet in known]
-    return NamedDevice(known[rates.index(min(rates))][0].sheet, len(known), sum(sizes) / len(known))
+    counts = [part.num_devices for part, _ in known]
+    memory = sum(size * count for size, count in zip(sizes, counts, strict=True)) / max(1, sum(counts))
+    return NamedDevice(known[rates.index(min(rates))][0].sheet, sum(counts), memory)
 
 
 def _is_throttled(label: str, sheet: DeviceSheet) -> bool:

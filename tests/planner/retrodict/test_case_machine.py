@@ -16,6 +16,7 @@ STRIX_HALO = "AMD Ryzen AI Max GPU (Radeon 8060S)"
         ("RTX 4090 24GB + i9-14900K, experts in host memory", RTX_4090, 1, 24),
         ("Xeon Gold 6242 + 2x RTX 3090", RTX_3090, 2, 24),
         ("EPYC 9654 + RTX 4090 + RTX 3090", RTX_3090, 2, 24),
+        ("EPYC 9654 + RTX 4090 + 3x RTX 3090 20GB", RTX_3090, 4, 21),
         ("Ryzen 9 7950X, RTX 4090 48GB", RTX_4090, 1, 48),
         ("EPYC 9654, 512 GB RAM, dual RTX 3090 (TP2)", RTX_3090, 2, 24),
         ("2x EPYC 9654 (RTX 4090)", RTX_4090, 1, 24),
@@ -82,6 +83,7 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
     [
         ("0x H100", "a machine has at least one device"),
         ("0x RTX 3090 TP2", "a machine has at least one device"),
+        ("0x H100 + 0x RTX 3090", "a machine has at least one device"),
         ("Dual EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
         ("2x EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
     ],
