@@ -113,7 +113,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
 def _is_meant(suspicion: Suspicion, data: Any) -> bool:
     """Return whether a number is suspected of powers of two and is written so: `16 GiB`."""
     for key in (*suspicion.place, "value"):
-        with suppress(KeyError, TypeError):
+        with suppress(LookupError, TypeError):
             data = data[key]
     return suspicion.what.endswith(tuple(BINARY)) and isinstance(data, str) and "iB" in data
 

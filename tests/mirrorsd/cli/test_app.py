@@ -131,7 +131,7 @@ def test_short_and_long_help_are_one(words):
     ("complete", "incomplete", "found"),
     [
         (options.shape_names, "qwen3-14", ["qwen3-14b"]),
-        (options.platform_names, "rtx308", ["rtx3080", "rtx3080ti", "rtx3080ti-laptop"]),
+        (options.platform_names, "rtx308", ["rtx3080", "rtx3080-12gb", "rtx3080ti", "rtx3080ti-laptop"]),
         (options.target_names, "smol", ["smollm2-135m-instruct"]),
         (options.target_names, "shape:qwen3-14", ["shape:qwen3-14b"]),
         (options.drafter_names, "no", ["none"]),

@@ -23,7 +23,7 @@ QUESTIONS = {
     ),
     "an NPU with twice the bandwidth": (f"{LLAMA} --platform lunar-lake --set npu.memory_bytes_per_s=2x", "gpu", 1.35),
     "a laptop": (f"{LLAMA} --weights int4 --platform lunar-lake", "gpu", 1.35),
-    "a small box": (f"{LLAMA} --weights int4 --platform dgx-spark", "gpu", 1.3),
+    "a small box": (f"{LLAMA} --weights int4 --platform dgx-spark", "gpu", 1.1),
     "a model of my own": ("--target {config} --draft qwen2.5-0.5b --platform rtx4090", "gpu", 1.5),
     "many users at once": (f"{LLAMA} --platform h200 --batch 1,8,32", "gpu", 1.36),
     "a long context": (f"{LLAMA} --platform h100x2 --context 32000", "gpus", 1.3),
