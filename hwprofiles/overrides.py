@@ -155,8 +155,7 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
             platform = _grouped(_with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link))
             continue
         named = device_named(device)
-        own = {} if named.memory_bytes is None else {"memory_bytes": named.memory_bytes}
-        sheet = PlacedDevice.model_validate({"sheet": named.sheet, **own})
+        sheet = PlacedDevice.model_validate({"sheet": named.sheet, **named.own_fields})
         for _ in range(named.num_devices):
             platform = _with_device(platform, sheet, named.sheet, link)
         platform = _grouped(platform)

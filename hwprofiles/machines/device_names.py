@@ -45,9 +45,18 @@ class NamedDevice(NamedTuple):
     @property
     def own_sheet(self) -> DeviceSheet:
         """Its data sheet, with the memory that the label says."""
-        sheet = device_sheet(self.sheet)
-        own = None if self.memory_bytes is None else Quantity.model_validate(_capacity(self.memory_bytes))
-        return sheet if own is None else sheet.model_copy(update={"memory_bytes": own})
+        own = {field: Quantity.model_validate(value) for field, value in self.own_fields.items()}
+        return device_sheet(self.sheet).model_copy(update=own)
+
+    @property
+    def own_fields(self) -> dict[str, Any]:
+        """Fields beside its data sheet's: the memory that the label says, where that is another one."""
+        if self.memory_bytes is None:
+            return {}
+        usual = device_sheet(self.sheet).memory_bytes
+        if usual is not None and usual.value == self.memory_bytes:
+            return {}
+        return {"memory_bytes": {"value": self.memory_bytes, "status": "guessed", "source": AS_CALLED}}
 
 
 def device_named(label: str) -> NamedDevice:
@@ -123,8 +132,7 @@ def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[st
     sheet = sheet or device_sheet(device.sheet)
     if sheet.memory_pool is not None:
         return _of_chip(device, sheet, own)
-    if device.memory_bytes is not None:
-        own |= {"memory_bytes": _capacity(device.memory_bytes)}
+    own |= device.own_fields
     return _of_sockets(device, sheet, own) if sheet.kind == "cpu" else _with_cards(device, sheet, own)
 
 
@@ -166,7 +174,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     devices |= {sheet.kind: own}
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
-    memory = shared.get("memory_bytes") if device.memory_bytes is None else _capacity(device.memory_bytes)
+    memory = device.own_fields.get("memory_bytes", shared.get("memory_bytes"))
     of_machine = {field: value for field, value in shared.items() if field in quantity_fields(Priced)}
     pool = {"devices": [*devices], "bytes_per_s": shared["memory_bytes_per_s"], "memory_bytes": memory}
     return {
@@ -191,10 +199,6 @@ def _of_sockets(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
     if device.num_devices > 1:
         raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
     return {"name": f"A machine with {_several(1, sheet.name)}", "host": "cpu", "devices": {"cpu": own}}
-
-
-def _capacity(num_bytes: float) -> dict[str, Any]:
-    return {"value": num_bytes, "status": "guessed", "source": AS_CALLED}
 
 
 def _several(count: int, name: str) -> str:

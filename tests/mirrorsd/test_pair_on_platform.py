@@ -234,6 +234,9 @@ def test_more_devices_are_named_as_platforms_are_and_cost_what_they_cost():
         ("rtx4090", ["rtx3090", "rtx3090"], {"gpus": ("rtx3090", "rtx3090-2")}),
         ("rtx3090", ["rtx3060"], {}),
         ("rtx4090", ["RTX 4090 48GB"], {}),
+        ("RTX 4090 48GB", ["RTX 4090 48GB"], {"gpus": ("gpu", "rtx4090")}),
+        ("rtx3090", ["rtx 3090 24gb"], {"gpus": ("gpu", "rtx3090")}),
+        ("RTX 3090 24GB", ["rtx3090"], {"gpus": ("gpu", "rtx3090")}),
         ("rtx3090", ["rtx3090@thunderbolt-4"], {}),
     ],
 )

@@ -5,6 +5,8 @@ from math import exp
 import pytest
 
 from decoding.errors import PlanError
+from hwprofiles.overrides import with_devices
+from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.advice import advice, best_with_engine, engines_of, held_back
 from planner.platform_plan.device_pairs import LanePair
@@ -266,8 +268,10 @@ def test_the_interval_holds_what_a_slower_computing_device_would_do():
     ("label", "told"),
     [("rtx3060 6gb", ["6 GB is taken to read as fast as the one with 12 GB"]), ("rtx3060 12gb", []), ("rtx3060", [])],
 )
-def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(label, told):
-    warnings = advice(plan_platform(question(label, models=("qwen3-4b", "qwen3-0.6b"), lengths=(64, 24)))).warnings
+@pytest.mark.parametrize("base", [None, "rtx4090"], ids=["a machine", "added"])
+def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(label, told, base):
+    platform = label if base is None else with_devices(load_platform(base), [label])
+    warnings = advice(plan_platform(question(platform, models=("qwen3-4b", "qwen3-0.6b"), lengths=(64, 24)))).warnings
     assert [one for one in warnings if "as fast as the one with" in one] == [
         f"NVIDIA GeForce RTX 3060 (12 GB) with {one}: makers often cut both." for one in told
     ]
