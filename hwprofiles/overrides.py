@@ -174,7 +174,7 @@ def _grouped(platform: Platform) -> Platform:
     equal = [
         name
         for name, one in platform.devices.items()
-        if one == card and one.memory_pool is None and one.kind != "cpu" and links_of(name) == links_of(last)
+        if one == card and platform.has_own_memory(name) and one.kind != "cpu" and links_of(name) == links_of(last)
     ]
     if len(equal) < 2:
         return platform

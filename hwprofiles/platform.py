@@ -130,6 +130,11 @@ class Platform(Priced):
         own = MemoryPool(devices=(device,), bytes_per_s=sheet.memory_bytes_per_s, memory_bytes=sheet.memory_bytes)
         return device, own
 
+    def has_own_memory(self, device: str) -> bool:
+        """Return whether a device has a memory of its own: it is no part of a chip and in no pool with others."""
+        pools = (pool for pool in self.memory_pools.values() if device in pool.devices)
+        return self.device(device).memory_pool is None and all(len(pool.devices) == 1 for pool in pools)
+
     def reading_peak(self, device: str) -> Quantity:
         """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
 

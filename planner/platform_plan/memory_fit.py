@@ -139,9 +139,9 @@ def places_of(question: Question) -> Places:
 
 def may_be_split(question: Question) -> bool:
     """Return whether llama.cpp could have a mixture's experts on the CPU and the rest on a card."""
-    devices = question.platform.devices.values()
-    has_card = any(one.kind == "gpu" and one.memory_pool is None for one in devices)
-    return question.target.shape.num_experts > 0 and has_card and any(one.kind == "cpu" for one in devices)
+    devices = question.platform.devices.items()
+    has_card = any(one.kind == "gpu" and question.platform.has_own_memory(name) for name, one in devices)
+    return question.target.shape.num_experts > 0 and has_card and any(one.kind == "cpu" for _, one in devices)
 
 
 def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:

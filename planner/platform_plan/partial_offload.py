@@ -13,7 +13,7 @@ from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
 from decoding.schedule import Schedule
 from hwprofiles.engines import engine_on
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
-from hwprofiles.placed import PlacedDevice
+from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, usable_bytes, usable_lanes
 from planner.platform_plan.question import Question, demand_of
 from planner.platform_plan.runs_on import SPLIT_TENSORS, runs_on
@@ -97,7 +97,7 @@ def layer_split(question: Question) -> LayerSplit | None:
     platform, target = question.platform, question.target
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
     cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
-    cards = [name for name in lanes if _is_card(platform.device(name), target.weights)]
+    cards = [name for name in lanes if _is_card(platform, name, target.weights)]
     cards = [card for card in cards if _rooms(question, [card])[card] >= _layer_bytes(question)]
     if not cards or cpu is None or target.shape.num_experts:
         return None
@@ -157,10 +157,10 @@ def _costs(question: Question, lanes: Sequence[str]) -> dict[str, RooflineCost]:
     return {lane: lane_cost(question.platform, demand, lane) for lane in lanes}
 
 
-def _is_card(device: PlacedDevice, weights: str) -> bool:
+def _is_card(platform: Platform, name: str, weights: str) -> bool:
     """Return whether it is a GPU with memory of its own on which people run llama.cpp with such weights."""
-    engine = engine_on(device, weights) or ""
-    return device.kind == "gpu" and device.memory_pool is None and engine.startswith(_ENGINE)
+    engine = engine_on(platform.device(name), weights) or ""
+    return platform.device(name).kind == "gpu" and platform.has_own_memory(name) and engine.startswith(_ENGINE)
 
 
 def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:

@@ -8,7 +8,7 @@ from costs.cost_model import Part
 from decoding.errors import PlanError
 from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.overrides import with_devices
-from hwprofiles.platform import load_platform
+from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan import partial_offload as module
 from planner.platform_plan.page import render_page
 from planner.platform_plan.partial_offload import layer_split, partial_offload
@@ -95,6 +95,21 @@ def test_a_cpu_that_does_not_hold_the_target_holds_the_rest():
         planned(changes={"cpu.memory_bytes": "32 GB"})
     with pytest.raises(PlanError, match="fits nowhere") as refused:
         planned(changes={"cpu.memory_bytes": "16 GB"})
+    assert "layers" not in str(refused.value)
+
+
+def test_what_shares_its_memory_with_the_cpu_is_no_card():
+    """Llama-3.1-70B in Q4_K_M is 42.7 GB; both devices are in one memory of 32, whatever the GPU's own lines say."""
+    gpu = {"name": "AMD Radeon 780M", "kind": "gpu", "bf16_flops": "16 TFLOP/s"}
+    memory = {"devices": ["gpu", "cpu"], "bytes_per_s": "90 GB/s", "memory_bytes": "32 GB"}
+    chip = {
+        "name": "A chip",
+        "devices": {"gpu": gpu, "cpu": {"sheet": "generic-cpu"}},
+        "memory_pools": {"memory": memory},
+        "links": [{"between": ["gpu", "cpu"], "sheet": "unified-memory"}],
+    }
+    with pytest.raises(PlanError, match="fits nowhere") as refused:
+        planned(Platform.model_validate(chip))
     assert "layers" not in str(refused.value)
 
 
