@@ -33,7 +33,7 @@ class LayerSplit(NamedTuple):
     """Layers of a target on a CPU, and after them those on cards, one card's after the other's.
 
     Attributes:
-        layers: how many are on each card, the last of which has the `lm_head`, too.
+        layers: how many are on each card, the fastest first, as CUDA mostly has them; the last has the `lm_head`, too.
         cpu: lane of the others, and of the embeddings.
         of_layers: of the target.
         home: the card of the draft.
@@ -97,7 +97,7 @@ def layer_split(question: Question) -> LayerSplit | None:
     platform, target = question.platform, question.target
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
     cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
-    cards = [name for name in lanes if _is_card(platform, name, target.weights)]
+    cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
     cards = [card for card in cards if _rooms(question, [card])[card] >= _layer_bytes(question)]
     if not cards or cpu is None or target.shape.num_experts:
         return None
@@ -120,9 +120,9 @@ def layer_split(question: Question) -> LayerSplit | None:
 
 
 def _filled(question: Question, cards: Sequence[str]) -> dict[str, int]:
-    """Return how many layers each card gets if the fastest is filled first."""
+    """Return how many layers each card gets if the first is filled first."""
     rooms, left, layers = _rooms(question, cards), question.target.shape.num_layers, dict.fromkeys(cards, 0)
-    for card in _by_speed(question, cards):
+    for card in cards:
         layers[card] = max(0, min(left, int(rooms[card] / _layer_bytes(question))))
         left -= layers[card]
     return layers
@@ -138,8 +138,8 @@ def _rooms(question: Question, cards: Sequence[str]) -> dict[str, float]:
 
 
 def _home(question: Question, cards: Sequence[str]) -> str:
-    """Return the card of the draft: a head is beside the `lm_head`."""
-    return cards[-1] if question.draft.head is not None else _by_speed(question, cards)[0]
+    """Return the card of the draft, of some with the fastest first: a head is beside the `lm_head`."""
+    return cards[-1] if question.draft.head is not None else cards[0]
 
 
 def _by_speed(question: Question, cards: Sequence[str]) -> list[str]:

@@ -177,10 +177,11 @@ def _llama_cpp(asked: _Asked) -> str | None:
 
 
 def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice]) -> str:
-    """Return where a model is, for each is on all GPUs of the machine unless told otherwise."""
+    """Return where a model is: each is on all GPUs unless told otherwise, in the driver's order."""
     if devices[0].kind == "cpu":
         return f" {option} none" * bool(asked.num_gpus)
-    is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu"
+    are_unlike = any(one != devices[0] for one in devices)
+    is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu" or are_unlike
     return f" {option} {','.join(['DEVICE'] * len(devices))}" * is_told
 
 

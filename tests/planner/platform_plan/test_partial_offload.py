@@ -78,11 +78,18 @@ def test_every_card_is_filled_and_the_command_says_how():
     assert f"{first} of 80 layers on gpu0, {second} on gpu1 and the rest on cpu" in two.in_words
 
 
-def test_a_card_of_another_kind_is_filled_after_the_faster_one():
+@pytest.mark.parametrize(
+    ("platform", "added", "fast", "slow"),
+    [("rtx3090", "rtx3060", "gpu", "rtx3060"), ("rtx3060", "rtx3090", "rtx3090", "gpu")],
+)
+def test_a_card_of_another_kind_is_filled_after_the_faster_one(platform, added, fast, slow):
+    """So the command has them too, with the devices to name: CUDA may list them in another order than a platform."""
     alone = planned("rtx3090", "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
-    beside = planned(with_devices(load_platform("rtx3090"), ["rtx3060"]), "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
+    beside = planned(with_devices(load_platform(platform), [added]), "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
     split, before = partial_offload(beside), partial_offload(alone)
-    assert split.layers["gpu"] > 4 * split.layers["rtx3060"] > 0
+    assert split.layers[fast] > 4 * split.layers[slow] > 0
+    assert f"-ngl 65 -ts {split.layers[fast]},{split.layers[slow] + 1} -dev DEVICE,DEVICE " in split.options
+    assert f"{split.layers[fast]} of 64 layers on {fast} and {split.layers[slow]} on {slow}" in split.in_words
     assert sum(split.layers.values()) == 64, "35 GB hold it"
     assert "the rest" not in split.in_words
     assert split.plain_tpot_s < before.plain_tpot_s / 2
