@@ -29,7 +29,7 @@ class RunsOn(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A method or kind of head, its drafted tokens, and the devices of target and draft (a head's are the target's).
+    """A method or kind of head, its drafted tokens, and the devices of target and draft.
 
     `weights` are the target's, `has_even_heads` is whether each device of the target gets as many attention heads, and
     `num_gpus` counts those of the machine, of which a platform may have several.
@@ -66,9 +66,10 @@ class _Asked(NamedTuple):
         """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly.
 
         Both split a draft model over all GPUs of the target: vLLM refuses another `draft_tensor_parallel_size`, and
-        SGLang has none.
+        SGLang has none. Where heads of the target are is their own affair.
         """
-        is_alike = self.is_together and len(self.drafts) == len(self.targets)
+        has_own_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
+        is_alike = self.is_together and not has_own_devices
         return is_alike and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
 
 
@@ -94,12 +95,11 @@ def runs_on(
     chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
     if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
         targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
-        is_alone = head is not None or schedule.draft_lane is None
         asked = _Asked(
             kind=(head if schedule.traits.has_draft_model else None) or schedule.method,
             window=schedule.num_speculative_tokens,
             targets=targets,
-            drafts=targets if is_alone else drafts,
+            drafts=drafts,
             weights=weights[0],
             has_even_heads=all(count % len(targets) == 0 for count in num_heads),
             num_gpus=sum(

@@ -120,6 +120,15 @@ def test_what_shares_its_memory_with_the_cpu_is_no_card():
     assert "layers" not in str(refused.value)
 
 
+def test_a_head_in_a_file_of_its_own_is_on_the_card_that_has_room_for_it():
+    """Without `-devd` llama.cpp spreads it over all cards, and the first is filled to the brim."""
+    asked = question("2xrtx3060", weights="q4_k_m", models=MODELS, lengths=(64, 24))
+    draft = StoredModel(shape=head_shape("eagle3", asked.target.shape), weights="q4_k_m", head="eagle3")
+    split = partial_offload(plan_platform(replace(asked, draft=draft)))
+    assert " --spec-type draft-eagle3 -md DRAFT.gguf " in split.options
+    assert split.options.endswith(" -devd DEVICE")
+
+
 def test_a_head_in_the_targets_file_is_a_block_more_on_its_card():
     asked = question("rtx3090", weights="q8_0", models=("qwen3.6-27b", "qwen3.5-0.8b"), lengths=(64, 24))
     draft = StoredModel(shape=head_shape("mtp", asked.target.shape), weights="q8_0", head="mtp")
