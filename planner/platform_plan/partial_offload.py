@@ -36,14 +36,14 @@ class LayerSplit(NamedTuple):
         layers: how many are on each card, the fastest first, as CUDA mostly has them; the last has the `lm_head`, too.
         cpu: lane of the others, and of the embeddings.
         of_layers: of the target.
-        home: the card of the draft.
+        home: the card of the draft; None where none has room for it, so that decoding there is plain.
         num_more: blocks of a head that are in the target's file, and on the last card.
     """
 
     layers: Mapping[str, int]
     cpu: str
     of_layers: int
-    home: str
+    home: str | None
     num_more: int
 
     @property
@@ -90,7 +90,7 @@ class PartialOffload:
 
 
 def layer_split(question: Question) -> LayerSplit | None:
-    """Return as many layers of a dense target as cards hold beside the draft, if a CPU holds the rest.
+    """Return as many layers of a dense target as cards hold beside the draft, else alone, if a CPU holds the rest.
 
     None if a single card holds all, or none holds any.
     """
@@ -98,42 +98,50 @@ def layer_split(question: Question) -> LayerSplit | None:
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
     cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
     cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
-    cards = [card for card in cards if _rooms(question, [card])[card] >= _layer_bytes(question)]
-    if not cards or cpu is None or target.shape.num_experts:
+    if cpu is None or target.shape.num_experts:
         return None
-    layers = _filled(question, cards)
-    while 0 in layers.values():
-        layers = _filled(question, [card for card, count in layers.items() if count])
+    beside = _split(question, cards, cpu, has_draft=True)
+    is_in_one_file = question.draft.head == "mtp"
+    return beside if beside is not None or is_in_one_file else _split(question, cards, cpu, has_draft=False)
+
+
+def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: bool) -> LayerSplit | None:
+    """Return the split over some of the cards, with the draft on one of them or not; None where there is none."""
+    platform, target, shape = question.platform, question.target, question.target.shape
+    layers = _filled(question, cards, has_draft=has_draft)
     split = LayerSplit(
         layers=layers,
         cpu=cpu,
-        of_layers=target.shape.num_layers,
-        home=_home(question, list(layers)),
+        of_layers=shape.num_layers,
+        home=_home(question, list(layers)) if has_draft and layers else None,
         num_more=int(question.draft.head == "mtp"),
     )
-    shape = target.shape
     tables_bytes = shape.weight_bytes(target.weights) - split.of_layers * shape.layer_weight_bytes(target.weights)
     embedding_bytes = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
     usable = usable_bytes(platform, platform.pool_of(cpu)[0])
     has_room = usable is None or split.num_left * _layer_bytes(question) + embedding_bytes <= usable
-    return split if has_room and (split.num_left or len(layers) > 1) else None
+    return split if layers and has_room and (split.num_left or len(layers) > 1) else None
 
 
-def _filled(question: Question, cards: Sequence[str]) -> dict[str, int]:
-    """Return how many layers each card gets if the first is filled first."""
-    rooms, left, layers = _rooms(question, cards), question.target.shape.num_layers, dict.fromkeys(cards, 0)
+def _filled(question: Question, cards: Sequence[str], *, has_draft: bool) -> dict[str, int]:
+    """Return how many layers each card gets if the first is filled first; those that would get none are left out."""
+    if not cards:
+        return {}
+    rooms, left, layers = _rooms(question, cards, has_draft=has_draft), question.target.shape.num_layers, {}
     for card in cards:
         layers[card] = max(0, min(left, int(rooms[card] / _layer_bytes(question))))
         left -= layers[card]
-    return layers
+    filled = [card for card in cards if layers[card]]
+    return layers if len(filled) == len(cards) else _filled(question, filled, has_draft=has_draft)
 
 
-def _rooms(question: Question, cards: Sequence[str]) -> dict[str, float]:
-    """Return the bytes that cards have for layers, beside the draft and the `lm_head`."""
-    target, draft = question.target, question.draft
+def _rooms(question: Question, cards: Sequence[str], *, has_draft: bool) -> dict[str, float]:
+    """Return the bytes that cards have for layers, beside the draft, if one has it, and the `lm_head`."""
+    draft = question.draft
     rooms = {card: usable_bytes(question.platform, card) or 0.0 for card in cards}
-    rooms[_home(question, cards)] -= draft.shape.weight_bytes(draft.weights) + draft.kv_bytes(question.num_tokens)
-    rooms[cards[-1]] -= target.head_bytes
+    if has_draft:
+        rooms[_home(question, cards)] -= draft.shape.weight_bytes(draft.weights) + draft.kv_bytes(question.num_tokens)
+    rooms[cards[-1]] -= question.target.head_bytes
     return rooms
 
 
@@ -198,7 +206,7 @@ def _command(question: Question, split: LayerSplit, schedule: Schedule) -> str |
     there = schedule.model_copy(update={"target_lane": lane, "draft_lane": schedule.draft_lane and split.home})
     engines = runs_on(
         platform,
-        LanePair(lane, split.home, in_turn=True),
+        LanePair(lane, split.home or lane, in_turn=True),
         there,
         question.draft.head,
         weights=(question.target.weights,),
@@ -223,9 +231,11 @@ def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
     """Return seconds per token of plain decoding and of chains in turn, by schedules of other places."""
     question, head = plan.question, plan.question.draft.head
     context = float(question.record.contexts.start)
+    found = {plan.plain.schedule: pass_s(question, split, 1)}
+    if split.home is None:
+        return found
     home = _costs(question, [split.home])[split.home]
     step_s = 0.0 if head in IN_ONE_PASS else home.one(DRAFT_STEP, 1, context)
-    found = {plan.plain.schedule: pass_s(question, split, 1)}
     for one in plan.speculation:
         schedule = one.schedule
         is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1 and not schedule.draft_streams

@@ -6,8 +6,8 @@ import pytest
 
 from costs.cost_model import Part
 from decoding.errors import PlanError
-from hwprofiles.models.head_shapes import head_shape
-from hwprofiles.overrides import with_devices
+from hwprofiles.models.head_shapes import LOOKUP, head_shape
+from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan import partial_offload as module
 from planner.platform_plan.page import render_page
@@ -93,6 +93,34 @@ def test_a_card_of_another_kind_is_filled_after_the_faster_one(platform, added, 
     assert sum(split.layers.values()) == 64, "35 GB hold it"
     assert "the rest" not in split.in_words
     assert split.plain_tpot_s < before.plain_tpot_s / 2
+
+
+@pytest.mark.parametrize(
+    ("platform", "weights", "models"),
+    [("rtx3060", "q4_k_m", ("llama-3.1-70b", "llama-3.1-8b")), ("2xrtx3060", "q6_k", ("qwen3-32b", "qwen3-8b"))],
+)
+def test_without_room_for_the_draft_the_target_alone_is_split(platform, weights, models):
+    """Of 16 GB in bf16, which no card of 12 holds; a lookup takes no room."""
+    asked = question(platform, weights=weights, models=models, lengths=(64, 24))
+    large, looked_up = (
+        partial_offload(plan_platform(replace(asked, draft=draft)))
+        for draft in (
+            replace(asked.draft, weights="bf16"),
+            StoredModel(shape=head_shape(LOOKUP, asked.target.shape), weights=weights, head=LOOKUP),
+        )
+    )
+    assert large.layers == looked_up.layers
+    assert (large.num_drafted, large.tpot_s, large.plain_tpot_s) == (0, *[looked_up.plain_tpot_s] * 2)
+    assert "-md" not in large.options
+
+
+def test_a_card_that_holds_a_few_layers_need_not_hold_the_draft_or_the_lm_head_too():
+    """Of three cards the first has the draft and the last the `lm_head`."""
+    three = with_devices(load_platform("rtx3090"), ["rtx3060"])
+    three = with_devices(with_overrides(three, {"rtx3060.memory_bytes": "1.5 GB"}), ["rtx3060@pcie-3-x16"])
+    split = layer_split(question(three, weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-3b"), lengths=(64, 24)))
+    assert split.home == "gpu"
+    assert list(split.layers) == ["gpu", "rtx3060", "rtx3060-2"]
 
 
 def test_a_cpu_that_does_not_hold_the_target_holds_the_rest():
