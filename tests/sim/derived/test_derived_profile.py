@@ -316,7 +316,10 @@ def test_an_engines_host_takes_its_time_for_each_pass_of_a_draft(machine, lane, 
         ("h100", "gpu", "bf16", None, False),
         ("m4-max", "gpu", "mlx-4bit", None, False),
         ("rtx3090", "gpu", "q4_k_m", "eagle3", False),
-        ("rtx3090", "cpu", "q4_k_m", None, False),
+        ("rtx3090", "cpu", "q4_k_m", None, True),  # it runs the draft there as well
+        ("rtx3090", "cpu", "awq-int4", None, False),
+        ("lunar-lake", "npu", "q4_k_m", None, False),
+        ("core-i9-14900k", "cpu", "q4_k_m", None, False),  # whose speeds are of no engine
     ],
 )
 def test_a_draft_model_of_llama_cpp_reads_every_verified_row_once_more(machine, lane, weights, head, reads):
