@@ -3,7 +3,7 @@
 A shape describes full attention by its own sizes; these are what other layers have instead.
 """
 
-from math import inf
+from math import ceil, inf
 from typing import Annotated, Final, TypeVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class Mixer(StrictModel):
         """Return the bytes that each of some devices keeps of a sequence for one layer."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
-        return (num_elements * cache_bits / 8 + self.state_bytes) / min(num_devices, self.cache_heads)
+        return (num_elements * cache_bits / 8 + self.state_bytes) / self._num_shares(num_devices)
 
     def moved_bytes(
         self, rows: float, context: Number, cache_bits: float, *, num_states: float, num_devices: int = 1
@@ -69,7 +69,11 @@ class Mixer(StrictModel):
         """
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
         moved: Number = num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
-        return moved / min(num_devices, self.cache_heads)
+        return moved / self._num_shares(num_devices)
+
+    def _num_shares(self, num_devices: int) -> float:
+        """Return by what the heads' bytes are divided on the device with the most: 8 heads on 3 devices by 8 / 3."""
+        return self.cache_heads / ceil(self.cache_heads / num_devices)
 
     def flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""

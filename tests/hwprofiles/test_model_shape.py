@@ -330,6 +330,7 @@ def test_latent_attention_keeps_one_vector_a_token():
         ("qwen3-235b-a22b", 2, 2),
         ("qwen2.5-0.5b", 4, 2),
         ("llama-3.1-70b", 8, 8),
+        ("llama-3.1-70b", 3, 8 / 3),  # of 8 heads two devices hold three
     ],
 )
 def test_devices_share_out_heads_of_a_cache_and_more_of_them_hold_copies(name, num_devices, num_shares):
