@@ -113,6 +113,25 @@ def test_bare_prompts_of_a_renamed_file_are_not_answered_again(run, schedule_fil
     assert [found[f"questions-{place}"] for place in (3, 2, 1)] == [row["token_ids"] for row in rows_of(out)]
 
 
+@pytest.mark.parametrize(("temperature", "num_left"), [(0, 1), (1, 3)])
+def test_a_row_answers_one_prompt_and_under_another_name_only_a_greedy_one(
+    run, schedule_file, tmp_path, temperature, num_left
+):
+    named = tmp_path / "mine.jsonl", tmp_path / "questions.jsonl"
+    for path, num_prompts in zip(named, (2, 3), strict=True):
+        path.write_text((json.dumps({"prompt": PROMPTS[0]}) + "\n") * num_prompts)
+    words = ("--schedule", schedule_file(method="autoregressive"), "--temperature", temperature)
+    resumed, new = tmp_path / "resumed.jsonl", tmp_path / "new.jsonl"
+    run(*words, "--prompts", named[0], "--out", resumed)
+    result = run(*words, "--prompts", named[1], "--out", resumed, "--json", tmp_path / "all.json")
+    assert f"has 2 rows already; {num_left} prompt{'s' * (num_left > 1)} to go." in result.stderr
+    assert [row["prompt_id"] for row in rows_of(resumed)][2:] == [f"questions-{n}" for n in range(4 - num_left, 4)]
+    run(*words, "--prompts", named[1], "--out", new)
+    found = json.loads((tmp_path / "all.json").read_text())["prompts"]
+    assert [row["token_ids"] for row in found] == [row["token_ids"] for row in rows_of(new)]
+    assert len({row["decode_s"] for row in found}) == 3
+
+
 def test_a_file_that_answers_another_prompt_of_the_same_id_is_refused_and_left_alone(run, schedule_file, tmp_path):
     out = tmp_path / "rows.jsonl"
     words = ("--schedule", schedule_file(method="autoregressive"), "--out", out)
