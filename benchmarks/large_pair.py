@@ -33,7 +33,7 @@ from hwprofiles.other_use import OtherUse
 from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
-from mirrorsd.compare.outcome import accuracy, changed_slowdowns, lost_lanes, platform_entry, schedule_entries
+from mirrorsd.compare.outcome import accuracy, changed_slowdowns, disturbed_runs, platform_entry, schedule_entries
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.lane_choice import chosen_lanes
@@ -213,7 +213,7 @@ def result(session: Session, plan: Plan, judged: JudgedRuns) -> dict[str, Any]:
         "speedup": ratio_entry(judged.verdict.speedup),
         "verdict_measured": judged.verdict.text,
         "verdict_predicted": plan.verdict.text,
-        "notes": [*lost_lanes(judged), *changed_slowdowns(judged, profile), *profile.notes],
+        "notes": [*disturbed_runs(judged), *changed_slowdowns(judged, profile), *profile.notes],
         "schedules": [
             entry | {"runs": [_raw(run) for run in runs]}
             for entry, runs in zip(schedule_entries(judged), judged.measured.runs, strict=True)

@@ -127,7 +127,7 @@ def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergen
 
 def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider, int | None]:
     """Return who decided differently in a round that starts at `position`, and at which token if it was the target."""
-    if pair.measured.events:
+    if pair.measured.has_loss:
         return "lost lane", None
     pairs_of_tokens = enumerate(zip_longest(*pair.texts))
     place = next((place for place, (ours, theirs) in pairs_of_tokens if ours != theirs), None)

@@ -59,11 +59,12 @@ class Round(NamedTuple):
 
 
 class LaneEvent(NamedTuple):
-    """Something a user should know about a lane, such as the loss of the draft."""
+    """Something a user should know about a lane, such as the loss of the draft; `is_loss` is whether it was lost."""
 
     time_s: float
     lane: str
     text: str
+    is_loss: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,6 +87,11 @@ class Trace:
     def __repr__(self) -> str:
         """One line: the spans would fill pages."""
         return f"<{self.world} Trace: {len(self.rounds)} rounds, {len(self.spans)} spans, {self.decode_s:.3f} s>"
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether a lane was lost."""
+        return any(event.is_loss for event in self.events)
 
     def begin_round(self, now_s: float) -> None:
         """Begin a round: its window was handed to the target at `now_s`, the start of its first operation."""

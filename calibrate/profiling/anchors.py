@@ -187,7 +187,7 @@ def decode_past_a_loss(
     """Do the same, but go on by the target alone: a draft's lane that was lost is an event of the trace."""
     taking = _Taking(anchors, schedule)
     trace, taken = taking.decode(generate)
-    if taking.loss is not None and not trace.events:
+    if taking.loss is not None and not trace.has_loss:
         trace.events.append(LaneEvent(trace.decode_s, taking.lanes[1], f"{taking.loss}; no anchors were taken on it"))
     return trace, taken
 

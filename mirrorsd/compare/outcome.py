@@ -157,15 +157,16 @@ def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
     return {"predicted_s": predicted_s, "measured_s": measured_s, "error": predicted_s / measured_s - 1}
 
 
-def lost_lanes(judged: JudgedRuns) -> Iterator[str]:
-    """Warn of every run in which a lane was lost."""
+def disturbed_runs(judged: JudgedRuns) -> Iterator[str]:
+    """Warn of every run in which a lane was lost, or something else happened that its trace tells."""
     for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
         for place, run in enumerate(runs, 1):
             for event in run.events:
                 again = run.given_up is not None and event in run.given_up.events
                 effect = "the run was made again" if again else "the run counts all the same"
                 where = f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
-                yield f"{where} lost lane {event.lane} ({event.text}); {effect}."
+                what = f" lost lane {event.lane} ({event.text})" if event.is_loss else f": {event.text}"
+                yield f"{where}{what}; {effect}."
 
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:

@@ -25,7 +25,7 @@ from mirrorsd.compare.outcome import (
     accuracy,
     changed_slowdowns,
     changed_speed,
-    lost_lanes,
+    disturbed_runs,
     rounds_in_words,
     schedule_entries,
 )
@@ -156,7 +156,7 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     rounds = rounds_in_words(judged.comparisons, outcome.dtype, is_row_invariant=is_row_invariant)
     warnings = [
         *outcome.warnings,
-        *lost_lanes(judged),
+        *disturbed_runs(judged),
         *changed_speed(judged),
         *changed_slowdowns(judged, outcome.plan.profile),
     ]

@@ -31,9 +31,9 @@ def run_in_turn(
     """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
-    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. A schedule whose
-    lost draft has no room any more runs no further prompts. Texts are cut at `cuts`; `going_on` is asked before every
-    prompt which schedules run it, and none ends the runs.
+    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. A schedule that has
+    no room for its draft, as it was lost or a text is longer, runs no further prompts. Texts are cut at `cuts`;
+    `going_on` is asked before every prompt which schedules run it, and none ends the runs.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.
@@ -55,16 +55,17 @@ def run_in_turn(
             left = [schedule for schedule in left if schedule in still]
         if not left:
             break
-        for turn, schedule in enumerate(turns.rotated(left, place)):
-            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(left)}"
-            progress(step, (place + turn / len(left)) / len(prompts))
+        order = turns.rotated(left, place)
+        for turn, schedule in enumerate(order):
+            step = f"prompt {place + 1} of {len(prompts)}, schedule {turn + 1} of {len(order)}"
+            progress(step, (place + turn / len(order)) / len(prompts))
             try:
                 runs[schedule].append(turns.run(schedule, prompt, cut))
             except MemoryFitError as error:
                 if not (_drafts_elsewhere(schedule) and runs[schedule]):
                     raise
-                last = runs[schedule][-1].trace
-                last.events.append(LaneEvent(last.decode_s, lanes_of(schedule)[1], f"{error}. No further prompts ran"))
+                last, why = runs[schedule][-1].trace, f"{error}. No further prompts ran"
+                last.events.append(LaneEvent(last.decode_s, lanes_of(schedule)[1], why, is_loss=False))
                 left = [one for one in left if one != schedule]
     return measured()
 

@@ -26,7 +26,7 @@ from sim.prediction import Prediction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One prompt under one schedule, with its anchors; `given_up` is a first attempt that lost a lane, if any."""
+    """One prompt under one schedule, with its anchors; `given_up` is a first attempt that was disturbed, if any."""
 
     trace: Trace = field(repr=False)
     tokens: tuple[int, ...] = ()
@@ -36,7 +36,7 @@ class Run:
 
     @property
     def events(self) -> Iterator[LaneEvent]:
-        """Lanes that were lost, in both attempts."""
+        """What the traces of both attempts tell, such as the loss of a lane."""
         for trace in (self.given_up, self.trace):
             yield from trace.events if trace is not None else ()
 

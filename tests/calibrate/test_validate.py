@@ -87,6 +87,8 @@ def test_a_lost_lane_explains_rounds_that_differ():
     lost.measured.events.append(LaneEvent(0.5, "cpu1", "lost"))
     found = first_divergence(lost, MARGINS)
     assert (found.by, found.margin) == ("lost lane", None)
+    lost.measured.events[:] = [LaneEvent(0.5, "cpu1", "No further prompts ran", is_loss=False)]
+    assert first_divergence(lost, MARGINS).by != "lost lane"
 
 
 def test_paces_of_single_runs_are_averaged_before_anything_is_divided_by_them():

@@ -39,6 +39,7 @@ def judged(plan):
     plain, *others = made_up_runs(schedules, plan.profile, plan.record, paces=[1.0, 1.5]).runs
     lost = Trace(world="measured", events=[LaneEvent(0.5, "draft", "it hung")])
     others[0] = (replace(others[0][0], given_up=lost), *others[0][1:])
+    others[0][1].trace.events.append(LaneEvent(0.9, "draft", "no room", is_loss=False))
     return judge_runs(candidates, Measured(runs=(plain, *others)), plan.profile, plan.record)
 
 
@@ -162,8 +163,9 @@ def test_a_file_that_is_gone_is_named(outcome):
 def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
     result = write_outcome(outcome, Path("out"), "result.json")
     lost = f"The run of {outcome.judged.names[1]} on text 1 of 2 lost lane draft (it hung); the run was made again."
-    assert result["notes"][0] == lost
-    [speed] = result["notes"][1:]
+    full = f"The run of {outcome.judged.names[1]} on text 2 of 2: no room; the run counts all the same."
+    assert result["notes"][:2] == [lost, full]
+    [speed] = result["notes"][2:]
     assert speed in result["warnings"]
     assert speed.startswith("This machine had 0.79× the speed in the runs")
     entries = result["schedules"]
@@ -174,7 +176,8 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
         assert entry["tpot_error"] < -0.1
         assert entry["rounds_equal"] == {"equal": 2, "of": 2}
         assert set(entry["speedup_measured"]) == {"value", "low", "high"}
-    assert [entry["events"] for entry in entries] == [[], ["draft: it hung"], *([[]] * (len(entries) - 2))]
+    told = ["draft: it hung", "draft: no room"]
+    assert [entry["events"] for entry in entries] == [[], told, *([[]] * (len(entries) - 2))]
     plain = min(
         (one for one in entries if one["method"] == "autoregressive"), key=lambda one: one["predicted"]["tpot_s"]
     )

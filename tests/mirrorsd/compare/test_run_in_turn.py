@@ -205,23 +205,27 @@ def test_a_draft_that_cannot_be_loaded_again_ends_no_runs(monkeypatch):
         run(machine, [SPLIT], PROMPTS[:2])
 
 
-def test_a_lost_draft_without_room_ends_the_runs_of_its_schedule_alone(monkeypatch):
-    """As where another program has filled the memory of its device meanwhile."""
-    machine = Machine(lost_in=[(SPLIT, PROMPTS[1].ids)])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_draft_without_room_ends_the_runs_of_its_schedule_alone(monkeypatch, is_lost):
+    """As where another program has filled the memory of its device meanwhile, or a longer text needs more of it."""
+    machine, steps = Machine(lost_in=[(SPLIT, PROMPTS[1].ids)] * is_lost), []
     generate = machine.generate
 
     def refusing(schedule, prompt, **options):
-        if "draft" in machine.lost and schedule == SPLIT:
+        if schedule == SPLIT and ("draft" in machine.lost or prompt == PROMPTS[2].ids):
             raise MemoryFitError("cuda:0 has no room")
         return generate(schedule, prompt, **options)
 
     monkeypatch.setattr(machine, "generate", refusing)
     monkeypatch.setattr(machine, "load_target", machine.loaded.append)
-    plain, split = run(machine, [PLAIN, SPLIT], PROMPTS[:4]).runs
+    split, plain = run(machine, [SPLIT, PLAIN], PROMPTS[:4], progress=lambda step, _: steps.append(step)).runs
     assert ([len(row) for row in (plain, split)], split[0].trace.events) == ([4, 2], [])
-    assert [event.text for event in split[1].events] == ["it was missed", "cuda:0 has no room. No further prompts ran"]
+    told = [("it was missed", True)] * is_lost + [("cuda:0 has no room. No further prompts ran", False)]
+    assert [(event.text, event.is_loss) for event in split[1].events] == told
+    ends = [step.split("schedule ")[1] for step in steps if step.startswith("prompt ")]
+    assert ends == ["1 of 2", "2 of 2"] * 3 + ["1 of 1"]
     with pytest.raises(MemoryFitError):
-        run(machine, [SPLIT])
+        run(machine, [SPLIT], PROMPTS[2:])
 
 
 @pytest.mark.parametrize("schedule", [PLAIN, SPLIT])

@@ -112,7 +112,7 @@ def measured():
 
 def test_traces_come_back_as_they_were(tmp_path):
     made = simulate(DRAFT_MIRROR, machine(), acceptance_record(num_prompts=2, num_tokens=12))
-    made[0].events.append(LaneEvent(0.5, "draft", "lost"))
+    made[0].events += [LaneEvent(0.5, "draft", "lost"), LaneEvent(0.5, "draft", "full", is_loss=False)]
     traces, path = [made, list(reversed(made))], tmp_path / "deep" / "traces.json.gz"
     save_traces(traces, path)
     with pytest.raises(TraceError, match=r"traces\.json\.gz.*expected measured traces, found a simulated one"):
