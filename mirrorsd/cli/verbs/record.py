@@ -48,7 +48,7 @@ def record(
 ) -> None:
     """Run target and drafter over prompts, so that any schedule can be replayed; run it again to resume."""
     from calibrate.recording.reach import USUAL_TREES, Reach
-    from decoding.recorded.record_checks import MAX_BYTES
+    from decoding.recorded.record_checks import MAX_BYTES, MAX_HEADER_BYTES
     from hwprofiles.profile import load_profile
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import record as make
@@ -76,7 +76,7 @@ def record(
         made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
     warnings = [*filter(None, [whole.unheeded(temperature)]), *unused_seed(seed, temperature)]
     if (num_asked := len(wanted) * texts) > (num_texts := len(made.prompts)):
-        room = f"a record has room for {MAX_BYTES >> 20} MiB of arrays"
+        room = f"a record has room for {MAX_BYTES >> 20} MiB, and {MAX_HEADER_BYTES >> 20} MiB of names in it"
         warnings.append(f"{num_texts:,} of {num_asked:,} texts were recorded: {room}. Record the others by themselves.")
     result = _summary(made, out) | {"left_out": list(left_out), "warnings": warnings}
     for warning in warnings:

@@ -108,12 +108,14 @@ def test_exits_can_be_chosen_and_recorded_for_wider_budgets(words, prompt_file, 
     assert {ids.shape[1] for ids in record.prompts[0].exits.values()} == {31}
 
 
-def test_texts_without_room_and_a_seed_without_use_are_told(words, prompt_file, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("limit", "size"), [("MAX_BYTES", "arrays"), ("MAX_HEADER_BYTES", "header")])
+def test_texts_without_room_and_a_seed_without_use_are_told(words, prompt_file, tmp_path, monkeypatch, limit, size):
     more = ("--prompts", prompt_file(*PROMPTS), "--out", tmp_path / "record.npz")
     call(*words, *more, exit_code=0)
-    size = AcceptanceRecord.load(tmp_path / "record.npz").file_size
-    monkeypatch.setattr("decoding.record.MAX_BYTES", size.arrays - 1)
-    told = f"{len(PROMPTS) - 1} of {len(PROMPTS)} texts were recorded: a record has room for 512 MiB of arrays."
+    whole = AcceptanceRecord.load(tmp_path / "record.npz").file_size
+    monkeypatch.setattr(f"decoding.record.{limit}", getattr(whole, size) - 1)
+    room = "a record has room for 512 MiB, and 4 MiB of names in it. Record the others by themselves."
+    told = f"{len(PROMPTS) - 1} of {len(PROMPTS)} texts were recorded: {room}"
     seeded = call(*words, *more, "--seed", 7, exit_code=0).said
     assert told in seeded
     assert "--seed is not used: at temperature 0 nothing is drawn" in seeded
