@@ -215,7 +215,7 @@ class Engine:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:
             lanes.drop_draft()
-        trace = writer.finish()
+        trace = writer.finish(schedule.target_lane)
         folders = [self.target_folder, *([] if traits is None else [traits.folder])]
         labels = {
             "random weights": any(map(has_random_weights, folders)),

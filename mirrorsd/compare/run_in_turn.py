@@ -31,9 +31,10 @@ def run_in_turn(
     """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
 
     Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
-    first one each runs once unmeasured. A run that loses a lane is made once more, and then counts. A schedule that has
-    no room for its draft, as it was lost or a text is longer, runs no further prompts. Texts are cut at `cuts`;
-    `going_on` is asked before every prompt which schedules run it, and none ends the runs.
+    first one each runs once unmeasured. A run that loses a lane, or in which this process was stopped, is made once
+    more, and then counts. A schedule that has no room for its draft, as it was lost or a text is longer, runs no
+    further prompts. Texts are cut at `cuts`; `going_on` is asked before every prompt which schedules run it, and none
+    ends the runs.
 
     Raises:
         MirrorsdError: a schedule does not fit, or the target's lane was lost.

@@ -15,7 +15,7 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
-from runtime.wire.channel import Block
+from runtime.wire.channel import STOPS, Block
 from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart
 from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.server import LaneServer
@@ -37,7 +37,7 @@ _PATIENCE: Final = 20
 class Deadline:
     """The time that a lane may take for an operation, in one sequence.
 
-    It is `least_s * (1 + rows / 64)`, and at least 20 times the longest operation so far.
+    It is `least_s * (1 + rows / 64)`, and at least 20 times the longest operation so far in which nobody stopped it.
     """
 
     def __init__(self, least_s: float) -> None:
@@ -58,7 +58,8 @@ class Deadline:
         except LaneTimeoutError:
             lane.kill("it did not answer in time")
             raise
-        self._longest_s = max(self._longest_s, answer.end_s - answer.start_s)
+        if answer.start_s >= STOPS.until_s:
+            self._longest_s = max(self._longest_s, answer.end_s - answer.start_s)
         return answer
 
 

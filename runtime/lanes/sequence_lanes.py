@@ -12,6 +12,7 @@ from decoding.messages import Verdict, Window
 from decoding.sequence import DecodedSequence
 from decoding.trace import LaneEvent, Span, Trace, Work
 from runtime.lanes.lane_calls import DraftCalls, TargetCalls
+from runtime.wire.channel import STOPS
 from runtime.wire.operations import DrafterTraits, SequenceStart, Spans
 
 
@@ -118,13 +119,13 @@ class TraceWriter:
 
     def __init__(self) -> None:
         self.trace = Trace(world="measured")
-        self._origin_s = time.perf_counter()
+        self._origin_s, self._stopped_s = time.perf_counter(), STOPS.total_s
         self.exit_sent_s = 0.0
         """When the last exit message left the target's lane."""
 
     def start(self) -> None:
         """Start to read the prompt now; what happened before was loading and compilation."""
-        self._origin_s = time.perf_counter()
+        self._origin_s, self._stopped_s = time.perf_counter(), STOPS.total_s
 
     def begin(self) -> None:
         """Start decoding now; what happened since `start` was prefill."""
@@ -155,13 +156,18 @@ class TraceWriter:
         self.trace.decode_s = time.perf_counter() - self._origin_s
         self.trace.end_round(self.trace.decode_s, window, verdict, num_committed)
 
-    def event(self, lane: str, text: str) -> None:
+    def event(self, lane: str, text: str, *, is_loss: bool = True) -> None:
         """Write something that a user should know."""
-        self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text))
+        self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text, is_loss))
 
-    def finish(self) -> Trace:
-        """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit."""
+    def finish(self, target_lane: str) -> Trace:
+        """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit.
+
+        An event tells where the process stood meanwhile, which no time leaves out.
+        """
         trace = self.trace
+        if (stopped_s := STOPS.total_s - self._stopped_s) > 0:
+            self.event(target_lane, f"mirrorsd was stopped for {stopped_s:.1f} s, which times may hold", is_loss=False)
         ends = [entry.end_s for entry in trace.rounds]
         kept = sorted((span for span in trace.spans if ends and span.start_s < ends[-1]), key=lambda span: span.start_s)
         trace.spans[:] = [span._replace(round=bisect_right(ends, span.start_s)) for span in kept]

@@ -26,6 +26,8 @@ _READ_BYTES = 1 << 20
 
 _PIECE_S: Final = 0.25
 """Limits of a wait are counted in pieces of this length: one that takes as much longer shows that the process stood."""
+_STOP_S: Final = 1.0
+"""A wait that ends so much too late is told as a stop: a machine under load delays one by a fraction of that."""
 
 R = TypeVar("R")
 
@@ -46,6 +48,30 @@ class Message(NamedTuple):
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()
+
+
+class Stops:
+    """The time in which this process stood for a second or more, as by Ctrl-Z, as far as its waits saw it.
+
+    Attributes:
+        total_s: all of it so far.
+        until_s: when the process went on last, on the clock of all traces (`time.perf_counter`).
+    """
+
+    def __init__(self) -> None:
+        self.total_s, self.until_s = 0.0, -math.inf
+
+    def late_s(self, start_s: float, most_s: float) -> float:
+        """Return by how much a wait since `start_s` took longer than `most_s`; it is counted if that is long."""
+        now_s = time.perf_counter()
+        late_s = now_s - start_s - most_s
+        if late_s >= _STOP_S:
+            self.total_s += min(late_s, now_s - self.until_s)  # two threads that wait see the same stop
+            self.until_s = now_s
+        return late_s
+
+
+STOPS: Final = Stops()
 
 
 class Channel:
@@ -105,20 +131,23 @@ class Channel:
     def _within(self, timeout_s: float | None, act: Callable[[], R]) -> R:
         """Return what a call of the socket returns; raise `TimeoutError` if that takes more than `timeout_s`.
 
-        Time in which this process was stopped does not count: Ctrl-Z stops the other end with it.
+        Time in which this process was stopped does not count, but for `STOPS`: Ctrl-Z stops the other end with it.
         """
         left_s = math.inf if timeout_s is None else timeout_s
         while True:
             piece_s = max(min(left_s, _PIECE_S), 1e-6)  # a zero would switch the socket to not waiting at all
             self._socket.settimeout(None if timeout_s is None else piece_s)
-            start_s = time.monotonic()
+            start_s = time.perf_counter()
             try:
-                return act()
+                result = act()
             except TimeoutError:
-                if time.monotonic() - start_s < piece_s + _PIECE_S:
+                if STOPS.late_s(start_s, piece_s) < _PIECE_S:
                     left_s -= piece_s
                 if left_s <= 0:
                     raise
+            else:
+                STOPS.late_s(start_s, math.inf if timeout_s is None else piece_s)
+                return result
 
     def _end_of_message(self) -> int | None:
         if len(self._received) < _LENGTHS.size:

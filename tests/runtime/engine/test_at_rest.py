@@ -9,6 +9,7 @@ from runtime.lanes import sequence_lanes
 from runtime.lanes.lane_calls import DraftCalls, TargetCalls
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
+from runtime.wire.channel import STOPS
 from runtime.wire.measurement import Measurement
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
 
@@ -85,6 +86,17 @@ def test_a_rest_takes_no_time_of_the_trace(monkeypatch):
     assert rested == usual
     assert [span.start_s for span in rested.spans] == [0.5, 1.5, 2.5]
     assert rested.prefill_s == 2.0
+
+
+def test_a_sequence_in_which_the_process_was_stopped_tells_it(monkeypatch):
+    monkeypatch.setattr(STOPS, "total_s", 7.0)
+    writer = TraceWriter()
+    STOPS.total_s += 30.0  # while models were loaded
+    writer.start()
+    STOPS.total_s += 600.0
+    (event,) = writer.finish("cpu0").events
+    assert event[1:] == ("cpu0", "mirrorsd was stopped for 600.0 s, which times may hold", False)
+    assert TraceWriter().finish("cpu0").events == []
 
 
 def test_reading_the_prompt_begins_once_all_is_loaded_and_compiled(engine, tiny_folders, monkeypatch):

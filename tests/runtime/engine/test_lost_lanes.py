@@ -16,7 +16,7 @@ from runtime.lanes import lane, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
-from runtime.wire.channel import Block
+from runtime.wire.channel import STOPS, Block
 from runtime.wire.operations import Answer
 from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
@@ -317,7 +317,10 @@ def test_a_drafts_lane_that_dies_after_the_last_token_takes_no_text_with_it(run,
     assert run(schedule, eos_token_ids=()).trace.events == []
 
 
-def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took():
+@pytest.mark.parametrize("until_s", [1.0, 8.0])
+def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took(monkeypatch, until_s):
+    """But not by an operation in which this process was stopped."""
+    monkeypatch.setattr(STOPS, "until_s", until_s)
     deadline = Deadline(60.0)
     assert deadline.of(0) == 60.0
     assert deadline.of(640) == 660.0
@@ -327,7 +330,7 @@ def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took():
             return Answer(value=None, start_s=2.0, end_s=9.0)
 
     deadline.wait(None, Reply(), 1)
-    assert deadline.of(0) == 140.0
+    assert deadline.of(0) == (140.0 if until_s < 2.0 else 60.0)
     assert deadline.of(640) == 660.0
 
 
