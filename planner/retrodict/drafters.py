@@ -1,7 +1,8 @@
 """What drafters of a public measurement cost, and their acceptance where the source does not give it.
 
 A head for multi-token prediction (mtp, eagle) runs one layer and an `lm_head` for every token; a draft model runs
-whole; a block drafter runs a few layers once for a whole window, Medusa's heads run once too; a lookup costs nothing.
+whole; a target that drafts for itself runs some of its layers; a block drafter runs a few layers once for a whole
+window, Medusa's heads run once too; a lookup costs nothing. What people call them is in `drafter-kinds.csv`.
 """
 
 import csv
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from decoding.errors import PlanError
 from hwprofiles.engines import head_weights
@@ -28,15 +30,10 @@ from sim.derived.roofline import StoredModel
 FILE: Final = Path(__file__).with_name("acceptance.csv")
 """Tokens of a round in public measurements of named models on real texts, by tokens drafted. None is of a case of
 benchmarks/public-cases.yaml, and none whose author calls it broken."""
-Kind = Literal["mtp", "eagle", "draft", "block", "heads", "lookup"]
-_KINDS: Final[Mapping[Kind, re.Pattern[str]]] = {
-    "mtp": re.compile(r"mtp|nextn|multi.?token"),
-    "eagle": re.compile(r"eagle"),
-    "block": re.compile(r"d(flash|spark)|block|diffusion"),
-    "heads": re.compile(r"medusa|hydra|mlp"),
-    "lookup": re.compile(r"look-?up|pld|n-?gram|suffix|look-?ahead|retriev|\brest\b"),
-    "draft": re.compile(r"draft|model|speculative"),
-}
+Kind = Literal["mtp", "eagle", "draft", "block", "heads", "lookup", "self"]
+Flow = Literal["", "once", "parallel"]
+"""How a window is drafted: token by token, in one step, or token by token while the target verifies."""
+_KINDS_FILE: Final = Path(__file__).with_name("drafter-kinds.csv")
 _IN_PLANS: Final[Mapping[Kind, str]] = {"eagle": "eagle3", "block": "dflash", "heads": "medusa"}
 """What plans call heads of a kind, where that is something else."""
 _FEWEST_SOURCES: Final = 4
@@ -59,7 +56,7 @@ def usual_rate(kind: Kind, *, is_single: bool = False) -> Assumption:
     its first token more often than about those that it drafts from its own states. Where few tell of single tokens,
     windows of several stand in.
     """
-    if kind in ("heads", "lookup"):
+    if kind in ("heads", "lookup", "self"):
         return Assumption.shipped(f"acceptance.rate/{kind}")
     by_source: dict[str, list[float]] = {}
     for one in _told():
@@ -79,6 +76,24 @@ def _told() -> list[_Told]:
     return [_Told(line["kind"], int(line["drafted"]), float(line["tokens"]), line["source"]) for line in lines]
 
 
+class _Called(NamedTuple):
+    """What people call a kind of drafter, as a pattern; how it drafts, and the share of a target's layers it runs."""
+
+    words: str
+    kind: Kind
+    flow: Flow = ""
+    layers: float = 1.0
+
+
+@cache
+def _kinds() -> tuple[_Called, ...]:
+    """Return all kinds; the first whose words a case uses is meant."""
+    with _KINDS_FILE.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    told = TypeAdapter(tuple[_Called, ...])
+    return told.validate_python([(one["called"], one["kind"], one["flow"], one["layers"] or 1.0) for one in lines])
+
+
 class Draft(NamedTuple):
     """The cost of drafting a window, by its parts: bytes and kernels of each step.
 
@@ -88,6 +103,7 @@ class Draft(NamedTuple):
         kernels: of one step.
         num_layers: of one step, each of which has two all-reduces where devices share it.
         is_once: whether one step drafts the whole window.
+        is_parallel: whether it runs while the target verifies.
     """
 
     kind: Kind
@@ -95,6 +111,7 @@ class Draft(NamedTuple):
     kernels: int
     num_layers: int
     is_once: bool
+    is_parallel: bool = False
 
     def num_steps(self, drafted: int) -> int:
         """Return steps for a window."""
@@ -116,28 +133,33 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
         PlanError: nobody knows what such a drafter computes, or a draft model is not named.
         ModelError, ConfigError: its shape or weights are not known.
     """
-    kind = next((kind for kind, known in _KINDS.items() if known.search(drafter.kind.lower())), None)
-    if kind is None:
-        raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {', '.join(_KINDS)}")
+    unnamed = _Called("", "draft") if drafter.shape else None
+    called = next((one for one in _kinds() if re.search(one.words, drafter.kind.lower())), unnamed)
+    if called is None:
+        kinds = ", ".join(get_args(Kind))
+        raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {kinds}")
+    kind, is_once, is_parallel = called.kind, called.flow == "once", drafter.parallel or called.flow == "parallel"
     usual = head_weights(_IN_PLANS.get(kind, kind), target.weights)
     shape, weights = target.shape, weights_told(drafter.weights) if drafter.weights else usual
     if kind == "draft":
         if drafter.shape is None:
             raise PlanError("the case names no draft model")
         shape = model_shape(drafter.shape)
-    num_layers = {"draft": shape.num_layers, "block": BLOCK_LAYERS}.get(kind, 1)
+    whole = max(1, round(called.layers * shape.num_layers))
+    num_layers = {"draft": whole, "self": whole, "block": BLOCK_LAYERS}.get(kind, 1)
     layers, head = num_layers * shape.layer_weight_bytes(weights), shape.head_bytes(weights)
     kernels = num_layers * KERNELS_PER_LAYER + KERNELS_OF_HEAD
     square = shape.hidden_size**2 * stored_weights(weights).bits / 8
     if kind == "lookup":
-        return Draft(kind, 0.0, 0, 0, is_once=True)
+        return Draft(kind, 0.0, 0, 0, is_once, is_parallel)
     if kind == "heads":
-        return Draft(kind, MEDUSA_HEADS * (square + head), MEDUSA_HEADS * (1 + KERNELS_OF_HEAD), 1, is_once=True)
+        count = MEDUSA_HEADS if is_once else 1
+        return Draft(kind, count * (square + head), count * (1 + KERNELS_OF_HEAD), 1, is_once, is_parallel)
     if kind == "eagle":
         head *= min(1.0, EAGLE_VOCABULARY / shape.vocab_size)
     if kind in ("mtp", "eagle"):  # both project two states into one before their layer
         layers, kernels = layers + 2 * square, kernels + 2
-    return Draft(kind, layers + head, kernels, num_layers, is_once=kind == "block")
+    return Draft(kind, layers + head, kernels, num_layers, is_once, is_parallel)
 
 
 def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bool = False) -> RoundTokens:

@@ -20,7 +20,7 @@ from sim.derived.roofline import ROOFLINE_ERROR, RooflineCost, StoredModel
 
 RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
-    **dict.fromkeys(("draft", "block", "lookup"), 0.75),
+    **dict.fromkeys(("draft", "block", "lookup", "self"), 0.75),
 }
 """Half-width of what is left of a ratio, by the drafter's kind, where all its numbers are right: public speeds are of
 other texts, builds and settings than public curves, and engines run models beside the target in ways of their own.
@@ -151,7 +151,7 @@ class PredictedCase:
         return RATIO_ERRORS[self.draft.kind]
 
     def _brought(self, one: PublishedSpeed, share: float | None) -> RoundTokens:
-        found = accepted(self.draft, one.drafted, share, is_parallel=self.case.drafter.parallel)
+        found = accepted(self.draft, one.drafted, share, is_parallel=self.draft.is_parallel)
         return found if one.is_drafted_known else RoundTokens(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
 
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
@@ -167,7 +167,7 @@ class PredictedCase:
             drafting_s * DRAFTING_ERROR,
             host_s * self.cost.device.error_of("engine_step_s"),
         )
-        if self.case.drafter.parallel:
+        if self.draft.is_parallel:
             round_s = max(verifying_s, drafting_s + host_s)
             return round_s, hypot(*errors) / round_s
         round_s = verifying_s + drafting_s + host_s
