@@ -1,7 +1,10 @@
 """The machine of a case: the sheet that its label means, how many of them, and how they hold a model together."""
 
+import csv
 import re
+from functools import cache
 from math import inf
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
@@ -23,6 +26,10 @@ _BEHIND: Final = re.compile(r"[,()]")
 """Before what stands beside the name of a device."""
 _HOST_CPU: Final = re.compile(r"\b(ryzen (\d|ai)|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
 """Of machines with GPUs: CPUs that have no sheet, or share one with the GPU of their chip."""
+_NO_CPU: Final = re.compile(r"cuda|rocm|\bhip\b|vulkan|metal|sycl|xpu|npu|\bi?gpu", re.IGNORECASE)
+"""Of engines that run on the GPU or NPU beside a CPU that a label names alone."""
+_CPU_KIN: Final = Path(__file__).with_name("cpu-kin.csv")
+"""Sheets of CPUs that stand in for others, by maker and generation; the first whose words a label has counts."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
@@ -44,7 +51,8 @@ class CaseMachine(NamedTuple):
         num_devices: how many there are.
         num_together: those that share every layer; 1 where one has all, or each some of the layers.
         step_s: a step of an all-reduce among them, and its relative error.
-        is_stand_in: whether the sheet is of another device of its architecture, so that only ratios can be told.
+        is_stand_in: whether the sheet is of another device of its architecture, or of one socket of several, so that
+            only ratios can be told.
         is_throttled: whether the label says that the device is a slower form of its sheet's, or has faster ones too.
     """
 
@@ -64,18 +72,17 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     """
     whole = label
     label = _COUNT_IN_WORDS.sub(lambda found: f"{found[1]}{_IN_WORDS[found[2].lower()]}x ", label)
-    label = _running(label, is_on_cpu="cpu" in engine.lower())
+    is_on_cpu = "cpu" in engine.lower()
+    label = _running(label, is_on_cpu=is_on_cpu)
     mixed = _slowest_of(label)
     key = device_key(label)
     named = mixed or find_device(label) or find_device(key)
     count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
-    sheet = device_sheet(named.sheet) if named else _kin_of(key)
+    sheet = device_sheet(named.sheet) if named else (None if is_on_cpu else _kin_of(key)) or _cpu_like(label, engine)
     if sheet is None:
         raise ProfileError(f"no device that ships is called {whole!r}, and none is known to be of its architecture")
     if count < 1:
         raise ProfileError(f"{whole!r}: a machine has at least one device")
-    if count > 1 and sheet.kind == "cpu":
-        raise ProfileError(f"{whole!r}: nobody measured how several of {sheet.name} share a model (name one)")
     name = sheet.name if named else label
     sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None
@@ -89,7 +96,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         sheet = sheet.model_copy(update={"memory_bytes": memory})
     is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
     split = _TOGETHER.search(whole)
-    together = count if split or is_vllm else 1
+    together = count if (split or is_vllm) and sheet.kind != "cpu" else 1
     told_together = int(split[1] or split[2] or 0) if split else 0
     if 0 < told_together < count and count % told_together == 0:
         together = told_together  # the others hold other layers, or copies of them
@@ -105,7 +112,7 @@ def case_machine(label: str, engine: str) -> CaseMachine:
         num_devices=count,
         num_together=together,
         step_s=(crossings * step.value, step.relative_error),
-        is_stand_in=named is None,
+        is_stand_in=named is None or (count > 1 and sheet.kind == "cpu"),
         is_throttled=mixed is not None or _is_throttled(own, sheet),
     )
 
@@ -159,6 +166,20 @@ def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
         return not _SMALLER.search(sheet.name)
     watts = _WATTS.search(label)
     return watts is not None and (sheet.power_w is None or float(watts[1]) < 0.95 * sheet.power_w.value)
+
+
+def _cpu_like(label: str, engine: str) -> DeviceSheet | None:
+    """Return the CPU that ships and is most like the one of a label; None of none, or where its GPU or NPU runs."""
+    text = label.lower()
+    like = (sheet for called, sheet in _cpu_kin() if re.search(called, text))
+    found = None if _NO_CPU.search(engine) else next(like, None)
+    return None if found is None else device_sheet(found)
+
+
+@cache
+def _cpu_kin() -> tuple[tuple[str, str], ...]:
+    with _CPU_KIN.open(encoding="utf-8", newline="") as file:
+        return tuple((line["called"], line["sheet"]) for line in csv.DictReader(file))
 
 
 def _kin_of(key: str) -> DeviceSheet | None:

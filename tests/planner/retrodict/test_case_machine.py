@@ -1,8 +1,13 @@
 """The machine that a case's label means."""
 
+import csv
+from pathlib import Path
+
 import pytest
 
+import planner.retrodict
 from decoding.errors import ProfileError
+from hwprofiles.sheets import device_sheet, shipped_names
 from planner.retrodict.case_machine import case_machine
 
 RTX_3090, RTX_4090, M4_MAX = "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "Apple M4 Max GPU (40 cores)"
@@ -84,11 +89,10 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
         ("0x H100", "a machine has at least one device"),
         ("0x RTX 3090 TP2", "a machine has at least one device"),
         ("0x H100 + 0x RTX 3090", "a machine has at least one device"),
-        ("Dual EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
-        ("2x EPYC 9654", "how several of AMD EPYC 9654 (one socket) share a model (name one)"),
+        ("0x EPYC 9654", "a machine has at least one device"),
     ],
 )
-def test_no_device_and_several_sockets_are_refused(label, reason):
+def test_no_device_is_refused(label, reason):
     with pytest.raises(ProfileError) as refused:
         case_machine(label, "vllm")
     assert str(refused.value).startswith(repr(label))
@@ -98,3 +102,37 @@ def test_no_device_and_several_sockets_are_refused(label, reason):
 def test_an_engine_on_the_cpu_is_not_taken_off_it():
     found = case_machine("Ryzen 9 7950X + RTX 4090", "llama.cpp CPU")
     assert (found.sheet.kind, found.num_devices, found.is_throttled) == ("cpu", 1, False)
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("AMD EPYC 9374F", "AMD EPYC 9654 (one socket)"),
+        ("EPYC 73F3, 512 GB RAM", "AMD EPYC 7742 (one socket)"),
+        ("4x Xeon Gold 6242 (64 cores, DDR4)", "Intel Xeon E5-2683 v4 (one socket)"),
+        ("Dual Xeon Platinum 8592+", "Intel Xeon Platinum 8480+ (one socket)"),
+        ("Intel Xeon 6787P", "Intel Xeon 6980P (one socket)"),
+        ("Core i5-12400F", "Intel Core i9-12900K with DDR5-4800"),
+        ("Ryzen 7 7840U", "AMD Ryzen 9 7940HS CPU"),
+        ("Threadripper 5965WX", "AMD EPYC 7742 (one socket)"),
+        ("AWS Graviton3", "AWS Graviton4 (one socket)"),
+        ("2x EPYC 9654", "AMD EPYC 9654 (one socket)"),
+    ],
+)
+def test_a_cpu_without_a_sheet_and_several_sockets_are_told_by_one_like_them_in_ratios_alone(label, name):
+    found = case_machine(label, "llama.cpp CPU")
+    like = next(sheet for one in shipped_names("device") if (sheet := device_sheet(one)).name == name)
+    assert (found.is_stand_in, found.num_together) == (True, 1)
+    assert found.sheet.memory_bytes_per_s == like.memory_bytes_per_s
+
+
+def test_the_gpu_or_npu_beside_a_cpu_that_is_named_alone_is_not_the_cpu():
+    assert case_machine("Core Ultra 7 155H", "llama.cpp").sheet.kind == "cpu"
+    with pytest.raises(ProfileError, match="no device that ships is called 'Core Ultra 7 155H'"):
+        case_machine("Core Ultra 7 155H", "llama.cpp Vulkan")
+
+
+def test_every_cpu_that_stands_in_for_others_ships_with_its_bandwidth():
+    with (Path(planner.retrodict.__file__).parent / "cpu-kin.csv").open(encoding="utf-8", newline="") as file:
+        sheets = [device_sheet(line["sheet"]) for line in csv.DictReader(file)]
+    assert all(one.kind == "cpu" and one.memory_bytes_per_s is not None for one in sheets)
