@@ -11,19 +11,18 @@ from math import inf
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from decoding.errors import ConfigError, cut
+from decoding.errors import ConfigError
 from planner.imported.accepted import EngineAcceptance
 from planner.imported.engine_page import Page, PageRow, Told
 from planner.imported.engine_profile import SERVED, BenchTime, CurveOf, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
-_SETTINGS: Final = (
-    "n_threads", "n_gpu_layers", "n_cpu_moe", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "split_mode",
-    "main_gpu", "tensor_split", "no_kv_offload", "no_op_offload", "devices", "tensor_buft_overrides",
-)  # fmt: skip
-"""What curves of one file may differ in; of tables every column that is not of one test."""
-_OF_ONE_TEST: Final = ("model", "size", "params", "test", "t/s")
+_NO_SETTINGS: Final = re.compile(
+    r"model(_.*)?|size|params|gpu_info|build_number|test(_time)?|n_(prompt|gen|depth)|(avg|stddev|samples)_.*|t/s"
+    r"|pl|pp|tg|n_kv(_max)?|t(_.*)?|speed(_.*)?|B|PP|TG|N_KV|[ST](_PP|_TG)? (s|t/s)"
+)
+"""Columns of one test and of its model; in all others curves of a model may differ."""
 _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
 _ENGINE: Final = "llama.cpp"
 
@@ -37,11 +36,11 @@ def read_llama_bench(page: Page, _: Told) -> Iterator[Sample]:
 
 
 def read_batched_bench(page: Page, _: Told) -> Iterator[Sample]:
-    """Yield the steps of several sequences after their prompts; the model is called as the file, which names none."""
+    """Yield the steps of several sequences after their prompts; whose model is not named."""
     for row in page.rows:
         names = ("pl", "tg", "pp", "t_tg") if "t_tg" in row.fields else ("B", "TG", "PP", "T_TG s")
         rows, num_new, context = row.count(names[0]), row.count(names[1], least=1), row.count(names[2])
-        of = CurveOf(_ENGINE, page.path.stem, "the device", "several sequences", context, _settings(row))
+        of = CurveOf(_ENGINE, _unnamed(row), "the device", "several sequences", context, _settings(row))
         yield Sample(of, rows, BenchTime.of(row.time_s(names[3]) / num_new))
 
 
@@ -78,15 +77,20 @@ def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) 
 
 
 def _settings(row: PageRow) -> str:
-    fields = row.fields
-    names = [name for name in fields if name not in _OF_ONE_TEST] if "test" in fields else _SETTINGS
-    return cut(", ".join(f"{name} {fields[name]}" for name in names if fields.get(name) not in (None, "")), 200)
+    told = {name: value for name, value in row.fields.items() if value not in (None, "")}
+    return ", ".join(f"{name} {value}" for name, value in told.items() if not _NO_SETTINGS.fullmatch(name))
+
+
+def _unnamed(row: PageRow) -> str:
+    """Return a run's own name, else its file's: a model without a name is none of another file."""
+    name = row.fields.get("run_name")
+    return str(row.path) if name in (None, "", "default") else row.text("run_name")
 
 
 def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
     """Yield the time of a step: that of all requests at once, over their new tokens."""
     for row in page.rows:
-        model, values, rows, new_tokens = "the model", row, told.batch_size, told.new_tokens
+        model, values, rows, new_tokens = _unnamed(row), row, told.batch_size, told.new_tokens
         if "benchmark" in row.fields:
             values, args = row.inner("metric"), row.inner("benchmark").inner("extra_info").inner("args")
             if values.fields.get("name") not in (None, "latency"):
@@ -116,7 +120,7 @@ def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
             raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
         if not found:
             _require_reached(row)
-            model = str(row.fields.get("model_id") or "the model")
+            model = row.text("model_id") if row.fields.get("model_id") else _unnamed(row)
             context = row.count("total_input_tokens") // row.count("completed", least=1)
             of = CurveOf(engine, model, "the device", "several sequences", context, SERVED)
             time_s = row.time_s("median_itl_ms", 1e-3)
@@ -136,7 +140,7 @@ def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance
     """Yield the median step of a batch, or the mean of all, less what the prompts took."""
     for row in page.rows:
         rows, context = row.count("batch_size", least=1), row.count("input_len")
-        of = CurveOf("sglang", "the model", "the device", "several sequences", context)
+        of = CurveOf("sglang", _unnamed(row), "the device", "several sequences", context)
         if "median_decode_latency" in row.fields:
             yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
         elif row.fields.get("acc_length") and row.number("acc_length", least=-1) > 1:  # -1 of none

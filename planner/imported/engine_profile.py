@@ -135,6 +135,13 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
     return BenchCurve(of=of, times=means, source=", ".join(dict.fromkeys(source for source, _ in samples)))
 
 
+def settings_apart(curves: Sequence[BenchCurve]) -> list[tuple[list[str], list[str]]]:
+    """Return the settings of each curve: those that not all of the curves have, and the others."""
+    every = [curve.of.settings.split(", ") for curve in curves]
+    shared = set[str].intersection(*map(set, every))
+    return [([one for one in own if one not in shared], [one for one in own if one in shared]) for own in every]
+
+
 LANE: Final = "engine"
 _WEIGHTS: Final = "bf16"
 _NOTE: Final = "Imported from an engine's own benchmark; its loop's time between passes is not included."
@@ -229,7 +236,8 @@ def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LanePro
 def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:
     """Return the times of a model by rows and context, of the rows that were timed in every context."""
     if len({curve.of._replace(context=0) for curve in curves}) > 1:
-        told = "; ".join(dict.fromkeys(f"{one.of.engine}, {one.of.device}, {one.of.settings}" for one in curves))
+        ways = zip(curves, settings_apart(curves), strict=True)
+        told = "; ".join(dict.fromkeys(", ".join((one.of.device, one.of.how, *own)) for one, (own, _) in ways))
         raise ProfileError(f"{model} was timed in several ways ({told}): import one of them")
     rows = set.intersection(*({*curve.times} for curve in curves))
     if 1 not in rows:

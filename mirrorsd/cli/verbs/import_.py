@@ -1,11 +1,12 @@
 """`mirrorsd import`: turns files of engines and their benchmarks into files for other commands."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, cut
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import cached_tokens
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
@@ -78,6 +79,7 @@ def import_(
     """Read costs and acceptance from files of an engine, for other commands."""
     from decoding.yaml_file import save_yaml
     from planner.imported.engine_page import Told
+    from planner.imported.engine_profile import settings_apart
     from planner.imported.import_file import import_files
 
     told = Told(target=target, context=context, window=window, batch_size=batch_size, new_tokens=new_tokens)
@@ -97,8 +99,8 @@ def import_(
         say(f"Wrote {escaped(path)}")
     if not write_json(result, json):
         return
-    for curve in found.curves:
-        show(_table(curve))
+    for curve, settings in zip(found.curves, settings_apart(found.curves), strict=True):
+        show(_table(curve, ", ".join(chain(*settings))))
         show_paragraphs(_in_a_plan(curve))
     for accepted in found.acceptance:
         show(_accepted_table(accepted))
@@ -136,15 +138,13 @@ def _refuse(unread: frozenset[str]) -> None:
         raise ConfigError("\n".join(lines))
 
 
-def _table(curve: "BenchCurve") -> Any:
+def _table(curve: "BenchCurve", settings: str) -> Any:
     from mirrorsd.cli.tables import NOTHING, plain_table
     from planner.wording import between, factor, in_ms
 
     of = curve.of
-    settings = f" ({of.settings})" if of.settings else ""
-    title = (
-        f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens{settings}: ms per pass"
-    )
+    told = f" ({cut(settings, 200)})" if settings else ""
+    title = f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens{told}: ms per pass"
     rows = (
         (str(rows), in_ms(time.time_s), between(time.low, time.high), NOTHING if ratio is None else factor(ratio))
         for rows, time in curve.times.items()

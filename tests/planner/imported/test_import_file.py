@@ -139,6 +139,31 @@ def test_times_without_repeats_have_an_interval_all_the_same():
     assert (found.tpot_s_low, found.tpot_s_high) == pytest.approx((0.010 / 1.08, 0.010 * 1.08), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "run",
+    [
+        {"pl": 1, "tg": 16, "pp": 64, "t_tg": 0.16},
+        {"avg_latency": 1.28, "latencies": [1.28]},
+        {"batch_size": 1, "input_len": 256, "output_len": 8, "median_decode_latency": 0.01, "run_name": "default"},
+        {"batch_size": 1, "input_len": 256, "output_len": 11, "latency": 0.3, "last_ttft": 0.1},
+        {"max_concurrency": 1, "completed": 4, "total_input_tokens": 400, "median_itl_ms": 9.0},
+    ],
+    ids=["batched bench", "latency", "one batch", "server", "serving"],
+)
+def test_models_that_files_do_not_name_are_those_of_their_files(run, tmp_path):
+    files = [tmp_path / folder / "bench.json" for folder in ("target", "draft")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(json.dumps(run))
+    found = import_files(files, Told(batch_size=1, new_tokens=128)).curves
+    assert [one.of.model for one in found] == [*map(str, files)]
+
+
+def test_a_run_of_sglang_that_was_given_a_name_is_of_that_model():
+    (found,) = read("sglang-one-batch.jsonl").curves
+    assert found.of.model == "r"
+
+
 def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
     bench = {"model_type": "llama 8B", "gpu_info": "RTX 4090", "stddev_ns": 0, "avg_ns": 1e6}
     tests = [(0, 1, 0), (4, 0, 0), (8, 0, 0), (0, 1, 4096), (4, 0, 4096)]

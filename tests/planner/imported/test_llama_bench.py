@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, ProfileError
 from planner.imported.engine_page import Told
+from planner.imported.engine_profile import engine_profile, settings_apart
 from planner.imported.import_file import import_files
 
 JSONL = Path(__file__).parent / "pages" / "llama-bench.jsonl"
@@ -108,6 +109,27 @@ def test_tables_are_read_by_their_headings_and_settings_make_curves_of_their_own
     )
     assert eight.times[8].low == eight.times[8].high
     assert four.ratio(8) == pytest.approx(80 / 320 * 8)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("no_kv_offload", (False, True)),
+        ("tensor_split", ("0.50/0.50", "0.90/0.10")),
+        ("backends", ("CUDA", "Vulkan")),
+        ("cpu_mask", ("0xff", "0xff00")),
+        ("build_commit", ("aaa", "bbb")),
+    ],
+)
+def test_whatever_a_run_was_set_to_makes_a_curve_of_its_own_however_much_else_is_told(field, values, tmp_path):
+    """Entries of llama-bench tell 20 settings and more."""
+    entry = ROWS[-1] | {"type_k": 150 * "k", "devices": 150 * "d"}
+    rows = [entry | {field: value, "avg_ns": 1e6 * (1 + place)} for place, value in enumerate(values)]
+    one, other = read_bench(written(tmp_path, "\n".join(map(json.dumps, rows))))
+    (own, shared), (others, same) = settings_apart((one, other))
+    assert ([own, others], shared) == ([[f"{field} {value}"] for value in values], same)
+    with pytest.raises(ProfileError, match=f"in several ways .*{field} {values[0]}; .*{field} {values[1]}\\)"):
+        engine_profile((one, other))
 
 
 def test_sequences_of_a_batch_are_rows_with_caches_of_their_own(tmp_path):
