@@ -70,12 +70,12 @@ class GrowingTree:
 
     `frontier` are those to be expanded next. How the text goes on, `text`, is followed through the tree by `nodes`. Of
     the rows fed last, `rows` by node, there are features `feature_RD` and what they see of the nodes fed so far,
-    additive `seen_RF`; keys and values of these nodes are `keys_2KFH` where a call has several trees.
+    additive `seen_RF`.
     """
 
     def __init__(self, top_k: int, base: int, root_1D: Tensor, text: Sequence[int] = ()) -> None:
         """Args: nodes to expand on a level; slots before the tree; the feature of the last; the tokens after it."""
-        self._top_k = top_k
+        self.top_k = top_k
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depths: list[int] = []
@@ -83,7 +83,6 @@ class GrowingTree:
         self.frontier: list[int] = [ROOT]
         self.base, self.text, self.nodes = base, text, list[int]()
         self.feature_RD, self.seen_RF, self.rows = root_1D, root_1D.new_zeros(1, 0), {ROOT: 0}
-        self.keys_2KFH: Tensor | None = None
 
     def expand(self, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]]) -> None:
         """Give every node of the frontier its children, best first, go on to the best of all, and follow the text."""
@@ -96,7 +95,7 @@ class GrowingTree:
             self.depths += [depth + 1] * len(ids)
             self.scores += [above + value for value in values]
         new = range(first, len(self.tokens))
-        self.frontier = sorted(new, key=self._worth)[: self._top_k]
+        self.frontier = sorted(new, key=self._worth)[: self.top_k]
         if is_followed:
             above_it, token = self.nodes[-1] if self.nodes else ROOT, self.text[level]
             self.nodes += [node for node in new if (self.parents[node], self.tokens[node]) == (above_it, token)][:1]

@@ -18,7 +18,6 @@ from runtime.models.row_invariance import (
     KEYS_AT_ONCE,
     LayerKeys,
     Piece,
-    RowwiseKeys,
     Sight,
     keys_seen,
     mask_for_groups,
@@ -131,14 +130,16 @@ class BranchCache(Branches):
         return BranchRowKeys(self.memory.slots[:, :, branches], positions_RT)
 
 
-class BranchRowKeys(RowwiseKeys):
-    """Rows of branches in one call; each sees its branch up to itself."""
+class BranchRowKeys(LayerKeys):
+    """Rows of branches in one call; each sees its branch up to itself, over as many keys as its slot settles."""
 
     def __init__(self, slots_L2RKSH: Tensor, positions_RT: Sequence[Sequence[int]]) -> None:
         self._slots, device = slots_L2RKSH, slots_L2RKSH.device
         self.positions_RT = torch.tensor(positions_RT, device=device)
         self._branches_R1 = torch.arange(len(positions_RT), device=device)[:, None]
-        super().__init__(positions_RT, device)
+        counts = [[keys_seen(position) for position in positions] for positions in positions_RT]
+        self._num_keys_RT = torch.tensor(counts, device=device)
+        self._sizes = sorted({count for row in counts for count in row})
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
         """Store the rows at their places; return all slots of their branches."""
@@ -147,9 +148,19 @@ class BranchRowKeys(RowwiseKeys):
         values[self._branches_R1, :, self.positions_RT] = v_BKTH.transpose(1, 2)
         return keys, values
 
+    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
+        """Write keys and values, and gather what each row sees by the piece of its size: [R, T, N * H]."""
+        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
+        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
+        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
+            is_own = (self._num_keys_RT == size)[..., None]
+            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
+        return seen
+
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """See `RowwiseKeys.pieces`."""
+        """Return all rows over every number of keys that one of them sees: seldom more than two."""
         slots_S = torch.arange(self._sizes[-1], device=self.positions_RT.device)
         hidden_RTS = slots_S > self.positions_RT[..., None]
         mask_RTS = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)
-        return self.pieces(mask_RTS, num_queries_per_kv)
+        mask_for_all = mask_for_groups(mask_RTS[:, None], num_queries_per_kv)
+        return tuple(Piece(slice(None), size, mask_for_all[..., :size]) for size in self._sizes)

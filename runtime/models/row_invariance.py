@@ -9,7 +9,7 @@ Shapes: legend of `runtime.models.decoder`.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -47,12 +47,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if missing := -num_rows % (_multiple(weight, bias) or 1):
         rows = F.pad(rows, (0, 0, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*batch, weight.shape[0])
-
-
-def rows_are_alike(weight: Tensor, count: int) -> bool:
-    """Return whether an unfilled layer gives a row the same bits in calls of `count` rows and of multiples of it."""
-    multiple = _multiple(weight, None) if weight.is_cpu else None
-    return multiple is not None and count % multiple == 0
 
 
 def _multiple(weight: Tensor, bias: Tensor | None) -> int | None:
@@ -130,29 +124,6 @@ class LayerKeys(ABC):
         if len(sight) == 1:
             return sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
         return torch.cat([piece.attend(q_BTNH[:, piece.rows], k_BKSH, v_BKSH) for piece in sight], dim=1)
-
-
-class RowwiseKeys(LayerKeys):
-    """Keys of rows [R, T] that are each computed over as many keys as its slot settles (`keys_seen`)."""
-
-    def __init__(self, slots_RT: Sequence[Sequence[int]], device: str | torch.device = "cpu") -> None:
-        counts = [[keys_seen(slot) for slot in slots] for slots in slots_RT]
-        self._num_keys_RT = torch.tensor(counts, device=device)
-        self._sizes = sorted({count for row in counts for count in row})
-
-    def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
-        """Write keys and values, and gather what each row sees by the piece of its size: [R, T, N * H]."""
-        k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
-        seen = sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
-        for piece, size in zip(sight[1:], self._sizes[1:], strict=True):
-            is_own = (self._num_keys_RT == size)[..., None]
-            seen = torch.where(is_own, piece.attend(q_BTNH, k_BKSH, v_BKSH), seen)
-        return seen
-
-    def pieces(self, mask_RTS: Tensor, num_queries_per_kv: int) -> Sight:
-        """Return all rows over every number of keys that one of them sees: seldom more than two."""
-        mask = mask_for_groups(mask_RTS[:, None], num_queries_per_kv)
-        return tuple(Piece(slice(None), size, mask[..., :size]) for size in self._sizes)
 
 
 class WithinCall(LayerKeys):

@@ -8,13 +8,12 @@ nodes fed, S slots.
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
@@ -24,12 +23,8 @@ from runtime.drafters.head_drafter import FeatureDrafter
 from runtime.drafters.trees import GrowingTree
 from runtime.drafters.window_drafter import Steps
 from runtime.models.kv_cache import KVCache
-from runtime.models.row_invariance import RowwiseKeys, Sight, rows_are_alike
 from runtime.models.vocabulary import ranked_ids
 from runtime.wire.measurement import Measurement
-
-_MOST_ROWS: Final = 64
-"""Of a call, as many as were compared with calls of fewer."""
 
 
 class EagleDrafter(FeatureDrafter):
@@ -84,7 +79,7 @@ class EagleDrafter(FeatureDrafter):
         positions = torch.full((len(ids),), place, device=self.device)
         mask = _mask_after(growing.base, growing.seen_RF)
         growing.feature_RD = self.feed(ids, feature_RD, positions=positions, mask=mask)
-        growing.expand(*self.rank(growing.feature_RD, self._top_k))
+        growing.expand(*self.rank(growing.feature_RD, growing.top_k))
         return len(ids)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
@@ -118,59 +113,27 @@ class EagleDrafter(FeatureDrafter):
         self.cache.start(len(ids) + max((depth * top_k for depth, top_k in shapes), default=0))
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
         deepest = {top_k: max(depth for depth, own in shapes if own == top_k) for _, top_k in shapes}
-        grown = {
-            top_k: self._grow_along(ids, feature_TD, start=start, depth=depth, top_k=top_k)
-            for top_k, depth in deepest.items()
-        }
         found = [np.full((len(ids) - start, depth), -1, dtype=np.int32) for depth, _ in shapes]
-        for ranks, (depth, top_k) in zip(found, shapes, strict=True):
-            for row, tree in zip(ranks, grown[top_k], strict=True):
-                places = tree.places(depth)
-                row[: len(places)] = places
+        # from the end on: a tree takes the slots after its prefix, which the trees of shorter ones do not see
+        for row in reversed(range(len(ids) - start)):
+            base = start + row - self._first_position
+            for top_k, most in deepest.items():
+                tree = self._grown(
+                    GrowingTree(top_k, base, feature_TD[base - 1 : base], ids[start + row :][:most]), most
+                )
+                for ranks, (depth, own) in zip(found, shapes, strict=True):
+                    if own == top_k:
+                        places = tree.places(depth)
+                        ranks[row, : len(places)] = places
         return found
 
-    def _grow_along(
-        self, ids: Sequence[int], feature_TD: Tensor, *, start: int, depth: int, top_k: int
-    ) -> list[GrowingTree]:
-        """Grow a tree after every prefix of a text from place `start` on, as far as the text's places in it need.
-
-        The cache holds the text, `feature_TD` are the head's own of all its slots. A level of one tree has too few rows
-        for the cores, so those of some trees are one call. A row has the same bits there where linear layers do not
-        tell multiples of these rows apart, as each is attended over the keys that its slot settles; elsewhere there is
-        a call for every tree.
-        """
-        bases = range(start - self._first_position, len(ids) - self._first_position)
-        trees = [
-            GrowingTree(top_k, base, feature_TD[base - 1 : base], ids[place : place + depth])
-            for place, base in enumerate(bases, start)
-        ]
-        linears = [layer for layer in self.head.modules() if isinstance(layer, nn.Linear)]
-        most = _MOST_ROWS // top_k if all(rows_are_alike(layer.weight, top_k) for layer in linears) else 1
-        growing = trees
-        for level in range(depth):
-            for first in range(0, len(growing), max(1, most)):
-                together = growing[first : first + max(1, most)]
-                if level:
-                    self._feed_level(together)
-                self._expand(together, top_k)
-            growing = [tree for tree in growing if not tree.is_settled]
-        return trees
-
-    def _expand(self, trees: Sequence[GrowingTree], top_k: int) -> None:
-        children = zip(*self.rank(torch.cat([tree.feature_RD for tree in trees]), top_k), strict=True)
-        for tree in trees:
-            tokens, log_probs = zip(*islice(children, len(tree.feature_RD)), strict=True)
-            tree.expand(tokens, log_probs)
-
-    @torch.inference_mode()
-    def _feed_level(self, trees: Sequence[GrowingTree]) -> None:
-        ids, features = zip(*[tree.next_rows() for tree in trees], strict=True)
-        ids_PR, keys = torch.tensor(ids, device=self.device), _LevelKeys(self.cache, trees)
-        places = [[self._position(tree.base + tree.num_levels - 1)] for tree in trees]
-        positions_PR = torch.tensor(places, device=self.device).expand(ids_PR.shape)
-        feature_PRD = self.head(ids_PR, torch.stack(features), positions=positions_PR, mask=None, cache=keys)
-        for number, tree in enumerate(trees):
-            tree.feature_RD, tree.keys_2KFH = feature_PRD[number], keys.own_2PKFH[:, number]
+    def _grown(self, tree: GrowingTree, depth: int) -> GrowingTree:
+        """Grow a tree as far as the places of the text that it follows need."""
+        self.cache.set_length(tree.base)
+        tree.expand(*self.rank(tree.feature_RD, tree.top_k))
+        while tree.num_levels < depth and not tree.is_settled:
+            self._grow(tree)
+        return tree
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -215,34 +178,6 @@ class EagleDrafter(FeatureDrafter):
     @torch.inference_mode()
     def _input_feature(self, features_TE: Tensor) -> Tensor:
         return self.head.input_feature(features_TE.to(self.device, self.dtype))
-
-
-class _LevelKeys(RowwiseKeys):
-    """Nodes of a level of some trees: each sees its prefix of the text, its path and itself, where they would lie."""
-
-    def __init__(self, text: KVCache, trees: Sequence[GrowingTree]) -> None:
-        self._text_21KSH, self._trees = text.memory.slots[0], trees
-        num_rows, num_fed = trees[0].seen_RF.shape
-        slots_PR = [range(tree.base + num_fed - num_rows, tree.base + num_fed) for tree in trees]
-        super().__init__(slots_PR, self._text_21KSH.device)
-
-    def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002  there is one
-        new_2PKRH = torch.stack([k_BKTH, v_BKTH])
-        before = [tree.keys_2KFH for tree in self._trees if tree.keys_2KFH is not None]
-        self.own_2PKFH = torch.cat([torch.stack(before, dim=1), new_2PKRH], dim=3) if before else new_2PKRH
-        seen_2PKSH = self._text_21KSH[..., : self._sizes[-1], :].repeat(1, len(self._trees), 1, 1, 1)
-        num_fed = self.own_2PKFH.shape[3]
-        for number, tree in enumerate(self._trees):
-            seen_2PKSH[:, number, :, tree.base : tree.base + num_fed] = self.own_2PKFH[:, number]
-        return seen_2PKSH[0], seen_2PKSH[1]
-
-    def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """See `RowwiseKeys.pieces`."""
-        mask_PRS = self._text_21KSH.new_full((len(self._trees), num_rows, self._sizes[-1]), -math.inf)
-        for mask_RS, tree in zip(mask_PRS, self._trees, strict=True):
-            mask_RS[:, : tree.base] = 0
-            mask_RS[:, tree.base : tree.base + tree.seen_RF.shape[1]] = tree.seen_RF
-        return self.pieces(mask_PRS, num_queries_per_kv)
 
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:

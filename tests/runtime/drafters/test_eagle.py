@@ -5,7 +5,6 @@ import torch
 
 from decoding.errors import LaneError
 from decoding.schedule import Schedule
-from runtime.drafters.eagle import drafter as eagle_drafter
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
 from tests.runtime.plain import features as target_features
@@ -125,8 +124,8 @@ def test_places_along_a_text_are_those_in_the_trees_that_rollouts_draft(target, 
         assert ranks[place].tolist() == expected
 
 
-def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, drafter, monkeypatch):
-    """Of several shapes and past a block of keys; each alone where calls of more rows might have other bits."""
+def test_trees_of_several_shapes_are_those_of_each_shape_alone(target, method, drafter):
+    """Also past a block of keys: they share the slots after their prefix."""
     generator = torch.Generator().manual_seed(3)
     text = [*torch.randint(61, (50,), generator=generator).tolist(), *TEXT, *TEXT]
     features = target_features(target, text, LAYERS[method])
@@ -136,7 +135,6 @@ def test_trees_grown_side_by_side_are_those_grown_one_by_one(target, method, dra
         return drafter.ranks_along(text, start=45, features_TE=features, shapes=shapes)
 
     together = ranks_along(*shapes)
-    monkeypatch.setattr(eagle_drafter, "rows_are_alike", lambda weight, count: False)
     for shape, ranks in zip(shapes, together, strict=True):
         assert (ranks >= 0).any()
         assert ranks.tolist() == ranks_along(shape)[0].tolist()

@@ -114,19 +114,6 @@ def test_so_has_one_read_by_an_opt(num_threads, sizes):
         assert torch.equal(read_by(decoder_of(4, 0, torch.bfloat16), sizes), plainly)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_rows_of_plain_layers_are_alike_in_multiples_of_what_is_said(monkeypatch, dtype):
-    generator = torch.Generator().manual_seed(2)
-    weight, rows = (torch.randn(count, 96, generator=generator).to(dtype) for count in (40, 64))
-    assert row_invariance.rows_are_alike(weight, 64)
-    for count in (1, 2, 4, 8):
-        if row_invariance.rows_are_alike(weight, count):
-            parts = torch.cat([torch.nn.functional.linear(part, weight) for part in rows.split(count)])
-            assert torch.equal(parts, torch.nn.functional.linear(rows, weight))
-    monkeypatch.setattr(row_invariance, "_fitting_multiple", lambda *_: None)
-    assert not row_invariance.rows_are_alike(weight, 8)
-
-
 def test_what_is_found_within_a_training_step_holds_after_it():
     weight, found = torch.randn(16, 32), []
     for autocasts in (True, False):
