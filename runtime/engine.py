@@ -13,10 +13,11 @@ from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
 from runtime.backends.devices import require_readable_cache
 from runtime.backends.lane_device import Dtype
+from runtime.garbage import no_collection
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
 from runtime.lanes.lane_set import LaneSet
-from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive, no_collection
+from runtime.lanes.sequence_lanes import NOBODY, Listener, RuntimeLanes, TraceWriter, drive
 from runtime.memory.model_bytes import DraftSize
 from runtime.memory.needs import LaneNeed, Room, draft_size, host_needed, memory_needed
 from runtime.models.config import ModelConfig

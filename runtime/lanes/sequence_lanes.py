@@ -1,10 +1,8 @@
 """The lanes of the real world for one sequence, the driver that runs a method over them, and the trace they leave."""
 
-import gc
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from decoding.lanes import MethodFlow
@@ -38,18 +36,6 @@ def drive(flow: MethodFlow, on_reply: Callable[[object], None]) -> None:
         return
     finally:
         flow.close()
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Switch garbage collection off in the body: it takes as long as some passes of a small target."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class RuntimeLanes:

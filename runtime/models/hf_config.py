@@ -3,13 +3,13 @@
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from decoding.errors import ModelError, ModelFormatError, shown
 from decoding.files import parse_json, read_bytes
-from decoding.validation import Many, described
+from decoding.validation import Many, validated
 from runtime.models.config import IN_BITS, Llama3Rope, ModelConfig
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
@@ -252,7 +252,7 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / GENERATION_FILE
     if not path.is_file():
         return config
-    generation = validated(HfGeneration, read_object(path, holds=holds), source=str(path))
+    generation = validated(HfGeneration, read_object(path, holds=holds), ModelFormatError, source=str(path))
     return replace(config, eos_token_ids=generation.eos_token_id or config.eos_token_ids)
 
 
@@ -278,14 +278,14 @@ def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
 
 def translated(raw: dict[str, Any], source: str) -> ModelConfig:
     """See `ModelConfig.from_hf`."""
-    architecture = (validated(HfFamily, raw, source=source).architectures or ["(none)"])[0]
+    architecture = (validated(HfFamily, raw, ModelFormatError, source=source).architectures or ["(none)"])[0]
     if architecture not in _FAMILIES:
         if published_kind(raw):
             raise ModelError(f"{source}: is of draft heads, no model; download their folder, and name that by --heads")
         supported = ", ".join(SUPPORTED_ARCHITECTURES)
         raise ModelError(f"{source}: architecture {shown(architecture)} is not supported; supported: {supported}")
     raw = _WITHOUT.get(architecture, {}) | raw
-    found = validated(_FAMILIES[architecture], raw, source=source)
+    found = validated(_FAMILIES[architecture], raw, ModelFormatError, source=source)
     try:
         return found.config(architecture)
     except ModelError as error:
@@ -299,23 +299,12 @@ def published_kind(raw: dict[str, Any]) -> str | None:
     return "published_eagle3" if "eagle3" in shown(raw.get("architectures")).lower() else None
 
 
-M = TypeVar("M", bound=HfModel)
-
-
-def validated(kind: type[M], raw: dict[str, Any], *, source: str) -> M:
-    """Return the fields of an object; raise `ModelFormatError` with the first that are missing or wrong."""
-    try:
-        return kind.model_validate(raw)
-    except ValidationError as error:
-        raise ModelFormatError(described(error, source=source)) from error
-
-
 def read_object(path: Path, *, holds: str) -> dict[str, Any]:
     """Return the object in a JSON file; raise `ModelError`, which ends with `holds` if the file is missing."""
     try:
         raw = parse_json(read_bytes(path))
     except FileNotFoundError as error:
-        raise ModelError(f"{path}: no such file; {holds}") from error
+        raise ModelFormatError(f"{path}: no such file; {holds}") from error
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error})") from error
     except ValueError as error:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Ty
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from decoding.errors import ModelError, ModelFormatError
-from decoding.files import replace_file
-from decoding.validation import Many, described, errors_as
+from decoding.files import replace_file, sha256_of
+from decoding.validation import Many, errors_as, validated
 from runtime.arrays import BFLOAT16, Array, as_array
 from runtime.models.config import ModelConfig
-from runtime.models.hf_config import CONFIG_FILE
+from runtime.models.hf_config import CONFIG_FILE, read_object
 from runtime.storage.safetensors_files import QUANTIZATION_FORMAT, arrays_of, content_of, pack, take, unpack
 
 if TYPE_CHECKING:
@@ -171,7 +171,11 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
     holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
     config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
-    if hashlib.sha256(_read(path, holds)).hexdigest() != config.weights_sha256:
+    if not path.is_file():
+        raise ModelFormatError(f"{path}: no such file; {holds}")
+    with errors_as(ModelFormatError, f"{path}: cannot be read"):
+        digest = sha256_of(path)
+    if digest != config.weights_sha256:
         msg = f"{path}: truncated, damaged, or not the file that {CONFIG_FILE} describes; copy it again"
         raise ModelFormatError(msg)
     return config, arrays_of(path)
@@ -180,10 +184,7 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
     """Return a folder's config; raise `ModelFormatError` for another kind, or a missing file (its end is `holds`)."""
     path = folder / CONFIG_FILE
-    try:
-        return kind.model_validate_json(_read(path, holds))
-    except ValidationError as error:
-        raise ModelFormatError(described(error, source=str(path))) from error
+    return validated(kind, read_object(path, holds=holds), ModelFormatError, source=str(path))
 
 
 def _target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
@@ -237,12 +238,3 @@ def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
         similarities = (ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)
         # rows of padding are zero in both
         return float(np.mean(np.where((ours == 0).all(-1) & (theirs == 0).all(-1), 1.0, similarities)))
-
-
-def _read(path: Path, holds: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelFormatError(f"{path}: no such file; {holds}") from error
-    except OSError as error:
-        raise ModelFormatError(f"{path}: cannot be read ({error})") from error

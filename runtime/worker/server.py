@@ -16,6 +16,7 @@ from decoding.errors import LaneError
 from runtime.backends.lane_device import CORES, Device, Dtype
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
+from runtime.garbage import leave_imports_alone
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Block, Channel, Message
 from runtime.wire.codec import Written
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     from runtime.parallel.local_group import GroupChannel
     from runtime.worker.compiled_models import CompiledModels
     from runtime.worker.torch_models import TorchModels
-
-
-def leave_imports_alone() -> None:
-    """Exclude all that is imported from garbage collection: it stays as long as the process."""
-    gc.collect()
-    gc.freeze()
 
 
 def models_on(device: Device, num_threads: int, group: "Group | None" = None) -> "TorchModels | CompiledModels":

@@ -6,7 +6,6 @@ in any call. Rows that fill a call up write to spare slots. On the CPU the funct
 Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
-import gc
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from runtime.backends.backend import prefill_pieces
 from runtime.backends.cuda.split_attention import HIDDEN, SplitPiece, is_split, mask_of_chunks
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
 from runtime.backends.sequences import Branches, BranchRows, Segment
+from runtime.garbage import no_collection
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory
@@ -63,18 +63,6 @@ class GraphCapture:
             with torch.cuda.graph(graph, pool=self._pool):
                 run()
         return graph.replay
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep Python from collecting garbage: the end of an older graph would spoil a capture."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

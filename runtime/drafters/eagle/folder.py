@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, shown
+from decoding.validation import validated
 from runtime.arrays import as_array, as_tensor, numpy_type
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
 from runtime.drafters.head_drafter import HeadFolderConfig, load_head, own_weights
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
-from runtime.models.hf_config import CONFIG_FILE, HfModel, Size, read_object, validated
+from runtime.models.hf_config import CONFIG_FILE, HfModel, Size, read_object
 from runtime.storage.safetensors_files import published_parameters, read_published, take
 from runtime.storage.weight_folder import WEIGHTS_FILE, Layers, mapped_ids, save_trained
 
@@ -120,7 +121,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     if (found := raw.get("architectures")) != [ARCHITECTURE]:
         msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
         raise ModelFormatError(msg)
-    own = validated(_PublishedConfig, raw, source=str(path))
+    own = validated(_PublishedConfig, raw, ModelFormatError, source=str(path))
     as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
     config = ModelConfig.from_hf(as_llama, source=str(path))
     vocab_size = _draft_vocab_size(own, config, target, path)

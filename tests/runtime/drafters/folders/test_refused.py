@@ -66,7 +66,7 @@ def test_maps_that_contradict_each_other_and_files_that_are_none_are_refused(kin
     change_config(folder, weights_sha256=hashlib.sha256(b"not weights at all").hexdigest())
     refuses(kind, folder, target, r"model.safetensors: truncated, damaged, or not a safetensors file")
     (folder / "config.json").write_text("{")
-    refuses(kind, folder, target, r"config.json: .*Invalid JSON")
+    refuses(kind, folder, target, r"config.json: not valid JSON")
 
 
 def test_a_truncated_and_a_missing_file_are_named(kind, folder, target):

@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from runtime.lanes.sequence_lanes import no_collection
+from runtime.garbage import no_collection
 from runtime.worker.server import leave_imports_alone
 
 
