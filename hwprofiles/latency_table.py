@@ -168,7 +168,8 @@ class LatencyTable(StrictModel):
             reason = f"fewer than {self.rows[0]} rows"
         elif low != high and not low <= contexts.min() <= contexts.max() <= high:
             reason = f"contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high},"
-        return None if reason is None else f"{reason} were not measured ({self.source}); calibrate a wider grid"
+        widened = "calibrate or import a wider grid"
+        return None if reason is None else f"{reason} were not measured ({self.source}); {widened}"
 
     def scaled(self, factor: float | Sequence[float]) -> Self:
         """Return a copy with all times multiplied: by one factor, or by one for each row count of the grid."""

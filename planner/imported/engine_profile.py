@@ -195,6 +195,9 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         "draft_step": timed.pass_bytes(timed.draft, draft),
     }
     times = [time for own in models.values() for curve in own for time in curve.times.values()]
+    left_out = [_left_out(model, own, grids[model]) for model, own in models.items()]
+    if draft is not None and lane.draft_reads is not None:
+        left_out.append(_too_long(draft, grids[draft], max(grids[target])))
     return Profile(
         host={"device": of.device, "engine": of.engine},
         target=target if timed.target is None else timed.target.name,
@@ -208,19 +211,15 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         notes=(
             _NOTE,
             *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else []),
-            *(one for model, own in models.items() if (one := _left_out(model, own, grids[model]))),
+            *filter(None, left_out),
         ),
     )
 
 
 def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
     nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
-    step = again = None
-    if draft is not None:
-        step = dict.fromkeys((1, 2), draft[1])
-        if of.engine in READS_AGAIN:
-            shared = {rows: draft[rows] for rows in target if rows > 1 and rows in draft}
-            again = {1: dict.fromkeys(draft[1], 0.0)} | shared
+    step = None if draft is None else dict.fromkeys((1, 2), draft[1])
+    again = draft if of.engine in READS_AGAIN else None
     return LaneProfile(
         name=LANE,
         device=of.device,
@@ -250,6 +249,13 @@ def _left_out(model: str, curves: Sequence[BenchCurve], grid: Grid) -> str | Non
     rows = sorted({one for curve in curves for one in curve.times} - grid.keys())
     where = "they were not timed in every context"
     return f"{LEFT_OUT} of {model}: passes over {', '.join(map(str, rows))} rows, since {where}." if rows else None
+
+
+def _too_long(draft: str, grid: Grid, most_rows: int) -> str | None:
+    """Say which drafts are not predicted, since the draft reads verified rows again and was not timed with so many."""
+    most = max(grid)
+    why = f"since {draft} reads verified rows again: time these with llama-bench -p 1,2,3,4,5,6,8,12,16"
+    return f"{LEFT_OUT}: drafts of {most} or more tokens, {why}." if most < most_rows else None
 
 
 def _table(grid: Grid, source: str) -> LatencyTable:

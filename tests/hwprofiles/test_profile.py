@@ -64,7 +64,7 @@ def test_a_monotone_table_is_interpolated_monotonically_within_its_numbers(r0, r
     ],
 )
 def test_outside_the_grid_there_is_an_error_and_no_guess(rows: int, context: float, what: str) -> None:
-    with pytest.raises(OutOfRangeError, match=rf"{what} were not measured \(test\); calibrate a wider grid"):
+    with pytest.raises(OutOfRangeError, match=rf"{what} were not measured \(test\); calibrate or import a wider grid"):
         TABLE.at(rows, context)
 
 

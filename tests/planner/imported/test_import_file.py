@@ -176,6 +176,31 @@ def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
     assert not any("Left out" in note for note in engine_profile(read("vllm-serve-1.json").curves).notes)
 
 
+def benches(tmp_path, **rows):
+    """Return the profile of llama.cpp's two benchmarks with these rows alone of `target` and `draft`."""
+    for model, page in (("target", "llama-bench.jsonl"), ("draft", "draft-bench.jsonl")):
+        lines = (PAGES / page).read_text().splitlines()
+        kept = [line for line in lines if json.loads(line)["n_gen"] or json.loads(line)["n_prompt"] in rows[model]]
+        (tmp_path / page).write_text("\n".join(kept))
+    return engine_profile(import_files(sorted(tmp_path.iterdir()), Told()).curves)
+
+
+def test_what_a_draft_reads_again_is_its_own_time_whichever_rows_the_target_was_timed_with(tmp_path):
+    reads = benches(tmp_path, target=(8,), draft=(2, 3, 4, 8)).lanes[0].draft_reads
+    (own,) = (curve for curve in import_files([tmp_path / "draft-bench.jsonl"], Told()).curves)
+    assert {rows: reads.at(rows, 0) for rows in (2, 3, 4, 8)} == pytest.approx(
+        {rows: own.times[rows].time_s for rows in (2, 3, 4, 8)}
+    )
+
+
+def test_drafts_that_cannot_be_predicted_for_want_of_the_drafts_rows_are_told(tmp_path):
+    told = "Left out: drafts of {} or more tokens, since llama 1B Q4_0 reads verified rows again: time these with"
+    plain, short, long = (benches(tmp_path, target=(2, 4, 8), draft=rows).notes for rows in ((), (2, 4), (2, 8)))
+    assert any(told.format(1) in note for note in plain)
+    assert any(told.format(4) in note for note in short)
+    assert not any("Left out" in note for note in long)
+
+
 def test_devices_of_a_group_make_curves_of_their_own():
     alone, two = read("compute").curves
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")
