@@ -138,7 +138,7 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
 def settings_apart(curves: Sequence[BenchCurve]) -> list[tuple[list[str], list[str]]]:
     """Return the settings of each curve: those that not all of the curves have, and the others."""
     every = [curve.of.settings.split(", ") for curve in curves]
-    shared = set[str].intersection(*map(set, every))
+    shared = {one for own in every for one in own if all(one in other for other in every)}
     return [([one for one in own if one not in shared], [one for one in own if one in shared]) for own in every]
 
 

@@ -36,6 +36,11 @@ def test_scripts_get_curves_in_the_form_of_curve():
     assert found["growth_per_row"]["low"] <= found["growth_per_row"]["value"] <= found["growth_per_row"]["high"]
 
 
+def test_pages_that_tell_acceptance_alone_are_shown_as_what_a_plan_takes():
+    shown = call("import", PAGES / "llama-server-metrics.txt", exit_code=0).shown
+    assert "2.25 tokens per verification. In a plan: --acceptance 0.75,0.667" in shown
+
+
 @pytest.fixture
 def engine(tmp_path):
     """A profile and an acceptance of an engine, as options that name their files."""
