@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from math import nan
+from math import inf, nan
 from operator import mul
 from pathlib import Path
 from sys import float_info
@@ -21,8 +21,12 @@ from decoding.schedule import MAX_WINDOW
 from planner.imported.engine_page import Page, PageRow, Told
 
 _BISECTIONS: Final = 60
+_SHORTER: Final = 0.1
+"""By how much, relative, drafts are shorter than they might be where they only end with their answers."""
 _OLDER_SGLANG: Final = ("spec_accept_token_num", "spec_draft_token_num")
 """What 0.5.9 calls accepted and drafted tokens of an answer."""
+Counts = tuple[float, float, float]
+"""Rounds, and the tokens that were accepted and drafted in them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +79,20 @@ class EngineAcceptance:
         return cls(engine=engine, rates=rates, how="by place", num_rounds=num_rounds, source=row.path.name)
 
     @classmethod
-    def of_counts(
-        cls, row: PageRow, engine: str, counts: tuple[float, float, float], *, window: int | None = None
+    def of_places(
+        cls, engine: str, row: PageRow, by_place: Sequence[Any], counts: Counts, *, out_of: float | None = None
     ) -> "EngineAcceptance":
+        """Return rates as `of_shares`; where drafts ended before the last place one as `of_counts`.
+
+        A token that was not drafted was not refused.
+        """
+        rounds, _, drafted = counts
+        if not by_place or drafted < (1 - _SHORTER) * rounds * len(by_place):
+            return cls.of_counts(row, engine, counts)
+        return cls.of_shares(engine, row, by_place, num_rounds=round(rounds), out_of=out_of or rounds)
+
+    @classmethod
+    def of_counts(cls, row: PageRow, engine: str, counts: Counts, *, window: int | None = None) -> "EngineAcceptance":
         """Return the one rate that explains how many tokens some rounds (at least one) accepted of those drafted."""
         rounds, accepted, drafted = counts
         mean_length = 1 + accepted / rounds
@@ -120,8 +135,8 @@ def _number(value: Any) -> float:
 
 
 def is_answers(page: Page) -> bool:
-    """Return whether the first entry of a page is an answer with figures of speculation."""
-    return any(_part(row, *where) is not None for row in page.rows[:1] for where in _PARTS)
+    """Return whether an entry of a page is an answer with figures of speculation, which short answers may lack."""
+    return any(_part(row, *where) is not None for row in page.rows for where in _PARTS)
 
 
 def read_answers(page: Page, told: Told) -> Iterator[EngineAcceptance]:
@@ -133,16 +148,16 @@ def read_answers(page: Page, told: Told) -> Iterator[EngineAcceptance]:
 
 
 def _llama_server(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    """Read answers: a round commits its accepted tokens and one more, so rounds are new less accepted tokens."""
+    """Read answers: a round commits its accepted tokens and one more; an answer's first token is the prompt's."""
     drafted, accepted, new = (sum(one.count(name) for one in parts) for name in _TIMINGS)
-    rounds = new - accepted
+    rounds = new - len(parts) - accepted
     if rounds <= 0 or accepted > drafted:
         raise parts[0].wrong("draft_n_accepted", f"fewer than the {new} predicted_n and at most the {drafted} draft_n")
     return EngineAcceptance.of_counts(parts[0], "llama.cpp", (rounds, accepted, drafted), window=window)
 
 
 def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
-    by_step = "per_step_accepted"
+    by_step, counted = "per_step_accepted", ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
     for one in parts:
         if not isinstance(one.fields.get(by_step) or [], list):
             raise one.wrong(by_step, "a list of accepted tokens")
@@ -150,13 +165,13 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
     if steps and all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST for one in steps):
         for one in parts:
             if own := one.fields.get(by_step):
-                _require_total(one, "num_spec_steps", len(own), by_step)
-                _require_total(one, "num_accepted_draft_tokens", sum(own), by_step)
+                _require_total(one, counted[0], len(own), by_step)
+                _require_total(one, counted[1], sum(own), by_step)
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
         places = range(min(most or max(steps), MAX_WINDOW + 1))  # one more is refused
         by_place = [sum(one > place for one in steps) for place in places]
-        return EngineAcceptance.of_shares("vllm", parts[0], by_place, num_rounds=len(steps), out_of=len(steps))
-    counted = ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+        drafted = sum(one.count(counted[-1]) for one in parts) if counted[-1] in parts[0].fields else inf
+        return EngineAcceptance.of_places("vllm", parts[0], by_place, (len(steps), sum(steps), drafted))
     return _of_counts("vllm", parts, window, counted, "a step or more")
 
 
@@ -234,11 +249,9 @@ def read_metrics(page: Page, told: Told) -> Iterator[EngineAcceptance]:
 
 def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]) -> EngineAcceptance:
     rounds = values.count(f"{prefix}num_drafts", least=1)
-    if places:
-        by_place = [places.get(place, 0.0) for place in range(max(places) + 1)]
-        return EngineAcceptance.of_shares(engine, values, by_place, num_rounds=rounds, out_of=rounds)
     accepted, drafted = (values.number(f"{prefix}num_{what}_tokens") for what in ("accepted", "draft"))
-    return EngineAcceptance.of_counts(values, engine, (rounds, accepted, drafted))
+    by_place = [places.get(place, 0.0) for place in range(max(places, default=-1) + 1)]
+    return EngineAcceptance.of_places(engine, values, by_place, (rounds, accepted, drafted))
 
 
 def _require_total(row: PageRow, field: str, found: float, counted: str, *, off_by: float = 0.0) -> None:

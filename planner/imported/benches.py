@@ -154,10 +154,13 @@ def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance
 
 
 def _speculated(row: PageRow, engine: str, window: int | None) -> Iterator[EngineAcceptance]:
-    if "spec_decode_per_position_acceptance_rates" in row.fields:
-        shares = _list(row, row.fields["spec_decode_per_position_acceptance_rates"])
-        rounds = row.count("spec_decode_num_drafts") if "spec_decode_num_drafts" in row.fields else None
-        yield EngineAcceptance.of_shares(engine, row, shares, num_rounds=rounds)
+    if (by_place := "spec_decode_per_position_acceptance_rates") in row.fields:
+        shares = row.fields[by_place]
+        if not isinstance(shares, list):
+            raise row.wrong(by_place, "a list of numbers")
+        accepted, drafted = (row.number(f"spec_decode_{what}_tokens") for what in ("accepted", "draft"))
+        counts = row.count("spec_decode_num_drafts", least=1), accepted, drafted
+        yield EngineAcceptance.of_places(engine, row, shares, counts, out_of=1.0)
     elif row.fields.get("accept_length"):
         yield EngineAcceptance.of_mean(engine, row.path, row.number("accept_length", least=1), drafted=window)
 

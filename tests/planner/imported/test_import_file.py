@@ -43,7 +43,8 @@ def test_what_is_counted_by_place_is_the_share_of_those_that_got_there(name, eng
     [
         ("sglang-metrics.txt", 3, 2.5),
         ("trtllm-metrics.txt", 4, 3.0),
-        ("llama-server-answers.jsonl", 3, 100 / 40),  # 40 rounds: 100 new tokens, 60 of them accepted, 120 drafted
+        # 40 rounds: 60 accepted tokens of 120 drafted ones, and one token each; the first of each answer came before
+        ("llama-server-answers.jsonl", 3, 100 / 40),
         ("sglang-answer.json", 3, 2.5),
     ],
 )
@@ -56,9 +57,9 @@ def test_what_is_counted_as_a_mean_is_one_rate_that_comes_to_it(name, window, me
 @pytest.mark.parametrize(
     ("drafted", "accepted", "new", "window", "rate"),
     [
-        (75, 68, 100, 2, 0.9442),  # 32 rounds of 2.34 drafted tokens, which commit 3.125
-        (240, 160, 260, 2, 0.7866),  # 1 + r + r^2 + 0.4 r^3 = 2.6
-        (60, 40, 140, 1, 2 / 3),
+        (75, 68, 101, 2, 0.9442),  # 32 rounds of 2.34 drafted tokens, which commit 3.125
+        (240, 160, 261, 2, 0.7866),  # 1 + r + r^2 + 0.4 r^3 = 2.6
+        (60, 40, 141, 1, 2 / 3),
     ],
 )
 def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, new, window, rate, tmp_path):
@@ -66,6 +67,34 @@ def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, 
     (tmp_path / "answer.json").write_text(json.dumps({"timings": timings}))
     (found,) = import_files([tmp_path / "answer.json"], Told()).acceptance
     assert found.rates == pytest.approx((rate,) * window, abs=1e-4)
+
+
+COUNTED = {"num_drafts": 1000, "num_accepted_tokens": 1560, "num_draft_tokens": 1900}
+BY_PLACE = (850, 370, 340, 0)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llamacpp"])
+def test_a_token_that_was_not_drafted_was_not_refused(engine, tmp_path):
+    """So drafts that ended before the last place are counted by their mean, as without counts by place."""
+    totals = [f"{engine}:spec_decode_{name}_total {count}" for name, count in COUNTED.items()]
+    of_place = f"{engine}:spec_decode_num_accepted_tokens_per_pos_total"
+    places = [f'{of_place}{{position="{place}"}} {count}' for place, count in enumerate(BY_PLACE)]
+    (tmp_path / "places").write_text("\n".join(totals + places))
+    (tmp_path / "means").write_text("\n".join(totals))
+    (found,), (mean,) = (import_files([tmp_path / name], Told()).acceptance for name in ("places", "means"))
+    assert (found.rates, found.how) == (mean.rates, "one rate from the mean")
+
+
+@pytest.mark.parametrize(("drafted", "how"), [(1900, "one rate from the mean"), (4000, "by place")])
+def test_a_serving_benchmark_counts_drafts_that_ended_early_by_their_mean(drafted, how, tmp_path):
+    run = {"model_id": "m", "max_concurrency": 1, "completed": 8, "median_itl_ms": 14.0, "total_input_tokens": 4096}
+    run |= {"spec_decode_num_drafts": 1000, "spec_decode_accepted_tokens": 1560, "spec_decode_draft_tokens": drafted}
+    shares = [count / 1000 for count in BY_PLACE]
+    (tmp_path / "run").write_text(json.dumps(run | {"spec_decode_per_position_acceptance_rates": shares}))
+    (tmp_path / "bare").write_text(json.dumps(run | {"spec_decode_per_position_acceptance_rates": []}))
+    (found,), (mean,) = (import_files([tmp_path / name], Told()).acceptance for name in ("run", "bare"))
+    assert (found.how, mean.how) == (how, "one rate from the mean")
+    assert (found.num_rounds, mean.num_rounds) == (1000, 1000)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +308,7 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
         ("sglang:spec_accept_length 2.0\nsglang:spec_accept_rate 0.5", "say them: --window 4"),
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
         (
-            '{"timings": {"predicted_n": 100, "draft_n": 700, "draft_n_accepted": 68}}',
+            '{"timings": {"predicted_n": 101, "draft_n": 700, "draft_n_accepted": 68}}',
             "3.125 committed tokens per verification of 21.88 drafted ones; expected at most 16 drafted ones",
         ),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
