@@ -23,6 +23,8 @@ _DATA_CENTRE: Final = re.compile(
 )
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
+EAGER: Final = "transformers"
+"""The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 READS_AGAIN: Final = (ANYWHERE,)
@@ -53,8 +55,8 @@ class CurvePrices(NamedTuple):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines with public curves."""
-    return tuple(sorted({one.engine for one in read_curves()}))
+    """Return the engines with public curves, and the one that is priced without."""
+    return tuple(sorted({EAGER, *(one.engine for one in read_curves())}))
 
 
 def default_engine(name: str, weights: str | None = None) -> str | None:
@@ -127,13 +129,18 @@ def has_law(sheet: DeviceSheet, weights: str | None = None) -> bool:
     return sheet.kernel_start_s is not None and engine_of(engine_on(sheet, weights) or LAW_ENGINE) == LAW_ENGINE
 
 
+def is_eager(sheet: DeviceSheet) -> bool:
+    """Return whether a GPU waits for Python to start every operation."""
+    return sheet.kind == "gpu" and engine_of(sheet.engine or "") == EAGER
+
+
 def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
-    """Return what curves tell of a model on a device; None without an engine, or where a kernel law is used.
+    """Return what curves tell of a model on a device; None without an engine that has any, or by a kernel law.
 
     Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
     """
     engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
-    if engine is None or (has_law(sheet, weights) and not is_mixture):
+    if engine is None or is_eager(sheet) or (has_law(sheet, weights) and not is_mixture):
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9

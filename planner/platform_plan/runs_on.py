@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import engine_on, made_for_engine
+from hwprofiles.engines import EAGER, engine_on, made_for_engine
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -235,6 +235,16 @@ def _mlx_lm(asked: _Asked) -> str | None:
     return f"mlx_lm.generate --model TARGET{options}" if asked.is_together else None
 
 
+def _transformers(asked: _Asked) -> str | None:
+    options = {
+        "autoregressive": "",
+        "speculative": f", assistant_model=DRAFT, num_assistant_tokens={asked.window}",
+        "prompt_lookup": f", prompt_lookup_num_tokens={asked.window}",
+    }
+    is_asked_for = asked.are_gpus(EAGER) and asked.is_together
+    return f"TARGET.generate(**INPUTS{options[asked.kind]})" if is_asked_for and asked.kind in options else None
+
+
 def _openvino(asked: _Asked) -> str | None:
     are_intels = all(one.name.startswith("Intel") and not one.name.startswith(_APART) for one in asked.devices)
     if not are_intels or len(asked.targets) > 1:
@@ -261,4 +271,5 @@ _ENGINES: Final[Mapping[str, Callable[[_Asked], str | None]]] = {
     "sglang": _sglang,
     "mlx-lm": _mlx_lm,
     "openvino.genai": _openvino,
+    EAGER: _transformers,
 }

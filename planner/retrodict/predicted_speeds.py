@@ -6,6 +6,7 @@ from functools import cached_property
 from math import exp, hypot, log2
 from typing import Final
 
+from costs.cost_model import Part
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import LAW_ENGINE, priced
@@ -16,7 +17,7 @@ from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, Kind, RoundTokens, accepted, draft_of
 from planner.row_curve import few_rows_error, pass_s
 from sim.derived.device_speed import device_speed
-from sim.derived.roofline import ROOFLINE_ERROR, RooflineCost, StoredModel
+from sim.derived.roofline import RooflineCost, StoredModel
 
 RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
@@ -179,7 +180,9 @@ class PredictedCase:
     def _step_s(self) -> float:
         device, draft = self.cost.device, self.draft
         reading_s = draft.step_bytes / device.bytes_per_s / self.machine.num_together
-        return reading_s + draft.kernels * device.kernel_s + draft.num_layers * self._reduces_s + device.graph_s
+        starts_s = draft.kernels * device.kernel_s
+        passed_s = max(reading_s, starts_s) if device.starts_ahead else reading_s + starts_s
+        return passed_s + draft.num_layers * self._reduces_s + device.graph_s
 
     @property
     def _reduces_s(self) -> float:
@@ -192,7 +195,9 @@ class PredictedCase:
         reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
         untold = UNTOLD_WEIGHTS_ERROR if self.case.target.weights is None else 0.0
-        return hypot(self.cost.device.reading_error, ROOFLINE_ERROR, reduces, throttled, untold)
+        return hypot(
+            self.cost.device.reading_error, self.cost.facts(Part("layer")).relative_error, reduces, throttled, untold
+        )
 
 
 def _weights(case: Case, target: ModelShape) -> str:

@@ -18,7 +18,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import Reading, RowPrices
-from hwprofiles.engines import ANYWHERE, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law
+from hwprofiles.engines import ANYWHERE, EAGER, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law, is_eager
 from hwprofiles.quantity import Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
@@ -61,11 +61,12 @@ class DeviceSpeed:
         growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
         prices: the price of rows by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
+        starts_of_mixtures: how many times as many kernels a mixture of experts starts.
         graph_s: dispatch of one compiled graph, which is one operation; else 0.
         engine_step_s: what an engine's host takes for each pass of a draft, and of a target unless the curves of its
             whole passes have it in them.
         reads_again: whether the engine's draft model reads every verified row once more.
-        queues_kernels: whether kernels are dispatched while earlier ones compute, so that the longer of both counts.
+        queues_kernels: whether kernels are dispatched while earlier ones compute.
         row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
             graph of one row, rows are fed to it one after the other.
         context_step: keys and values are padded to a multiple of this.
@@ -80,6 +81,7 @@ class DeviceSpeed:
     growth_per_row: float = 0.0
     prices: RowPrices | None = None
     kernel_s: float = 0.0
+    starts_of_mixtures: float = 1.0
     graph_s: float = 0.0
     engine_step_s: float = 0.0
     reads_again: bool = False
@@ -96,6 +98,11 @@ class DeviceSpeed:
         if rows > self.row_buckets[-1]:
             raise OutOfRangeError(f"{self.name} is compiled for at most {self.row_buckets[-1]} rows, not for {rows:g}")
         return self.row_buckets[bisect_left(self.row_buckets, rows)]
+
+    @property
+    def starts_ahead(self) -> bool:
+        """Whether kernels are started while earlier ones compute, so that the longer of both counts."""
+        return self.unhidden_share is None and self.queues_kernels
 
     @property
     def feeds_single_rows(self) -> bool:
@@ -185,6 +192,7 @@ def device_speed(
         graph_s=dispatch_s if is_graph else 0.0,
         engine_step_s=0.0 if engine is None else found.engine_step_s(engine, num_together),
         reads_again=engine_of(engine or "") in READS_AGAIN,
+        starts_of_mixtures=found.starts_of_mixtures() if is_eager(sheet) else 1.0,
         queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,
@@ -205,6 +213,7 @@ class _Numbers:
     Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
     not count the starts. So it is of a CPU with memory of its own (`is_socket`) that nobody measured: a model of 12B
     reached twice the share of the bandwidth that one of 0.6B did. A what-if of the efficiency changes nothing else.
+    What an eager framework takes counts before what the device would.
     """
 
     def __init__(
@@ -239,11 +248,16 @@ class _Numbers:
             value, error = self.reading.efficiency, self.reading.error
             return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
         guessed = _OF_SOCKETS.get(field, field) if self.is_socket else field
-        quantity = own or guesses().get(guessed, {}).get(self._sheet.kind)
+        of_framework = guesses().get(f"{field}/{EAGER}") if is_eager(self._sheet) else None
+        quantity = (of_framework or {}).get(self._sheet.kind) or own or guesses().get(guessed, {}).get(self._sheet.kind)
         if quantity is None:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")
         return self.known(field, quantity)
+
+    def starts_of_mixtures(self) -> float:
+        """Return how many times as many operations an eager framework starts for a mixture."""
+        return self.known("starts_of_mixtures", guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"])
 
     def engine_step_s(self, engine: str, num_together: int) -> float:
         """Return the sheet's number, or the guess for an engine: of one that nobody knows it is llama.cpp's."""

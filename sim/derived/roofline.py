@@ -222,7 +222,7 @@ class RooflineCost:
         reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
         graphs_s = (num_passes - 1) * self.device.graph_s + self._step_s(part)
         starts_s = num_passes * self._dispatch_s(part, rows_at_once)
-        ahead_s, added_s = (graphs_s + starts_s, graphs_s) if self._starts_ahead else (0.0, graphs_s + starts_s)
+        ahead_s, added_s = (graphs_s + starts_s, graphs_s) if self.device.starts_ahead else (0.0, graphs_s + starts_s)
         return Shared(
             num_passes * num_bytes, num_passes * reading_s + added_s, num_passes * computing_s + added_s, ahead_s
         )
@@ -258,10 +258,6 @@ class RooflineCost:
             return 0.0
         return self.device.engine_step_s if is_draft or self.device.queues_kernels else 0.0
 
-    @property
-    def _starts_ahead(self) -> bool:
-        return self.device.unhidden_share is None and self.device.queues_kernels
-
     def _dispatch_s(self, part: Part, rows: float) -> float:
         num_kernels = self._work(part, rows)[2]
         return num_kernels * self.device.kernel_s * (self.device.growth(rows) if self.device.prices else 1.0)
@@ -274,7 +270,9 @@ class RooflineCost:
 
     def _work(self, part: Part, rows: float) -> tuple[float, float, float]:
         """Return a member's bytes, FLOPs and kernels of a call over so many rows, without caches."""
-        num_bytes, flops, num_kernels = self._known_model(part).shared_work(part.kind, rows)
+        model = self._known_model(part)
+        num_bytes, flops, num_kernels = model.shared_work(part.kind, rows)
+        num_kernels *= self.device.starts_of_mixtures if model.shape.num_experts else 1
         return num_bytes / self.num_devices, flops / self.num_devices, num_kernels
 
     def _known_model(self, part: Part) -> StoredModel:
@@ -285,7 +283,7 @@ class RooflineCost:
     def _roofline_s(self, reading_s: Any, computing_s: Any, num_kernels: float) -> Any:
         """Return the seconds of a member's reading, computing and kernels together."""
         dispatch_s, working_s = num_kernels * self.device.kernel_s, np.maximum(*self._of_law(reading_s, computing_s))
-        return np.maximum(working_s, dispatch_s) if self._starts_ahead else working_s + dispatch_s
+        return np.maximum(working_s, dispatch_s) if self.device.starts_ahead else working_s + dispatch_s
 
     def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
@@ -304,7 +302,8 @@ class RooflineCost:
             alone_s = then_s - self._roofline_s(reading_s, computing_s, num_kernels)
             return abs(float(alone_s) + dispatch * self.device.graph_s) / here
 
-        dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s"))
+        of_mixture = ("starts_of_mixtures",) if self._known_model(part).shape.num_experts else ()
+        dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s", *of_mixture))
         step = self._step_s(part) * self.device.error_of("engine_step_s") / here
         return hypot(ROOFLINE_ERROR, dispatch, step, moved(computing=self.device.computing_error))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
-from hwprofiles.curves.names import device_key, family_of
+from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, kernel_start_s, row_prices
 from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
@@ -147,8 +147,30 @@ def test_only_gpus_of_a_platform_change():
 
 
 def test_other_names_are_refused_with_what_there_is():
-    with pytest.raises(ConfigError, match="no engine is called 'torch'.*llama.cpp"):
-        run_by(device_sheet("rtx4090"), "torch")
+    with pytest.raises(ConfigError, match="no engine is called 'exllama'.*llama.cpp"):
+        run_by(device_sheet("rtx4090"), "exllama")
+
+
+@pytest.mark.parametrize(
+    ("label", "engine"),
+    [
+        ("HF transformers 4.37", "transformers"),
+        ("Hugging Face", "transformers"),
+        ("PyTorch 2.0.1", "transformers"),
+        ("Medusa (transformers)", "transformers"),
+        ("EAGLE-2, the authors' own code", "transformers"),
+        ("PEARL", "transformers"),
+        ("nano-PEARL", "vllm"),
+        ("SGLang EAGLE", "vllm"),
+        ("minisglang ROCm, eager when it speculates", "vllm"),
+        ("llama.cpp lookahead", "llama.cpp"),
+        ("gpt-fast (PyTorch)", None),
+        ("transformers with torch.compile", None),
+        ("onnx-genai, its own CUDA provider", None),
+    ],
+)
+def test_code_that_python_starts_operation_by_operation_is_told_by_its_name(label, engine):
+    assert engine_of(label) == engine
 
 
 @pytest.mark.parametrize(

@@ -230,3 +230,11 @@ def test_lanes_of_this_project_load_no_weights_of_other_engines():
     target = next(iter(load_platform("cpu-2core").lanes))
     assert "mirrorsd" in engines("cpu-2core", target, target, weights="int8")
     assert list(engines("cpu-2core", target, target, weights="q8_0")) == ["llama.cpp"]
+
+
+def test_transformers_is_named_where_it_is_asked_for():
+    asked = platform_run_by(load_platform("rtx4090"), "transformers")
+    command = "TARGET.generate(**INPUTS, assistant_model=DRAFT, num_assistant_tokens=3)"
+    assert engines(asked, "gpu", "gpu")["transformers"] == command
+    assert next(iter(engines(asked, "gpu", "gpu"))) == "transformers"
+    assert "transformers" not in engines("rtx4090", "gpu", "gpu")
