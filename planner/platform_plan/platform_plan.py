@@ -254,15 +254,15 @@ def acceptance_needed(
     ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(
         now=now,
-        at=_crossing(rates, lambda rate: best(rate).value),
-        low=_crossing(rates, lambda rate: best(rate).high),
-        high=_crossing(rates, lambda rate: best(rate).low),
+        at=crossing(rates, lambda rate: best(rate).value),
+        low=crossing(rates, lambda rate: best(rate).high),
+        high=crossing(rates, lambda rate: best(rate).low),
         always=min(ends) > 1,
         never=max(ends) < 1,
     )
 
 
-def _crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
+def crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
     """Return the rate from which on a ratio that rises with it is above one; None if it never is, or always."""
     if ratio(rates[0]) >= 1 or ratio(rates[-1]) < 1:
         return None

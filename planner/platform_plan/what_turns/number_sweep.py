@@ -8,14 +8,13 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, MirrorsdError, shown
 from hwprofiles.overrides import devices_named
 from hwprofiles.quantity import number_in
+from planner.platform_plan.platform_plan import RATES, crossing
 from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
 from sim.derived.derived_profile import CONSTANTS
 from sim.derived.device_speed import MOVABLE
 
 _STEPS: Final = 6
 _MOST_CELLS: Final = 100
-_RATES: Final = (0.05, 0.95)
-_HALVINGS: Final = 5
 _IN_GIGA_BELOW: Final = 1e6
 """No part moves so few bytes per second: bare numbers below it are meant in GB/s."""
 
@@ -140,25 +139,17 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
 
 
 def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> tuple[float | None, bool, bool]:
-    """Return the acceptance at which speculation is as fast as plain decoding, by halving, then along a line.
-
-    Behind it stands whether speculation is always or never faster.
-    """
-    rate = asked.question.acceptance.field
+    """Return the acceptance at which speculation is as fast as plain decoding, and whether it always or never is."""
+    rate, now = asked.question.acceptance.field, asked.question.acceptance.value
 
     def speedup(value: float) -> float:
         return asked.standing(changes | {rate: value}).speedup
 
-    low, high = _RATES
     if rate in changes:
         return None, False, False
-    ends = speedup(low), speedup(high)
-    if ends[0] >= 1 or ends[1] < 1:
-        return None, min(ends) > 1, max(ends) < 1
-    for _ in range(_HALVINGS):
-        half = (low + high) / 2
-        low, high = (low, half) if speedup(half) >= 1 else (half, high)
-    return low + (high - low) * (1 - speedup(low)) / (speedup(high) - speedup(low)), False, False
+    rates = sorted({*RATES, now})
+    ends = speedup(rates[0]), speedup(rates[-1])
+    return crossing(rates, speedup), min(ends) > 1, max(ends) < 1
 
 
 def _value(field: str, text: str) -> float:

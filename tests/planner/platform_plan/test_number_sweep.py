@@ -71,9 +71,9 @@ def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
     plan = asked.plan
     assert cell.standing.leader == asked.leader
     assert cell.standing.speedup == pytest.approx(plan.comparison.value, rel=1e-9)
-    assert cell.break_even == pytest.approx(plan.needed.at, abs=0.005)
+    assert cell.break_even == pytest.approx(plan.needed.at, abs=1e-3)
     there = asked.standing({"memory.bytes_per_s": own, "acceptance.rate": cell.break_even})
-    assert there.speedup == pytest.approx(1, abs=2e-3)
+    assert there.speedup == pytest.approx(1, abs=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
 )
 def test_a_cell_says_on_which_side_its_break_even_is_where_no_rate_is_one(speedup, at, always, never):
     asked = SimpleNamespace(
-        question=SimpleNamespace(acceptance=SimpleNamespace(field="acceptance.rate")),
+        question=SimpleNamespace(acceptance=SimpleNamespace(field="acceptance.rate", value=0.6)),
         standing=lambda changes: SimpleNamespace(speedup=speedup(changes["acceptance.rate"])),
     )
     assert _break_even(asked, {}) == (at and pytest.approx(at), always, never)
