@@ -1,4 +1,4 @@
-# make setup installs everything into .venv and fetches the embedded model; demo and test call it first.
+# make setup installs everything into .venv and fetches the default model; demo and test call it first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

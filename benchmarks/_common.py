@@ -144,7 +144,7 @@ def out_of_date(result: Mapping[str, Any], today: Mapping[str, str]) -> list[str
 
     Args:
         result: with `measured`, and `formats` if it depends on them.
-        today: the hashes of everything that ships, and of the embedded model. A result may be about weights that do
+        today: the hashes of everything that ships, and of the default model. A result may be about weights that do
             not ship; those are not looked up.
     """
     if "measured" not in result:

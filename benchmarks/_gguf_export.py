@@ -1,4 +1,4 @@
-"""The embedded model and its draft as GGUF files that llama.cpp runs as a target and its draft model.
+"""The default model and its draft as GGUF files that llama.cpp runs as a target and its draft model.
 
 The draft has an output vocabulary of its own, which llama.cpp's Llama models have not: its head is written with all of
 the target's rows, those that it cannot say as zeros. Their logit of zero lies below the best one's, so that it drafts
@@ -28,7 +28,7 @@ _OWN = ("general.architecture", "general.file_type", _LAYERS)
 
 
 def write_target(source: Path, path: Path, stored: str) -> None:
-    """Write the embedded model with its products in another form; `source` is the file that it came in."""
+    """Write the default model with its products in another form; `source` is the file that it came in."""
     decoder = _target()
     _write(source, path, stored, decoder, decoder.embedding.weight)
 

@@ -52,8 +52,8 @@ def headline() -> dict[str, str]:
         ),
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            f"the speed of plain decoding, by prompt lookup. Answers that repeat themselves are easy to draft: without "
-            f"them it is {min(fewer):.2f}× to {max(fewer):.2f}×, and {told}."
+            f"the speed of plain decoding by prompt lookup, {min(fewer):.2f}× to {max(fewer):.2f}× without answers "
+            f"that repeat themselves, which are easy to draft ({told})."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
@@ -78,10 +78,9 @@ def matrix() -> dict[str, str]:
     held, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
     told = (
-        "Predictions are shown as they were made. In the first runs only "
-        f"{before['covered']} of {before['of']} intervals of ratios held the measured ratio (90 % should), so "
-        f"intervals were widened. Since then {held['covered']} of {held['of']} intervals of times hold, and "
-        f"{own['covered']} of {own['of']} of ratios. Predicted speed-ups are {_sided(mean)} on average, "
+        f"Intervals of ratios were too narrow at first ({before['covered']} of {before['of']} held) and were widened. "
+        f"Since then {held['covered']} of {held['of']} intervals of times hold, and {own['covered']} of {own['of']} of "
+        f"ratios. Predicted speed-ups are {_sided(mean)} on average, "
         f"{_sided(since['speedup_error']['mean'])} since then."
     )
     return {"matrix": f"{table(lines)}\n\n{told}\n"}

@@ -153,7 +153,7 @@ def other_engines(peers: Json, break_even: Json) -> str:
     ]
     counts = f"{peers['num_rounds']} rounds in turn, {peers['max_new_tokens']} new tokens"
     paragraphs = [
-        f"The embedded model on both cores, {counts} each, medians and quartiles.",
+        f"The default model on both cores, {counts} each, medians and quartiles.",
         table(rows),
         _needed(break_even),
     ]

@@ -1,4 +1,4 @@
-"""Exactness on the embedded model at temperature 0: every method's text and every simulated round, on both back ends.
+"""Exactness on the default model at temperature 0: every method's text and every simulated round, on both back ends.
 
     python benchmarks/exactness.py
     python benchmarks/exactness.py --prompts DATA/spec_bench_dev.jsonl --lanes graphs --out out/held-out.json

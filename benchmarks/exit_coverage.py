@@ -72,7 +72,7 @@ def main() -> None:
 def _coverage(
     target: Decoder, pair: ModelPair, prompts: Sequence[EncodedPrompt], options: argparse.Namespace
 ) -> dict[str, Any]:
-    assert pair.exits is not None, "the embedded model has exit adapters"
+    assert pair.exits is not None, "the default model has exit adapters"
     exits = load_exits(pair.exits.folder, target, dtype=getattr(torch, options.dtype))
     texts = []
     for index, prompt in enumerate(prompts, 1):
@@ -93,7 +93,7 @@ def _coverage(
 def _vocabulary(
     target: Decoder, pair: ModelPair, prompts: Sequence[EncodedPrompt], options: argparse.Namespace
 ) -> dict[str, Any]:
-    assert pair.drafter is not None, "the embedded model has a draft model"
+    assert pair.drafter is not None, "the default model has a draft model"
     kept = frozenset(load_draft(pair.drafter.folder, target, dtype=torch.bfloat16).kept_ids.tolist())
     writer = TextWriter(EagerBackend(target), max_new_tokens=options.max_new_tokens, layers=())
     texts = [Text(one.category, one.ids, writer.alone(WantedText(one.ids)).tokens) for one in prompts]

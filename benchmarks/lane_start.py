@@ -78,7 +78,7 @@ def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
         lane.request(LaneServer.ping).result()
         answers_s = time.perf_counter() - begin
         if kind.role == "draft":
-            assert pair.drafter is not None, "the embedded model has a draft"
+            assert pair.drafter is not None, "the default model has a draft"
             lane.request(LaneServer.load_draft, pair.target_folder, pair.drafter.folder, kind.dtype).result()
         else:
             lane.request(LaneServer.load_target, pair.target_folder, folder_of(pair.exits), kind.dtype).result()

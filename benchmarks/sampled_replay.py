@@ -1,4 +1,4 @@
-"""Whether replays of sampled texts are distributed as real runs of the embedded model are: in mean and in spread.
+"""Whether replays of sampled texts are distributed as real runs of the default model are: in mean and in spread.
 
     python benchmarks/sampled_replay.py                      1,000 real runs of every schedule, 25 minutes
 

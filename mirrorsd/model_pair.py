@@ -150,7 +150,7 @@ def find_pair(
     """Find the models; where drafter, exits or heads are not named, those that ship for the target are taken.
 
     Args:
-        target: an embedded model's name, a Hugging Face folder, a hub id, or `shape:` and a config.json or a shape that
+        target: the default model's name, a Hugging Face folder, a hub id, or `shape:` and a config.json or a shape that
             ships, for a model with random weights.
         drafter: name or folder of a draft trained for the target, or any model with its tokenizer as a target is named;
             None for the first that ships, if any does, and `none` for no draft model.

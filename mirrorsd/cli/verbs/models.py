@@ -12,14 +12,14 @@ from mirrorsd.cli.progress_bar import task
 
 models = typer.Typer(
     no_args_is_help=True,
-    help="List the models that can be named, and fetch them.",
+    help="List and fetch models; show how much memory a schedule takes.",
     epilog="Example: [bold]mirrorsd models fetch smollm2-135m-instruct[/]",
 )
 
 
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
-    """Show the embedded models, whether they are in the cache, what ships for them, and all shapes."""
+    """Show the default model, whether it is in the cache, what ships for it, and all shapes."""
     from hwprofiles.model_shape import shipped_models
     from runtime.drafters.registry import shipped_for
     from runtime.models.embedded import EMBEDDED_MODELS, embedded_folder, is_present
@@ -75,7 +75,7 @@ def memory(
 
 @models.command(epilog="Example: [bold]mirrorsd models fetch smollm2-135m-instruct[/]")
 def fetch(
-    name: Annotated[str, typer.Argument(help="An embedded model, a hub id (owner/model), or a local folder.")],
+    name: Annotated[str, typer.Argument(help="The default model, a hub id (owner/model), or a local folder.")],
     json: JsonOption = None,
 ) -> None:
     """Fetch a model and convert it if need be; do nothing if it is there already."""

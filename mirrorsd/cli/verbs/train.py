@@ -46,7 +46,7 @@ DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
 TaughtOption = Annotated[
     str,
     option(
-        "Target model: the embedded model's name, or a Hugging Face folder or hub id (owner/model).",
+        "Target model: the default model's name, or a Hugging Face folder or hub id (owner/model).",
         autocompletion=completing(lambda: (DEFAULT_TARGET,)),
     ),
 ]

@@ -1,4 +1,4 @@
-"""The embedded model is fetched once, checked, and placed whole or not at all."""
+"""The default model is fetched once, checked, and placed whole or not at all."""
 
 import errno
 import json

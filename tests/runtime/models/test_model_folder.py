@@ -101,7 +101,7 @@ def test_a_path_into_nothing_names_the_last_folder_there_is(tmp_path):
 
 @pytest.mark.parametrize("name", ["no-such-model", "owner/model/more"])
 def test_a_name_of_nothing_is_answered_with_what_there_is(name):
-    with pytest.raises(ModelError, match=r"embedded model \(smollm2-135m-instruct\).*folder.*owner/model"):
+    with pytest.raises(ModelError, match=r"default model \(smollm2-135m-instruct\).*folder.*owner/model"):
         resolve_model(name)
 
 

@@ -47,7 +47,7 @@ def test_a_model_is_ready_when_all_that_a_run_reads_is_there(tiny_folders, tmp_p
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpt-2", "'gpt-2' is neither an embedded model (smollm2-135m-instruct), nor a folder here"),
+        ("gpt-2", "'gpt-2' is neither the default model (smollm2-135m-instruct), nor a folder here"),
         ("smollm2-135m-instruct", "Is there a network"),
         (".", "config.json: no such file"),
     ],
