@@ -199,7 +199,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if name in shipped_names("platform"):
         return load_yaml(shipped_file("platform", name), Platform)
     if os.path.isfile(path) or isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml"):  # noqa: PTH113
-        return _with_own_device(path) if "kind" in load_yaml(path, dict[str, Any]) else load_yaml(path, Platform)
+        return _with_own_device(path) if "kind" in _described(path) else load_yaml(path, Platform)
     if find_device(name) is not None:
         device = device_named(name)
         pool = device_sheet(device.sheet).memory_pool
@@ -207,6 +207,14 @@ def load_platform(name_or_path: str | Path) -> Platform:
         return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """Return the data of a file; raises `ProfileError` where a calibration wrote them."""
+    data = load_yaml(path, dict[str, Any])
+    if str(data.get("format")).startswith("mirrorsd-profile"):
+        raise ProfileError(f"{path}: is a calibrated profile, no data sheet; plan with it: --profile {path}")
+    return data
 
 
 def _with_own_device(path: Path) -> Platform:
@@ -258,7 +266,7 @@ def find_entry(name_or_path: str) -> Entry:
     if not is_file and (device := find_device(name_or_path)) is not None:
         return Entry("device", device.sheet, device_sheet(device.sheet))
     if is_file:
-        kind = kind_of(load_yaml(path, dict[str, Any]))
+        kind = kind_of(_described(path))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))
     names = [name for kind in MODELS for name in shipped_names(kind)]
     raise ProfileError(f"{unknown('platform, device or link', name_or_path, names)} (Nor is there such a file.)")

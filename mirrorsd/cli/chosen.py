@@ -115,6 +115,8 @@ def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Prof
         raise ConfigError("give a --record, or what to assume in its place (--acceptance), and not both")
     if record is not None:
         return AcceptanceRecord.load(record)
+    if str(acceptance).endswith(".npz"):
+        raise ConfigError(f"--acceptance {acceptance}: is a record; give it with --record")
     from sim.acceptance.assumed import parse_acceptance
     from sim.acceptance.rates import Texts
 

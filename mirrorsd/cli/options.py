@@ -15,7 +15,7 @@ STDOUT: Final = "-"
 
 
 class Dtype(StrEnum):
-    """Types of weights and arithmetic."""
+    """Types of weights."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -35,6 +35,11 @@ def output(what: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, help=what, callback=file_that_can_be_written, **settings)
 
 
+def page(what: str = "Write a page (HTML) here.") -> Any:
+    """Return an option for a page to write; a name of a schedule or a profile is refused."""
+    return typer.Option(help=what, callback=page_that_can_be_written)
+
+
 def output_folder(what: str, *names: str) -> Any:
     """Return an option for a folder to write files into; an unwritable one is refused before any work is done."""
     return typer.Option(*names, help=what, callback=folder_that_can_be_written)
@@ -49,6 +54,15 @@ def file_that_can_be_written(path: Path | None) -> Path | None:
     return path
 
 
+def page_that_can_be_written(path: Path | None) -> Path | None:
+    """Return the option's file; raises `ConfigError` where it is no page's or cannot be written."""
+    from decoding.errors import ConfigError
+
+    if path is not None and path.suffix in (".yaml", ".yml"):
+        raise ConfigError(f"{path}: a page is written here, as HTML; name an .html file")
+    return file_that_can_be_written(path)
+
+
 def folder_that_can_be_written(path: Path | None) -> Path | None:
     """Return the option's folder; raises `ConfigError` where no file can be written into it."""
     file_that_can_be_written(None if path is None else path / "file")
@@ -61,7 +75,12 @@ def json_that_can_be_written(destination: str | None) -> str | None:
     return destination
 
 
-OUTPUTS: Final = (file_that_can_be_written, folder_that_can_be_written, json_that_can_be_written)
+OUTPUTS: Final = (
+    file_that_can_be_written,
+    folder_that_can_be_written,
+    json_that_can_be_written,
+    page_that_can_be_written,
+)
 """Callbacks of options that name what is written."""
 
 
@@ -135,7 +154,7 @@ DrafterOption = Annotated[
     str | None,
     option(
         "Draft model: a shipped name, the folder of a training run, any model with the target's tokenizer (folder or "
-        "hub id), or none. Default: the one that ships for the target.",
+        "hub id), or none. Default: the one that ships for the target. Heads: --heads.",
         autocompletion=drafter_names,
     ),
 ]
@@ -157,12 +176,12 @@ ExitsOption = Annotated[
 HeadsOption = Annotated[
     str | None,
     option(
-        "Draft heads, streams and prompt lookup: shipped names or folders, separated by commas, or none. Default: all "
-        "that ship for the target.",
+        "What drafts besides the draft model (heads, streams, prompt lookup): shipped names or folders, separated by "
+        "commas, or none. Default: all that ship for the target.",
         autocompletion=drafter_names,
     ),
 ]
-DtypeOption = Annotated[Dtype, option("Type of weights and arithmetic.")]
+DtypeOption = Annotated[Dtype, option("Type of weights.")]
 DeviceOption = Annotated[
     str | None,
     option(
@@ -252,7 +271,7 @@ PlatformOrNoneOption = Annotated[
 ]
 ReplayedOption = Annotated[
     bool,
-    option("Accept a record of other models, such as a smaller pair's; the result says so.", "--replayed-acceptance"),
+    option("Use a record of other models, such as a smaller pair's; the result says so.", "--replayed-acceptance"),
 ]
 ExplainOption = Annotated[
     bool, option("Also say how sure the answer is, what it rests on and what would change it.", "--explain")

@@ -219,6 +219,13 @@ def test_what_is_neither_is_answered_with_all_names(tmp_path: Path) -> None:
         find_entry(str(wrong))
 
 
+@pytest.mark.parametrize("read", [find_entry, load_platform])
+def test_a_calibrated_profile_is_no_data_sheet(tmp_path: Path, read) -> None:
+    (tmp_path / "mine.yaml").write_text("format: mirrorsd-profile-4\nlanes: []\n")
+    with pytest.raises(ProfileError, match=r"mine\.yaml: is a calibrated profile, no data sheet; plan with it: --prof"):
+        read(str(tmp_path / "mine.yaml"))
+
+
 @pytest.mark.parametrize(
     ("sets", "make"),
     [

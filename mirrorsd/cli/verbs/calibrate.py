@@ -29,8 +29,8 @@ def calibrate(
     minutes: Annotated[
         float | None,
         option(
-            "Repeat measurements for at most so many minutes; each is made at least once. Default: 100 seconds with "
-            "--quick, else no limit.",
+            "Stop after so many minutes; everything is timed once in any case. Default: 100 seconds with --quick, "
+            "else after five passes.",
             min=0.1,
             max=options.MOST_MINUTES,
         ),
@@ -48,7 +48,7 @@ def calibrate(
     lanes: options.LanesOption = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Measure this machine with these models; only the lengths of the prompts matter."""
+    """Measure this machine with these models; run it again to resume. Only the lengths of prompts matter."""
     from calibrate.profiling.unfinished import Unfinished
     from decoding.record import AcceptanceRecord
     from mirrorsd.lane_choice import chosen_lanes, usual_device

@@ -60,7 +60,7 @@ def import_(
     ] = None,
     context: Annotated[
         int,
-        option("KV positions, for tables of attention, such as 8k.", parser=cached_tokens, metavar="N"),
+        option("Cached tokens, for tables of attention, such as 8k.", parser=cached_tokens, metavar="N"),
     ] = 512,
     window: Annotated[
         int | None, option("Drafted tokens per verification, where the engine does not tell.", min=1, max=64)

@@ -64,7 +64,7 @@ def plan(
     context: Annotated[
         int | None,
         option(
-            "Prompt length in tokens, such as 8k. Default: 512; with --profile the nearest calibrated one.", **_TOKENS
+            "Prompt length in tokens (8k is 8,192). Default: 512; with --profile the nearest calibrated one.", **_TOKENS
         ),
     ] = None,
     new_tokens: Annotated[
@@ -115,9 +115,9 @@ def plan(
         ),
     ] = None,
     top: Annotated[int, option("Rows of the ranking to show.", min=1)] = 8,
-    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
+    out: Annotated[Path | None, options.page("Write a page (HTML) here; --schedule-out writes the schedule.")] = None,
     measured: Annotated[
-        Path | None, option("What `run`, `demo` or `validate` wrote with --json: shown beside its prediction.")
+        Path | None, option("What `run`, `demo` or `validate` wrote with --json: compared with its prediction.")
     ] = None,
     schedule_out: Annotated[
         Path | None, output("Write the recommended schedule here, as `simulate` and `run` take it.")

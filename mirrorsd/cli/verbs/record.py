@@ -46,7 +46,7 @@ def record(
     threads: Annotated[int | None, option("Threads to compute with.", min=1)] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Run target and drafter over prompts, so that any schedule can be replayed; run it again to resume."""
+    """Run target and drafters over prompts, so that any schedule can be replayed; run it again to resume."""
     from calibrate.recording.reach import USUAL_TREES, Reach
     from decoding.recorded.record_checks import MAX_BYTES, MAX_HEADER_BYTES
     from hwprofiles.profile import load_profile

@@ -7,14 +7,14 @@ import typer
 
 from decoding.errors import ConfigError
 from mirrorsd.cli.console import escaped, show, write_json
-from mirrorsd.cli.options import JsonOption, output
+from mirrorsd.cli.options import JsonOption, page
 
 EXAMPLE = "mirrorsd report out/demo/demo.json --out report.html"
 
 
 def report(
     result: Annotated[Path, typer.Argument(help="demo.json or validate.json, or the folder of either.")],
-    out: Annotated[Path, output("Where the page goes.")] = Path("report.html"),
+    out: Annotated[Path, page("Where the page goes.")] = Path("report.html"),
     json: JsonOption = None,
 ) -> None:
     """Write the HTML page of a demo or a validation again, from what it saved; nothing is run."""

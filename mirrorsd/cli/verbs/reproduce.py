@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
-from mirrorsd.cli.options import option, output
+from mirrorsd.cli.options import option
 
 if TYPE_CHECKING:
     from planner.reproduce.fitted_table import Baselines
@@ -34,10 +34,10 @@ def reproduce(
             "--fit/--no-fit",
         ),
     ] = True,
-    out: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
+    out: Annotated[Path | None, options.page()] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Fit machine constants to a published table of speed-ups and show how well the simulator explains every cell."""
+    """Fit unpublished machine constants to a published table of speed-ups, and show the error of each entry."""
     from decoding.yaml_file import write_atomically
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform

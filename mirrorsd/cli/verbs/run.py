@@ -61,7 +61,7 @@ def run(
     quiet: Annotated[bool, option("Do not stream the text.", "--quiet")] = False,
     json: options.JsonOption = None,
 ) -> None:
-    """Decode prompts by a schedule on this machine; the text streams to stdout."""
+    """Decode prompts with a schedule on this machine; the text streams to stdout."""
     from decoding.schedule import load_schedule
     from hwprofiles.profile import load_profile
     from mirrorsd.compare.numbers import schedule_entry

@@ -25,7 +25,7 @@ def search(
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
     out: Annotated[Path | None, output("Write the recommended schedule here, as YAML.")] = None,
-    html: Annotated[Path | None, output("Write a page (HTML) here.")] = None,
+    html: Annotated[Path | None, options.page()] = None,
     space: Annotated[
         Path | None,
         option("YAML that narrows or widens the search: methods, windows, tree_sizes and so on."),

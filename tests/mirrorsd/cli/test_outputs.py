@@ -37,6 +37,19 @@ def test_an_output_that_cannot_be_written_is_refused_first(tmp_path, words, comm
     assert "cannot be written (Not a directory)" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--target", "x", "--draft", "x", "--out"),
+        ("search", "--profile", "x", "--html"),
+        ("reproduce", "--published", "x", "--target", "x", "--out"),
+        ("report", "x", "--out"),
+    ],
+)
+def test_a_page_is_not_written_where_a_schedule_is_meant(words):
+    assert error_of(*words, "best.yaml") == "Error: best.yaml: a page is written here, as HTML; name an .html file"
+
+
 def test_all_verbs_that_write_are_among_them():
     assert len(list(outputs())) > 25
 

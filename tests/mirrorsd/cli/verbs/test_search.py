@@ -126,6 +126,8 @@ def test_a_record_or_assumed_acceptance_is_needed_and_not_both(profile_path, rec
     for words in ((), ("--record", record_path, "--acceptance", "0.8")):
         said = error_of("search", "--profile", profile_path, *words)
         assert "give a --record, or what to assume in its place (--acceptance), and not both" in said
+    said = error_of("search", "--profile", profile_path, "--acceptance", record_path)
+    assert said.endswith("is a record; give it with --record")
 
 
 def test_the_recommended_schedule_is_in_the_table_with_a_star_where_another_is_faster_on_all_prompts():
