@@ -272,8 +272,8 @@ class RooflineCost:
         """Return a member's bytes, FLOPs and kernels of a call over so many rows, without caches."""
         model = self._known_model(part)
         num_bytes, flops, num_kernels = model.shared_work(part.kind, rows)
-        num_kernels *= self.device.starts_of_mixtures if model.shape.num_experts else 1
-        return num_bytes / self.num_devices, flops / self.num_devices, num_kernels
+        starts = self.device.starts_of_mixtures if model.shape.num_experts else 1.0
+        return num_bytes / self.num_devices, flops / self.num_devices, num_kernels * starts
 
     def _known_model(self, part: Part) -> StoredModel:
         model = self._model(part)
