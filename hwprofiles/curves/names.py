@@ -8,17 +8,17 @@ _DEVICE: Final = re.compile(
     r"|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
     r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
     r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"
-    r"|arc (?:pro )?[ab]\d{2,3}\w?|\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
+    r"|arc (?:pro )?[ab]\d{2,3}\w?|(?<!apple )\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
 _SAME: Final = {"dgxspark": "gb10", "strixhalo": "8060s", "h800": "h100", "a800": "a100"}
 _FAMILIES: Final = {
     "hopper": re.compile(r"h[12]00|h20|gh200"),
     "blackwell": re.compile(r"rtx50(?!00)|rtxpro|gb10|g?b[23]00|jetson\w*thor"),
     "ada": re.compile(r"rtx40(?!00$)|rtx\d+(?:sff)?ada|l4|l20$"),
-    "ampere": re.compile(r"rtx30|(?:rtx)?a\d{1,4}$|jetson|cmp1"),
-    "turing": re.compile(r"rtx20|gtx16|(?:quadro)?rtx[4-8]000$|titanrtx|cmp[345]|t4"),
+    "ampere": re.compile(r"rtx30|(?:rtx)?a(?:2|10|16|30|40|[14]00|[1-6]\d00)$|jetson|cmp1"),
+    "turing": re.compile(r"rtx20|gtx16|(?:quadro)?rtx[4-8]000$|titanrtx|cmp[345]|t(?:4|[4-6]\d0|1000)$"),
     "volta": re.compile(r"v100|titanv"),
-    "pascal": re.compile(r"p\d|gtx10"),
+    "pascal": re.compile(r"p(?:4|6|40|100|400|6[02]0)$|gtx10"),
     "rdna4": re.compile(r"rx90|r9700"),
     "rdna3": re.compile(r"rx7|w7|80[56]0s|[78][689]0m"),
     "rdna2": re.compile(r"rx6|w68|6[68]0m"),

@@ -199,6 +199,13 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
         ("NVIDIA L20", "ada"),
         ("NVIDIA Jetson AGX Thor", "blackwell"),
         ("NVIDIA Jetson AGX Orin", "ampere"),
+        ("RTX A400", "ampere"),
+        ("Quadro P600", "pascal"),
+        ("p4d.24xlarge", None),
+        ("t4g.xlarge", None),
+        ("Apple A16", None),
+        ("A17 Pro", None),
+        ("Kunlun P800", None),
     ],
 )
 def test_a_device_counts_to_its_own_family(label, family):
