@@ -28,6 +28,12 @@ _HOST_CPU: Final = re.compile(r"\b(ryzen (\d|ai)|threadripper|epyc|xeon|core (ul
 """Of machines with GPUs: CPUs that have no sheet, or share one with the GPU of their chip."""
 _NO_CPU: Final = re.compile(r"cuda|rocm|\bhip\b|vulkan|metal|sycl|xpu|npu|\bi?gpu", re.IGNORECASE)
 """Of engines that run on the GPU or NPU beside a CPU that a label names alone."""
+_KINDS: Final = {
+    "npu": re.compile(r"(?i)\bnpu\b|\bane\b|neural engine|hexagon|\bhtp\b"),
+    "cpu": re.compile(r"(?i)(?<!core[ -])\bcpu\b(?! cores)"),
+    "gpu": re.compile(r"(?i)\bi?gpu|cuda|rocm|\bhip\b|vulkan|metal|mlx|sycl|xpu|opencl|\barc\b|adreno|radeon"),
+}
+"""Parts of a chip, as labels and engines name them."""
 _CPU_KIN: Final = Path(__file__).with_name("cpu-kin.csv")
 """Sheets of CPUs that stand in for others, by maker and generation; the first whose words a label has counts."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
@@ -76,11 +82,20 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     label = _running(label, is_on_cpu=is_on_cpu)
     mixed = _slowest_of(label)
     key = device_key(label)
-    named = mixed or find_device(label) or find_device(key)
+    kind = _kind_told(f"{label}, {engine}")
+    bare = _KINDS[kind].sub("", label) if kind else label
+    named = mixed or find_device(label) or find_device(key) or find_device(bare)
     count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
-    sheet = device_sheet(named.sheet) if named else (None if is_on_cpu else _kin_of(key)) or _cpu_like(label, engine)
+    sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(key)
+    reason = f"no device that ships is called {whole!r}, and none is known to be of its architecture"
+    if sheet is not None and sheet.memory_pool is not None and kind and kind != sheet.kind:
+        reason = f"no sheet that ships is of the {kind.upper()} of {sheet.name}"
+        sheet = _beside(sheet, kind)
+        named = named if sheet else None
+    if sheet is None and kind in (None, "cpu"):
+        sheet = _cpu_like(label, engine)
     if sheet is None:
-        raise ProfileError(f"no device that ships is called {whole!r}, and none is known to be of its architecture")
+        raise ProfileError(reason)
     if count < 1:
         raise ProfileError(f"{whole!r}: a machine has at least one device")
     name = sheet.name if named else label
@@ -180,6 +195,18 @@ def _cpu_like(label: str, engine: str) -> DeviceSheet | None:
 def _cpu_kin() -> tuple[tuple[str, str], ...]:
     with _CPU_KIN.open(encoding="utf-8", newline="") as file:
         return tuple((line["called"], line["sheet"]) for line in csv.DictReader(file))
+
+
+def _kind_told(told: str) -> str | None:
+    """Return the part of a chip that a label or an engine names; None where they name none, or several."""
+    kinds = [kind for kind, called in _KINDS.items() if called.search(told)]
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def _beside(sheet: DeviceSheet, kind: str) -> DeviceSheet | None:
+    """Return the device of a kind on a chip that ships."""
+    sheets = map(device_sheet, shipped_names("device"))
+    return next((one for one in sheets if (one.kind, one.memory_pool) == (kind, sheet.memory_pool)), None)
 
 
 def _kin_of(key: str) -> DeviceSheet | None:

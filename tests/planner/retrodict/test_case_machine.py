@@ -136,3 +136,30 @@ def test_every_cpu_that_stands_in_for_others_ships_with_its_bandwidth():
     with (Path(planner.retrodict.__file__).parent / "cpu-kin.csv").open(encoding="utf-8", newline="") as file:
         sheets = [device_sheet(line["sheet"]) for line in csv.DictReader(file)]
     assert all(one.kind == "cpu" and one.memory_bytes_per_s is not None for one in sheets)
+
+
+@pytest.mark.parametrize(
+    ("label", "engine", "name"),
+    [
+        ("Core Ultra 7 258V", "llama.cpp CPU", "Intel Lunar Lake CPU (258V, 4 + 4 cores)"),
+        ("Core Ultra 7 258V", "OpenVINO NPU", "Intel Lunar Lake NPU 4"),
+        ("Snapdragon X Elite", "llama.cpp Hexagon", "Qualcomm Snapdragon X Elite NPU (Hexagon)"),
+        ("Apple M4 Max ANE", "CoreML", "Apple M4 Neural Engine (16 cores), in an M4 Max"),
+        ("Ryzen AI Max+ 395 NPU", "FastFlowLM", "AMD Ryzen AI Max NPU (XDNA2)"),
+        ("Ryzen AI 9 HX 370", "llama.cpp CPU", "Ryzen AI 9 HX 370"),
+        ("M4 Max, 16-core CPU", "LM Studio", M4_MAX),
+        ("M4 Max (16-core CPU, 40-core GPU)", "MLX", M4_MAX),
+        ("M4 Max, experts on CPU", "llama.cpp Metal", M4_MAX),
+    ],
+)
+def test_of_a_chip_that_part_runs_which_label_or_engine_names(label, engine, name):
+    assert case_machine(label, engine).sheet.name == name
+
+
+@pytest.mark.parametrize(
+    ("label", "engine"),
+    [("Apple M2 Ultra CPU", "llama.cpp"), ("Apple M4 Pro ANE", "CoreML"), ("GB10", "llama.cpp CPU")],
+)
+def test_a_part_of_a_chip_that_has_no_sheet_is_not_told_by_another(label, engine):
+    with pytest.raises(ProfileError, match="no sheet that ships is of the (CPU|NPU) of"):
+        case_machine(label, engine)
