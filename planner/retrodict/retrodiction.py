@@ -4,6 +4,7 @@ Two questions: `ratio` (given plain speed, and acceptance where known, what does
 only device, engine and models). `plain` is the speed without speculation.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -235,15 +236,18 @@ def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
     yield from (Skipped(id=name, question=question, reason=reason) for question in QUESTIONS)
 
 
+_OFFLOADED: Final = re.compile(r"offload", re.IGNORECASE)
+"""Where weights that do not fit are read through a link: rows of a verification are nearly free then."""
+
+
 def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
-    case = predictor.case
-    if question != "ratio":
-        if predictor.machine.is_stand_in:
-            return f"no sheet gives the bandwidth of {case.device}; only ratios can be told by its architecture"
-        if not predictor.fits:
-            return f"{predictor.target} does not fit into {case.device}: nobody says where the rest was"
-        if not predictor.are_weights_known:
-            return "the case does not say how weights are stored"
+    case, is_ratio = predictor.case, question == "ratio"
+    if not is_ratio and predictor.machine.is_stand_in:
+        return f"no sheet gives the bandwidth of {case.device}; only ratios can be told by its architecture"
+    if not predictor.fits and (not is_ratio or _OFFLOADED.search(f"{case.device} {case.engine}")):
+        return f"{predictor.target} does not fit into {case.device}: nobody says what the rest took elsewhere"
+    if not is_ratio and not predictor.are_weights_known:
+        return "the case does not say how weights are stored"
     if question != "absolute" and not case.plain_tokens_per_s:
         return "no plain speed is given"
     if question != "plain" and not [*case.measured, *_unread(case, question)]:

@@ -134,6 +134,14 @@ def test_what_cannot_be_predicted_is_listed_with_the_reason(changed, reason):
     assert any(reason in one["reason"] for one in summary["cases"])
 
 
+@pytest.mark.parametrize("engine", ["Sequoia with offloading", "SpecExec, weights offloaded"])
+def test_a_gain_where_weights_are_read_through_a_link_is_not_told(engine):
+    large = case(device="L40", engine=engine, target={"shape": "llama-2-70b", "weights": "fp16"})
+    assert retrodict([large]).found == ()
+    assert retrodict([large.model_copy(update={"engine": "llama.cpp"})]).of("ratio")
+    assert retrodict([case(device="RTX 3090, full offload")]).of("ratio"), "all layers are on the card"
+
+
 @pytest.mark.parametrize(
     ("key", "drafted", "context"),
     [("8k", 3, 8192), ("32K context", 3, 32768), ("K=2", 2, 512), ("code", 3, 512)],
