@@ -14,7 +14,7 @@ from typing import Any, Final
 from decoding.errors import ConfigError
 from planner.imported.accepted import EngineAcceptance
 from planner.imported.engine_page import Page, PageRow, Told
-from planner.imported.engine_profile import SERVED, BenchTime, CurveOf, Sample
+from planner.imported.engine_profile import SERVED, UNNAMED, BenchTime, CurveOf, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
@@ -38,9 +38,11 @@ def read_llama_bench(page: Page, _: Told) -> Iterator[Sample]:
 def read_batched_bench(page: Page, _: Told) -> Iterator[Sample]:
     """Yield the steps of several sequences after their prompts; whose model is not named."""
     for row in page.rows:
+        if row.fields.get("is_tg_separate"):
+            raise row.wrong("is_tg_separate", "0: with -tgs each sequence is decoded on its own")
         names = ("pl", "tg", "pp", "t_tg") if "t_tg" in row.fields else ("B", "TG", "PP", "T_TG s")
         rows, num_new, context = row.count(names[0]), row.count(names[1], least=1), row.count(names[2])
-        of = CurveOf(_ENGINE, _unnamed(row), "the device", "several sequences", context, _settings(row))
+        of = CurveOf(_ENGINE, _unnamed(row), UNNAMED, "several sequences", context, _settings(row))
         yield Sample(of, rows, BenchTime.of(row.time_s(names[3]) / num_new))
 
 
@@ -106,7 +108,7 @@ def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
             PageRow(row.path, row.line, {"latencies": one}).time_s("latencies") / new_tokens
             for one in _list(values, seconds)
         ]
-        of = CurveOf("vllm", model, "the device", "several sequences", 0, "prefill included")
+        of = CurveOf("vllm", model, UNNAMED, "several sequences", 0, "prefill included")
         yield Sample(of, rows, BenchTime.of(fmean(times_s), stdev(times_s) if len(times_s) > 1 else 0.0))
 
 
@@ -122,7 +124,7 @@ def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
             _require_reached(row)
             model = row.text("model_id") if row.fields.get("model_id") else _unnamed(row)
             context = row.count("total_input_tokens") // row.count("completed", least=1)
-            of = CurveOf(engine, model, "the device", "several sequences", context, SERVED)
+            of = CurveOf(engine, model, UNNAMED, "several sequences", context, SERVED)
             time_s = row.time_s("median_itl_ms", 1e-3)
             yield Sample(of, row.count("max_concurrency", least=1), BenchTime.of(time_s))
 
@@ -140,7 +142,7 @@ def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance
     """Yield the median step of a batch, or the mean of all, less what the prompts took."""
     for row in page.rows:
         rows, context = row.count("batch_size", least=1), row.count("input_len")
-        of = CurveOf("sglang", _unnamed(row), "the device", "several sequences", context)
+        of = CurveOf("sglang", _unnamed(row), UNNAMED, "several sequences", context)
         if "median_decode_latency" in row.fields:
             yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
         elif row.fields.get("acc_length") and row.number("acc_length", least=-1) > 1:  # -1 of none

@@ -21,6 +21,8 @@ from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_in_name
 
 How = Literal["one sequence", "several sequences"]
+UNNAMED: Final = "the device"
+"""What a device is called that a file does not name."""
 MOST_ROWS: Final = 64
 """Longer prompts say nothing about verifications."""
 _GROWING_ROWS: Final = 8
@@ -148,6 +150,9 @@ _NOTE: Final = "Imported from an engine's own benchmark; its loop's time between
 LEFT_OUT: Final = "Left out"
 """How a note begins that says what of the files is not in the profile."""
 _FEW_LOGITS: Final = "Rows of a prompt: in llama-bench only the last one has logits, in a verification all have."
+TOO_DEAR: Final = "Verifications are judged too dear at long contexts: each of several sequences read its own cache."
+_SHORT: Final = 4096
+"""Cached tokens up to which these are small beside the weights."""
 _OFF_BY: Final = 0.08
 """Of the time of one schedule, whose passes were timed: 7 draft lengths in two weight formats are off by 8.2 % at most
 (benchmarks/results/llamacpp.json), up and down."""
@@ -156,15 +161,15 @@ Grid = dict[int, dict[int, float]]
 
 
 class Timed(NamedTuple):
-    """The models that an engine timed, as `plan` calls them, where given: shapes, and the weights of both."""
+    """The models that an engine timed, as `plan` calls them, where given: shapes, and weights if names do not tell."""
 
     target: ModelShape | None = None
     draft: ModelShape | None = None
     weights: str | None = None
 
     def weights_of(self, model: str, shape: ModelShape | None) -> str:
-        """Return a model's format: what is given, or told by its name in the file, else as its makers publish it."""
-        return self.weights or weights_in_name(model) or (_WEIGHTS if shape is None else shape.published_in)
+        """Return a model's format: told by its name in the file, or what is given, else as its makers publish it."""
+        return weights_in_name(model) or self.weights or (_WEIGHTS if shape is None else shape.published_in)
 
     def pass_bytes(self, shape: ModelShape | None, model: str | None) -> float:
         """Return bytes of weights that a pass over one row of a model reads; 0 where its shape is not given."""
@@ -187,7 +192,9 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     grids = {model: _grid(model, own) for model, own in models.items()}
     target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
     draft = others[0] if others else None
+    device = next((curve.of.device for curve in curves if curve.of.device != UNNAMED), UNNAMED)
     of, num_layers = models[target][0].of, 1 if timed.target is None else timed.target.num_layers
+    of = of._replace(device=device)
     lane = _lane(of, grids[target], None if draft is None else grids[draft], _sources(curves))
     lane = lane.scaled({"layer": 1 / num_layers})
     read: dict[LanePart, float] = {
@@ -210,7 +217,8 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         schedule_error=_OFF_BY,
         notes=(
             _NOTE,
-            *([_FEW_LOGITS] if models[target][0].of.how == "one sequence" else []),
+            *([_FEW_LOGITS] if of.how == "one sequence" else []),
+            *([TOO_DEAR] if of.how == "several sequences" and max(grids[target][1]) > _SHORT else []),
             *filter(None, left_out),
         ),
     )

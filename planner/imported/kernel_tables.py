@@ -18,7 +18,7 @@ import numpy as np
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 from planner.imported.engine_page import Page, Told
-from planner.imported.engine_profile import MOST_ROWS, BenchTime, CurveOf, Sample
+from planner.imported.engine_profile import MOST_ROWS, UNNAMED, BenchTime, CurveOf, Sample
 
 
 def named_shape(path: Path, target: str | None) -> ModelShape:
@@ -47,7 +47,7 @@ _SHARED: Final = re.compile(r"tp(\d{1,4})")
 """The folder of a table whose kernels are a device's share."""
 _TWICE: Final = "layernorm"
 """Before attention and before the feed-forward part; every other kernel is called once a layer."""
-_ATTENTION: Final = "attention"
+_ATTENTION, _OLDER_ATTENTION = "attention", "attn"
 Times = Mapping[str, Mapping[int, float]]
 """Seconds by kernel and rows."""
 
@@ -61,33 +61,40 @@ def folder_pages(folder: Path) -> list[Path]:
 
 
 def read_llmservingsim(page: Page, told: Told) -> Iterator[Sample]:
-    """Yield passes over every number of rows that all kernels were timed with."""
-    shape, settings = _dense_shape(page, told.target), "the kernels alone, one after the other"
-    times, context = (_older(page), told.context) if page.fields >= OLDER else _tables(page, told.context)
-    if "lm_head" not in times:
-        settings += ", without lm_head"
-    if _ATTENTION not in times and "attn" not in times:
-        settings, context = f"{settings}, without attention", 0
-    parts = page.path.resolve().parts[:-1]
-    device = next((part for part in reversed(parts) if part in _devices(page)), "the device")
-    if (shared := _SHARED.fullmatch(parts[-1])) is not None and int(shared[1]) > 1:
-        settings += f", of {shared[1]} devices, without communication"
-    of = CurveOf("vllm", shape.name, device, "several sequences", context, settings)
-    for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
-        calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
-        seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
-        yield Sample(of, rows, BenchTime.of(seconds))
+    """Yield passes over every number of rows that all kernels were timed with, for every number of devices."""
+    shape, parts = _dense_shape(page, told.target), page.path.resolve().parts[:-1]
+    device = next((part for part in reversed(parts) if part in _devices(page)), UNNAMED)
+    of_folder = _SHARED.fullmatch(parts[-1])
+    workers = 1 if of_folder is None else int(of_folder[1])
+    tables = _older(page, told.context) if page.fields >= OLDER else {workers: _tables(page, told.context)}
+    for shared, (times, context) in tables.items():
+        has_attention = bool(times.keys() & {_ATTENTION, _OLDER_ATTENTION})
+        settings = "the kernels alone, one after the other"
+        settings += ", without lm_head" * ("lm_head" not in times) + ", without attention" * (not has_attention)
+        if shared > 1:
+            settings += f", of {shared} devices, without communication"
+        of = CurveOf("vllm", shape.name, device, "several sequences", context if has_attention else 0, settings)
+        for rows in sorted(set.intersection(*({*by_rows} for by_rows in times.values()))):
+            calls = {name: _calls(name, shape.num_layers, _ONCE, _TWICE) for name in times}
+            seconds = sum(calls[name] * by_rows[rows] for name, by_rows in times.items())
+            yield Sample(of, rows, BenchTime.of(seconds))
 
 
 def _calls(name: str, num_layers: int, once: Collection[str], twice: str) -> int:
     return 1 if name in once else 2 * num_layers if name == twice else num_layers
 
 
-def _older(page: Page) -> Times:
-    found = defaultdict[str, dict[int, float]](dict)
+def _older(page: Page, context: int) -> dict[int, tuple[Times, int]]:
+    """Return the times of each number of devices, and the cached tokens at which those of attention were taken."""
+    found = defaultdict[int, dict[str, dict[int, float]]](lambda: defaultdict(dict))
+    cached = {row.count("kv_cache") for row in page.rows if row.text("layer_name") == _OLDER_ATTENTION}
+    context = _nearest(cached, context)
     for row in page.rows:
-        found[row.text("layer_name")].setdefault(row.count("input"), row.time_s("latency(ns)", 1e-9))
-    return found
+        shared = row.count("tp_size", least=1) if "tp_size" in row.fields else 1
+        name = row.text("layer_name")
+        if name != _OLDER_ATTENTION or row.count("kv_cache") == context:
+            found[shared][name].setdefault(row.count("input"), row.time_s("latency(ns)", 1e-9))
+    return {shared: (times, context) for shared, times in found.items()}
 
 
 def _tables(page: Page, context: int) -> tuple[Times, int]:
@@ -99,12 +106,16 @@ def _tables(page: Page, context: int) -> tuple[Times, int]:
             found[row.text("layer")][row.count(rows)] = row.time_s("time_us", 1e-6)
     if attention.is_file():
         plain = [row for row in Page.read(attention).rows if not row.count("prefill_chunk") and row.count("n_decode")]
-        contexts = {row.count("kv_decode") for row in plain}
-        context = min(contexts, key=lambda one: abs(one - context), default=context)
+        context = _nearest({row.count("kv_decode") for row in plain}, context)
         for row in plain:
             if row.count("kv_decode") == context:
                 found[_ATTENTION][row.count("n_decode")] = row.time_s("time_us", 1e-6)
     return found, context
+
+
+def _nearest(contexts: Collection[int], context: int) -> int:
+    """Return the context of a table that is nearest to the one asked for, which it is where there is none."""
+    return min(contexts, key=lambda one: abs(one - context), default=context)
 
 
 def _devices(page: Page) -> set[str]:
@@ -124,7 +135,7 @@ def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
     shape = named_shape(page.path, told.target)
     names = [name for name in page.rows[0].fields if name.startswith(_FIRST) and name.endswith(_LAST)]
     parts = page.path.resolve().parts
-    device = parts[parts.index("compute") + 1] if "compute" in parts[:-2] else "the device"
+    device = parts[parts.index("compute") + 1] if "compute" in parts[:-2] else UNNAMED
     times = defaultdict[tuple[int, int], list[float]](list)
     for row in page.rows:
         rows, workers = row.count("num_tokens"), row.count("num_tensor_parallel_workers", least=1)

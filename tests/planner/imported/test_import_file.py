@@ -230,6 +230,21 @@ def test_drafts_that_cannot_be_predicted_for_want_of_the_drafts_rows_are_told(tm
     assert not any("Left out" in note for note in long)
 
 
+def test_an_engines_device_is_the_one_that_a_file_of_either_model_names(tmp_path):
+    batched = {"pl": 1, "tg": 16, "pp": 0, "t_tg": 0.16}
+    (tmp_path / "target.jsonl").write_text(json.dumps(batched))
+    found = import_files([tmp_path / "target.jsonl", PAGES / "draft-bench.jsonl"], Told())
+    assert engine_profile(found.curves).host["device"] == "NVIDIA GeForce RTX 3090"
+
+
+@pytest.mark.parametrize(("context", "is_told"), [(512, False), (16_384, True)])
+def test_rows_that_each_read_a_long_cache_are_told_to_be_no_windows(context, is_told, tmp_path):
+    run = {"model_id": "m", "max_concurrency": 1, "completed": 1, "total_input_tokens": context, "median_itl_ms": 9.0}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    notes = engine_profile(import_files([tmp_path / "run.json"], Told()).curves).notes
+    assert any("too dear at long contexts" in note for note in notes) == is_told
+
+
 def test_devices_of_a_group_make_curves_of_their_own():
     alone, two = read("compute").curves
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")
