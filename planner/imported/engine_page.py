@@ -17,6 +17,8 @@ from decoding.errors import ConfigError, cut, shown
 from decoding.files import read_bytes
 
 _RULE: Final = re.compile(r"^[\s|:-]+$")
+_ENTRY: Final = re.compile(r"[\[,]\s*(?=[^\s\]])")
+"""What stands before an entry of an array."""
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """How a file begins that PowerShell's `>` wrote."""
 MAX_BYTES: Final = 64 << 20
@@ -125,8 +127,8 @@ class Page:
         if lines and lines[0][1][0] in "[{":
             with suppress(ValueError):
                 document = json.loads(self.text)
-                entries = document if isinstance(document, list) else [document]
-                yield from ((1, one) for one in entries if isinstance(one, dict))
+                entries = self._array() if isinstance(document, list) else [(lines[0][0], document)]
+                yield from ((line, one) for line, one in entries if isinstance(one, dict))
                 return
         if lines and lines[0][1].startswith("["):
             self._parsed(self.text, 1)
@@ -141,6 +143,15 @@ class Page:
                 if None in row.values():
                     raise ConfigError(f"{self.path}:{reader.line_num}: fewer values than the heading has names")
                 yield reader.line_num, {str(name): value for name, value in row.items()}
+
+    def _array(self) -> Iterator[tuple[int, Any]]:
+        """Yield the entries of an array in JSON, each with the line on which it begins."""
+        decoder, line, end = json.JSONDecoder(), 1, 0
+        while (start := _ENTRY.search(self.text, end)) is not None:
+            line += self.text.count("\n", end, start.end())
+            one, behind = decoder.raw_decode(self.text, start.end())
+            yield line, one
+            line, end = line + self.text.count("\n", start.end(), behind), behind
 
     def _parsed(self, text: str, line: int) -> Any:
         try:

@@ -53,8 +53,8 @@ def import_(
     weights: Annotated[
         str | None,
         option(
-            "How weights of both models of a profile are stored, as in `plan`. Default: as their names in the files "
-            "tell, else as published.",
+            "How weights of a profile's models are stored, as in `plan`, where their names in the files do not tell. "
+            "Default: as published.",
             metavar="FORMAT",
         ),
     ] = None,
@@ -104,7 +104,7 @@ def import_(
         show_paragraphs(_in_a_plan(curve))
     for accepted in found.acceptance:
         show(_accepted_table(accepted))
-        rates = ",".join(f"{rate:.3g}" for rate in accepted.rates)
+        rates = ",".join(f"{round(rate, 3):g}" for rate in accepted.rates)
         length = f"{accepted.mean_acceptance_length:.2f} tokens per verification"
         show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
 
@@ -116,16 +116,16 @@ def _write_profile(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
     from hwprofiles.weights.formats import weights_named
-    from planner.imported.engine_profile import LEFT_OUT, Timed, engine_profile
+    from planner.imported.engine_profile import LEFT_OUT, TOO_DEAR, Timed, engine_profile
 
     *names, weights = called
     larger, smaller = (None if name is None else model_shape(name) for name in names)
     profile = engine_profile(curves, Timed(larger, smaller, weights and weights_named(weights)))
     save_profile(profile, path)
     for note in profile.notes:
-        if note.startswith(LEFT_OUT):
+        if note.startswith((LEFT_OUT, TOO_DEAR)):
             say(escaped(note))
-    if weights is None:
+    if {profile.dtype, profile.draft_dtype} - {None, weights and weights_named(weights)}:
         is_apart = profile.draft_dtype not in (None, profile.dtype)
         apart = f", of {escaped(profile.drafter)} in {profile.draft_dtype}" if is_apart else ""
         say(f"Weights of {escaped(profile.target)} are taken to be in {profile.dtype}{apart} (--weights)")
@@ -168,11 +168,12 @@ def _in_a_plan(curve: "BenchCurve") -> str:
     found = curve.growth_per_row
     if found is None:
         return "Nothing to set in a plan: passes over one row and over 2 to 8 rows are needed."
-    value, low, high = found
+    value, *_ = found
     if value <= 0:
         return "Further rows cost nothing here: use --set DEVICE.growth_per_row=0.001 in a plan."
+    of_one, low, high = (f"{round(100 * share, 1):g}" for share in found)
     return (
-        f"Every further row, up to eight, costs {100 * value:.2g} % of one ({100 * low:.2g} to {100 * high:.2g} %). "
+        f"Every further row, up to eight, costs {of_one} % of one ({low} to {high} %). "
         f"In a plan: --set DEVICE.growth_per_row={value:.3g}, where DEVICE is gpu, say."
     )
 

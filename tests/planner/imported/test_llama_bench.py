@@ -160,6 +160,9 @@ def test_growth_by_rows_is_found_again(tmp_path_factory, growth, rows):
         ('log\n{"n_prompt": 1, "avg_ns": 1e6, "cpu_info": "c"}', ":2: model_type is missing; expected a name"),
         ('{"n_prompt": 512, "avg_ns": 1e9, "model_type": "m", "cpu_info": "c"}', "no times of 1 to 64 rows"),
         ("| PP | TG | B | T_TG s |\n|---|---|---|---|\n| 1 | 0 | 1 | 2.0 |", ":3: TG is '0'; expected"),
+        ('{"pl": 4, "tg": 16, "pp": 64, "t_tg": 0.4, "is_tg_separate": 1}', ":1: is_tg_separate is 1; expected 0"),
+        ('[\n{"n_prompt": 8,\n"n_gen": 0},\n\n {"n_prompt": -8}\n]', ":2: avg_ns is missing"),
+        ('[{"n_prompt": 512, "n_gen": 1,\n"avg_ns": 1},\n\n {"n_prompt": -8}\n]', ":4: n_prompt is -8"),
         ("| model | test | t/s |\n|---|---|---|\n| m | pp8 | fast |", ":3: t/s is 'fast'; expected tokens per second"),
     ],
 )

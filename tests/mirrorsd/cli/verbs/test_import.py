@@ -41,6 +41,17 @@ def test_pages_that_tell_acceptance_alone_are_shown_as_what_a_plan_takes():
     assert "2.25 tokens per verification. In a plan: --acceptance 0.75,0.667" in shown
 
 
+def test_numbers_that_round_to_none_or_to_one_are_shown_so(tmp_path):
+    """Every row twice as long as the one before, and no drafted token accepted."""
+    rows = [json.loads(JSONL.read_text().splitlines()[0]) | {"n_prompt": rows, "n_gen": 0} for rows in (1, 2)]
+    bench, serving = tmp_path / "bench.jsonl", tmp_path / "serving.jsonl"
+    bench.write_text("\n".join(json.dumps(row | {"avg_ns": 1e6 * row["n_prompt"]}) for row in rows))
+    serving.write_text(json.dumps({"completed": 4, "median_itl_ms": 9.0, "accept_length": 1.0}))
+    shown = call("import", bench, serving, "--window", 2, exit_code=0).shown
+    assert "costs 100 % of one (100 to 100 %)" in shown
+    assert "In a plan: --acceptance 0,0" in shown
+
+
 @pytest.fixture
 def engine(tmp_path):
     """A profile and an acceptance of an engine, as options that name their files."""
@@ -157,6 +168,8 @@ def test_a_draft_in_another_format_keeps_it_and_its_table(tmp_path):
     other.write_text(BENCHES[1].read_text().replace("llama 1B Q4_0", "llama 1B Q8_0"))
     said = call("import", BENCHES[0], other, *MODELS, "--profile-out", path, exit_code=0).said
     assert "Weights of Llama-3.1-8B are taken to be in q4_0, of Llama-3.2-1B in q8_0 (--weights)" in said
+    given = ("--weights", "q5_0", "--profile-out", tmp_path / "given.yaml")
+    assert "q4_0, of Llama-3.2-1B in q8_0 (--weights)" in call("import", BENCHES[0], other, *MODELS, *given).said
     texts = ("--acceptance", "0.75,0.667", "--context", 64, "--new-tokens", 32)
     asked, told = (
         json_of("plan", *MODELS, "--profile", path, *texts, *more) for more in ((), ("--draft-weights", "q8_0"))
