@@ -33,9 +33,9 @@ _ENGINES: Final = {
     "llama.cpp": re.compile(r"llama[.-]?(?:cpp|server)|llamacpp|lm ?studio|ollama|koboldcpp"),
     "vllm": re.compile(r"\bvllm\b|sglang|tensorrt|trt-?llm|lmdeploy|aphrodite|nano-?pearl"),
     "transformers": re.compile(
-        r"^(?!.*(?:compile|gpt-?fast|graph))(?:.*\b)?(?:transformers|hugging ?face|hf|(?:py)?torch|eager|spec-?bench"
-        r"|medusa|hydra|eagle|kangaroo|layer ?skip|lookahead|rest|pld|hass|amusd|pearl"
-        r"|(?:authors?'?s?|papers?'?s?|official|reference|research) (?:own )?(?:code|implementation))-?\d?\b"
+        r"^(?!.*(?:compile|gpt-?fast|graph))(?:(?:the )?(?:spec-?bench|medusa|hydra|eagle|kangaroo|layer ?skip"
+        r"|lookahead|rest|pld|hass|amusd|pearl)|.*\b(?:transformers|hugging ?face|hf|(?:py)?torch|eager"
+        r"|(?:authors?'?s?|papers?'?s?|official|reference|research) (?:own )?(?:code|implementation)))-?\d?\b"
     ),
 }
 """Engines by their names, and by those that papers call their own code by: most of it is PyTorch's, run eagerly."""

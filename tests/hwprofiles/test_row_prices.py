@@ -160,6 +160,8 @@ def test_other_names_are_refused_with_what_there_is():
         ("Medusa (transformers)", "transformers"),
         ("EAGLE-2, the authors' own code", "transformers"),
         ("PEARL", "transformers"),
+        ("the EAGLE-2 repository", "transformers"),
+        ("lucebox EAGLE-3", None),
         ("nano-PEARL", "vllm"),
         ("SGLang EAGLE", "vllm"),
         ("minisglang ROCm, eager when it speculates", "vllm"),
