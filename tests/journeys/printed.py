@@ -86,7 +86,8 @@ def of_a_page(path):
     found = []
     for block in re.finditer(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if block[1] in ("", "sh", "bash", "console"):
-            lines = re.finditer(r"^(?:\$ )?((?:mirrorsd|make) .*)$", block[2], re.MULTILINE)
+            code = block[2].replace("\\\n", "  ")
+            lines = re.finditer(r"^(?:\$ )?((?:mirrorsd|make) .*)$", code, re.MULTILINE)
             found += [(block.start(2) + line.start(), line[1]) for line in lines]
     found += [(one.start(), " ".join(one[1].split())) for one in re.finditer(r"`(mirrorsd [^`]*)`", text)]
     return [Printed(command, path.name) for _, command in sorted(found)]
