@@ -21,7 +21,7 @@ _BEHIND: Final = re.compile(
     r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml])$"
 )
 """What may stand at the end of a name without making it another shape."""
-_SEES: Final = re.compile(r"(?<=[\d.])-(vl|math)(?=-|$)")
+_SEES: Final = re.compile(r"(?<=[\d.])-(vl|math|chat|instruct)(?=-|$)")
 """A model that sees, or was taught to compute, decodes as the one without."""
 
 

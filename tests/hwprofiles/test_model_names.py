@@ -36,6 +36,12 @@ NAMES = {
     "GLM-4.7-FP8": "glm-4.6",
     "Meta-Llama-3-8B-Instruct.Q4_K_M.gguf": "llama-3.1-8b",
     "Qwen3-Coder-Next 80B-A3B (MoE)": "qwen3-next-80b-a3b",
+    "LLaMA2-Chat 70B": "llama-2-70b",
+    "LLaMA3-Instruct 8B": "llama-3.1-8b",
+    "internlm/internlm2-chat-7b": "internlm2-7b",
+    "double7/vicuna-68m": "llama-68m",
+    "deepseek-r1:32b": "qwen2.5-32b",
+    "google/gemma-4-E2B-it": "gemma-4-e2b",
 }
 
 
@@ -77,7 +83,7 @@ def test_a_model_of_anothers_shape_has_its_own_longest_context(name, positions):
 
 
 @pytest.mark.parametrize(
-    "name", ["llama 8B", "Qwen3.x-27B", "gemma-4-e4b", "qwen3", "deepseek-v4-pro", "", "/", "-", "gpt-5"]
+    "name", ["llama 8B", "Qwen3.x-27B", "gemma-4-e8b", "qwen3", "deepseek-v4-pro", "", "/", "-", "gpt-5"]
 )
 def test_what_ships_under_no_such_name_is_none(name):
     assert named_shape(name, SHIPPED) is None

@@ -8,35 +8,46 @@ from decoding.errors import ConfigError, ModelError
 from hwprofiles.model_shape import model_shape, shape_from_hf, shipped_models
 
 BILLIONS = """
-apriel-1.5-15b 14.43, aya-expanse-32b 32.3, baichuan2-13b 13.9, codellama-34b 33.74, codestral-22b 22.25,
-command-a-111b 111.06, command-r-35b 34.98, command-r-plus 103.81, dbrx-132b 131.6, deepseek-coder-33b 33.34,
-deepseek-r1-distill-qwen-1.5b 1.777,
-deepseek-v2 235.74, deepseek-v2-lite 15.71, deepseek-v3 671.03, deepseek-v3.2 671.9, deepseek-v4-flash 284,
-dots.llm1 142.8,
-ernie-4.5-21b-a3b 21.83, ernie-4.5-300b-a47b 299.5, exaone-4.0-32b 32, gemma-2-27b 27.23, gemma-2-2b 2.614,
-gemma-2-9b 9.242, gemma-2b 2.51, gemma-3-12b 11.77, gemma-3-1b 1, gemma-3-270m 0.268, gemma-3-27b 27.01,
-gemma-3-4b 3.88, gemma-4-12b 11.95, gemma-4-26b-a4b 25.23, gemma-4-31b 30.7, glm-4-32b 32.57, glm-4-9b 9.4,
-glm-4.5-air 106.85, glm-4.6 352.8, glm-4.7-flash 29.94, glm-5.2 744, gpt-oss-120b 116.83, gpt-oss-20b 20.91,
-granite-3.3-8b 8.171, hunyuan-a13b 80.39, internlm3-8b 8.8, kimi-k2 1026, kimi-k3 2780, ling-1t 999.7,
+amd-llama-135m 0.1341, apertus-70b 70.6, apertus-8b 8.05, apriel-1.5-15b 14.43, aya-expanse-32b 32.3,
+baichuan2-13b 13.9, baichuan2-7b 7.506, bloom-560m 0.5592, bloom-7b1 7.069, chatglm3-6b 6.244, codellama-34b 33.74,
+codestral-22b 22.25, command-a-111b 111.06, command-r-35b 34.98, command-r-plus 103.81, dbrx-132b 131.6,
+deepseek-coder-1.3b 1.346, deepseek-coder-33b 33.34, deepseek-llm-67b 67.42, deepseek-llm-7b 6.91,
+deepseek-moe-16b 16.38, deepseek-r1-distill-qwen-1.5b 1.777, deepseek-v2 235.74, deepseek-v2-lite 15.71,
+deepseek-v3 671.03, deepseek-v3.2 671.9, deepseek-v4-flash 284, dots.llm1 142.8, ernie-4.5-21b-a3b 21.83,
+ernie-4.5-300b-a47b 299.5, exaone-3.5-2.4b 2.405, exaone-3.5-7.8b 7.818, exaone-4.0-1.2b 1.279, exaone-4.0-32b 32,
+falcon-40b 41.3, falcon-7b 6.92, gemma-2-27b 27.23, gemma-2-2b 2.614, gemma-2-9b 9.242, gemma-2b 2.51,
+gemma-3-12b 11.77, gemma-3-1b 1, gemma-3-270m 0.268, gemma-3-27b 27.01, gemma-3-4b 3.88, gemma-4-12b 11.95,
+gemma-4-26b-a4b 25.23, gemma-4-31b 30.7, gemma-4-e2b 2.28, gemma-4-e4b 4.64, gemma-7b 8.538, glm-4-32b 32.57,
+glm-4-9b 9.4, glm-4.5-air 106.85, glm-4.6 352.8, glm-4.7-flash 29.94, glm-5.2 744, glm-5.3-flash 313.2, gpt-j-6b 6.05,
+gpt-neox-20b 20.55, gpt-oss-120b 116.83, gpt-oss-20b 20.91, gpt2 0.1244, gpt2-large 0.774, gpt2-medium 0.3548,
+gpt2-xl 1.5576, granite-20b-code 20.07, granite-3.3-2b 2.534, granite-3.3-8b 8.171, hunyuan-a13b 80.39,
+internlm2-20b 19.861, internlm2-7b 7.738, internlm3-8b 8.8, kimi-k2 1026, kimi-k3 2780, ling-1t 999.7,
 ling-flash-2.0 102.89, ling-mini-2.0 16.26, llama-160m 0.1624, llama-2-13b 13.016, llama-2-70b 68.98,
 llama-2-7b 6.738, llama-3.1-405b 405.85, llama-3.1-70b 70.55, llama-3.1-8b 8.03, llama-3.2-1b 1.236,
-llama-3.2-3b 3.213, llama-30b 32.53, llama-4-maverick 400.71, llama-4-scout 107.77, llama-68m 0.068, mimo-7b 7.62,
-mimo-v2-flash 309, minicpm4-8b 8.19, minimax-m2 228.69, ministral-3-14b 13.5, ministral-3-3b 3.43,
-ministral-3-8b 8.49, ministral-8b 8.02, mirror-track-0.6b 0.6, mistral-7b 7.248, mistral-large-123b 122.61,
-mistral-nemo-12b 12.25, mistral-small-24b 23.57, mixtral-8x22b 140.63, mixtral-8x7b 46.7, olmo-2-13b 13.72,
-olmo-3-32b 32.23, opt-125m 0.1252, opt-13b 12.85, opt-30b 29.97, opt-6.7b 6.66, opt-66b 65.72, phi-3-mini 3.821,
-phi-3.5-moe 41.87, phi-4 14.66, phi-4-mini 3.836, qwen1.5-7b 7.72, qwen2.5-0.5b 0.494, qwen2.5-1.5b 1.544,
-qwen2.5-14b 14.77, qwen2.5-32b 32.76, qwen2.5-3b 3.086, qwen2.5-72b 72.71, qwen2.5-7b 7.616, qwen3-0.6b 0.596,
-qwen3-1.7b 1.72, qwen3-14b 14.77, qwen3-235b-a22b 235.09, qwen3-30b-a3b 30.53, qwen3-32b 32.76, qwen3-4b 4.02,
-qwen3-8b 8.19, qwen3-coder-480b-a35b 480.15, qwen3-next-80b-a3b 79.67, qwen3.5-0.8b 0.752, qwen3.5-122b-a10b 122.11,
-qwen3.5-27b 26.9, qwen3.5-2b 1.88, qwen3.5-35b-a3b 34.66, qwen3.5-397b-a17b 396.35, qwen3.5-4b 4.21, qwen3.5-9b 8.95,
-qwen3.6-27b 26.9, qwen3.6-35b-a3b 34.66, qwen3.8-27b 26.9, seed-oss-36b 36.15, smollm2-1.7b 1.711,
-smollm2-135m 0.1345, smollm2-360m 0.3618, smollm3-3b 3.075, solar-10.7b 10.73,
-step-3.5-flash 196, tinyllama-1.1b 1.1, yi-34b 34.39,
+llama-3.2-3b 3.213, llama-30b 32.53, llama-4-maverick 400.71, llama-4-scout 107.77, llama-65b 65.29, llama-68m 0.068,
+mimo-7b 7.62, mimo-v2-flash 309, minicpm-2b 2.725, minicpm3-4b 4.07, minicpm4-0.5b 0.434, minicpm4-8b 8.19,
+minimax-m2 228.69, minimax-m3 428, ministral-3-14b 13.5, ministral-3-3b 3.43, ministral-3-8b 8.49, ministral-8b 8.02,
+mirror-track-0.6b 0.6, mistral-7b 7.248, mistral-large-123b 122.61, mistral-nemo-12b 12.25, mistral-small-24b 23.57,
+mixtral-8x22b 140.63, mixtral-8x7b 46.7, mpt-30b 29.96, mpt-7b 6.649, olmo-2-13b 13.72, olmo-2-1b 1.485,
+olmo-2-7b 7.299, olmo-3-32b 32.23, olmoe-1b-7b 6.92, openllama-3b 3.427, opt-1.3b 1.316, opt-125m 0.1252,
+opt-13b 12.85, opt-2.7b 2.652, opt-30b 29.97, opt-6.7b 6.66, opt-66b 65.72, phi-2 2.78, phi-3-medium 13.96,
+phi-3-mini 3.821, phi-3.5-moe 41.87, phi-4 14.66, phi-4-mini 3.836, pythia-1.4b 1.4146, pythia-12b 11.846,
+pythia-160m 0.1623, pythia-2.8b 2.775, pythia-410m 0.4053, pythia-6.9b 6.857, qwen1.5-0.5b 0.464, qwen1.5-1.8b 1.837,
+qwen1.5-14b 14.17, qwen1.5-32b 32.51, qwen1.5-72b 72.29, qwen1.5-7b 7.72, qwen1.5-moe-a2.7b 14.32,
+qwen2-57b-a14b 57.41, qwen2.5-0.5b 0.494, qwen2.5-1.5b 1.544, qwen2.5-14b 14.77, qwen2.5-32b 32.76, qwen2.5-3b 3.086,
+qwen2.5-72b 72.71, qwen2.5-7b 7.616, qwen3-0.6b 0.596, qwen3-1.7b 1.72, qwen3-14b 14.77, qwen3-235b-a22b 235.09,
+qwen3-30b-a3b 30.53, qwen3-32b 32.76, qwen3-4b 4.02, qwen3-8b 8.19, qwen3-coder-480b-a35b 480.15,
+qwen3-next-80b-a3b 79.67, qwen3.5-0.8b 0.752, qwen3.5-122b-a10b 122.11, qwen3.5-27b 26.9, qwen3.5-2b 1.88,
+qwen3.5-35b-a3b 34.66, qwen3.5-397b-a17b 396.35, qwen3.5-4b 4.21, qwen3.5-9b 8.95, qwen3.6-27b 26.9,
+qwen3.6-35b-a3b 34.66, qwen3.8-27b 26.9, qwen3.8-flash-next 125, seed-oss-36b 36.15, sheared-llama-1.3b 1.345,
+sheared-llama-2.7b 2.702, smollm2-1.7b 1.711, smollm2-135m 0.1345, smollm2-360m 0.3618, smollm3-3b 3.075,
+solar-10.7b 10.73, starcoder-15b 15.52, step-3.5-flash 196, tinyllama-1.1b 1.1, yi-1.5-9b 8.829, yi-34b 34.39,
+yi-6b 6.061,
 """
 """Billions by the safetensors or GGUF files, as model pages and llama.cpp show them, without heads that draft and what
-sees or hears; of the paper's draft only `0.6B` is published, of Kimi-K3 2.8T. DeepSeek-V3.2 has V3's and an
-indexer in every layer."""
+sees or hears, and without tables of which a token reads some rows: Gemma 4 E2B and E4B are called 2.3B and 4.5B
+without them, Qwen3.8-Flash-Next 125B. Of the paper's draft only `0.6B` is published, of Kimi-K3 2.8T. DeepSeek-V3.2 has
+V3's and an indexer in every layer."""
 PARAMETERS = dict(item.split() for item in BILLIONS.replace("\n", " ").strip().rstrip(",").split(", "))
 
 

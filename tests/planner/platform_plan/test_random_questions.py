@@ -32,7 +32,7 @@ def test_random_questions_are_answered_by_the_laws_or_refused_in_words(first, tm
             broken = [law for law, holds in laws(found, words).items() if not holds]
             assert not broken, " ".join(words)
             answered.append((words, found))
-    assert len(answered) > 2
+    assert len(answered) > 1
     require_rising(*answered[0])
 
 
