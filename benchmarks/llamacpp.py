@@ -105,7 +105,7 @@ def main() -> None:
         "prompts": len(prompts),
         "max_new_tokens": options.max_new_tokens,
         "num_rounds": options.rounds,
-        "acceptance": f"by place, of one run of the server that drafts {DEEPEST}, over the same prompts",
+        "acceptance": f"by position, of one run of the server that drafts {DEEPEST}, over the same prompts",
         "targets": {},
     }
     for stored in options.stored:

@@ -35,7 +35,7 @@ class EngineAcceptance:
 
     Attributes:
         rates: for each drafted place how often it was accepted, given that all before it were.
-        how: whether the engine counts by place, or only a mean, which one rate at every place explains.
+        how: whether the engine counts by position, or only a mean, which one rate at every position explains.
         num_rounds: verifications that were counted; None where that is not told.
     """
 
@@ -66,8 +66,8 @@ class EngineAcceptance:
     def of_shares(
         cls, engine: str, row: PageRow, shares: Sequence[Any], *, num_rounds: int | None, out_of: float = 1.0
     ) -> "EngineAcceptance":
-        """Return rates from how often each place was accepted with all before it: numbers that fall from `out_of`."""
-        field = "accepted by place"
+        """Return rates from how often a position was accepted with all before it: numbers that fall from `out_of`."""
+        field = "accepted by position"
         at = PageRow(row.path, row.line, {field: list(shares)})
         numbers = [out_of, *(_number(one) for one in shares)]
         if not 0 < len(shares) <= MAX_WINDOW or out_of <= 0:
@@ -76,7 +76,7 @@ class EngineAcceptance:
             raise at.wrong(field, f"numbers that fall from place to place, from {out_of:g} at most to 0 at least")
         known = [(before, later) for before, later in pairwise(numbers) if before > 0]
         rates = tuple(min(1.0, later / before) for before, later in known)
-        return cls(engine=engine, rates=rates, how="by place", num_rounds=num_rounds, source=row.path.name)
+        return cls(engine=engine, rates=rates, how="by position", num_rounds=num_rounds, source=row.path.name)
 
     @classmethod
     def of_places(
@@ -264,7 +264,7 @@ def _require_total(row: PageRow, field: str, found: float, counted: str, *, off_
 
 
 def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], dict[str, int]]:
-    """Return the metrics of speculation by name, those by place, and the first line of each name.
+    """Return the metrics of speculation by name, those by position, and the first line of each name.
 
     Counters of several workers are added up; of means and settings the first one is taken.
     """

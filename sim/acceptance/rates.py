@@ -74,7 +74,7 @@ class TaskRates(UserModel):
 
     Attributes:
         rates: for each drafted place how often the target accepts it, given that it accepted all before it; a single
-            number is every place's.
+            number is every position's.
         feature_rates: the same for a draft with the target's exit features; none for one that takes none.
         alternative_rates: at [k - 1] how often the target's own token, where it refuses the drafted one, is among the
             draft's k best others. At the place after a window that is accepted whole, the draft's best is right as

@@ -119,7 +119,7 @@ _TITLES = {
     "streams": "Speculative streams",
     "streaming_draft": "Draft model with streams",
 }
-_BY_PLACE = ("mean acceptance length", "conditional acceptance by place")
+_BY_PLACE = ("mean acceptance length", "conditional acceptance by position")
 
 
 def _facts(card: Card) -> Section:

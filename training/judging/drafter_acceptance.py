@@ -28,9 +28,9 @@ class StrictPart(BaseModel):
 
 
 class TaskAcceptance(StrictPart):
-    """Rounds on some prompts: committed tokens per round, bonus included, and acceptance by place in the draft.
+    """Rounds on some prompts: committed tokens per round, bonus included, and acceptance by position in the draft.
 
-    Rates are among the rounds that accepted every place before, and end with the last one that a round ever came to.
+    Rates are among the rounds that accepted every position before, and end with the last one that a round ever came to.
     """
 
     mean_acceptance_length: float

@@ -34,7 +34,7 @@ def read(*names, **told):
 )
 def test_what_is_counted_by_place_is_the_share_of_those_that_got_there(name, engine, rates, rounds):
     (found,) = read(name).acceptance
-    assert (found.engine, found.how, found.num_rounds) == (engine, "by place", rounds)
+    assert (found.engine, found.how, found.num_rounds) == (engine, "by position", rounds)
     assert found.rates == pytest.approx(rates)
 
 
@@ -85,7 +85,7 @@ def test_a_token_that_was_not_drafted_was_not_refused(engine, tmp_path):
     assert (found.rates, found.how) == (mean.rates, "one rate from the mean")
 
 
-@pytest.mark.parametrize(("drafted", "how"), [(1900, "one rate from the mean"), (4000, "by place")])
+@pytest.mark.parametrize(("drafted", "how"), [(1900, "one rate from the mean"), (4000, "by position")])
 def test_a_serving_benchmark_counts_drafts_that_ended_early_by_their_mean(drafted, how, tmp_path):
     run = {"model_id": "m", "max_concurrency": 1, "completed": 8, "median_itl_ms": 14.0, "total_input_tokens": 4096}
     run |= {"spec_decode_num_drafts": 1000, "spec_decode_accepted_tokens": 1560, "spec_decode_draft_tokens": drafted}
@@ -277,11 +277,11 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
         ('{"schema_version": "1.0", "measured": false}', "measured is False; expected true"),
         (
             '{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5, 1.5]}',
-            "accepted by place is [0.5, 0.75]; expected numbers that fall",
+            "accepted by position is [0.5, 0.75]; expected numbers that fall",
         ),
         (
             f'{{"schema_version": "1.0", "measured": true, "conditional_accept_rates": [0.5, {10**400}]}}',
-            "accepted by place is [0.5, nan]; expected numbers that fall",
+            "accepted by position is [0.5, nan]; expected numbers that fall",
         ),
         (
             f'{{"schema_version": "1.0", "measured": true, "marginal_accept_rates": [{10**400}]}}',
