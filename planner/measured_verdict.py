@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, ratio_by_rounds
-from planner.verdict import Badge, Claim, Pays, SpeculationVerdict, times, would_tell
+from planner.verdict import Badge, Claim, Pays, SpeculationVerdict, times, would_decide
 from planner.wording import KINDS, counted, factor, kind_of
 
 _ORDER: Final = list(KINDS)
@@ -188,7 +188,7 @@ def judge_measured(
         num_run, num_known = runs.as_run(drafting, plain).num_pairs, claim.ratio.num_pairs
         known = counted(num_known, "prompt")
         prompts = known if num_run == num_known else f"{num_run} of {num_known} recorded prompts"
-        basis = f'measured on {prompts} ("{claim.one}" next to "{claim.other}")'
+        basis = f'measured on {prompts} ("{claim.one}" against "{claim.other}")'
     missing = [f'"{one.name}"' for one in schedules if one not in runs.finished]
     holders: dict[Badge, MeasuredSchedule | None] = {
         "recommended": winner,
@@ -268,7 +268,7 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
         return "run it again: no schedule finished"
     use = "use"
     if claim is not None and claim.outcome == "cannot tell":
-        use = f"{would_tell(claim.ratio)} would tell; until then use"
+        use = f"{would_decide(claim.ratio)}; until then use"
     merit = "the simplest kind that was not measured slower"
     if winner is runs.fastest:
         merit = "measured fastest"

@@ -11,7 +11,7 @@ from planner.first_of_each import first_of_each
 from planner.paired_ratio import Compare, comparer
 from planner.search.search import Candidate, SearchResult, search
 from planner.search.space import Placement, SearchSpace, judging_part
-from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_tell
+from planner.verdict import PAYS, Claim, Pays, SpeculationVerdict, would_decide
 from planner.what_if.mixed_record import whose_tokens
 from planner.what_if.sensitivity import BreakEven, Sensitivity, Sweep, analyse
 from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, on_lanes, percent, schedule_name
@@ -48,7 +48,7 @@ def judge(
     near = [result.best(method=winner.schedule.method, placement=other)]
     near += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
     rivals = [one for one in near if one is not None]
-    use = "use" if claim is None or pays != "cannot_tell" else f"{would_tell(claim.ratio)} would tell; until then use"
+    use = "use" if claim is None or pays != "cannot_tell" else f"{would_decide(claim.ratio)}; until then use"
     short = list(short_answers(winner, rivals, record.max_new_tokens))
     return SpeculationVerdict(
         pays=pays,
@@ -138,12 +138,12 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
     if sweep.quantity == "acceptance":
         ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
         num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
-        others = ", and all other drafted tokens by the same share" if num_drafters > 1 else ""
-        return f"{percent(found.at)}{ends} of {whose_tokens(record)} were accepted, not {percent(sweep.now)}{others}"
+        others = " (other drafters scaled alike)" if num_drafters > 1 else ""
+        return f"{percent(found.at)}{ends} of {whose_tokens(record)} are accepted, not {percent(sweep.now)}{others}"
     is_faster = found.at > 1
     at, *limits = (value if is_faster else 1 / value for value in (found.at, found.low, found.high))
     ends = f" ({factor(min(limits))} to {factor(max(limits))})" if found.low < found.high else ""
-    return f"drafting were {factor(at)}{ends} {'faster' if is_faster else 'slower'}"
+    return f"drafting is {factor(at)}{ends} {'faster' if is_faster else 'slower'}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

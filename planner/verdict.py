@@ -1,6 +1,6 @@
 """A verdict as data, and the few lines that are made from it.
 
-Five templates: `headline`, `fact`, `rivals`, `would_tell` and `times`. A verdict cannot hold an answer that its own
+Five templates: `headline`, `fact`, `rivals`, `would_decide` and `times`. A verdict cannot hold an answer that its own
 ratio contradicts.
 """
 
@@ -150,19 +150,20 @@ def fact(label: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def rivals(claims: Sequence[Claim]) -> list[str]:
-    """Return each rival of one schedule with its ratio, and what would tell which is faster where that is open."""
-    doubts = [f", {would_tell(one.ratio)} would tell" * (one.outcome == "cannot tell") for one in claims]
+    """Return each rival of one schedule with its ratio, and what would decide which is faster where that is open."""
+    doubts = [f", {would_decide(one.ratio)}" * (one.outcome == "cannot tell") for one in claims]
     return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
-def would_tell(ratio: Ratio) -> str:
-    """Return what would tell which of two schedules is faster."""
+def would_decide(ratio: Ratio) -> str:
+    """Return what would decide which of two schedules is faster."""
     needed = pairs_needed(ratio)
     if needed is not None:
-        return f"about {counted(needed, 'prompt')} like these"
+        return f"about {counted(needed, 'prompt')} like these would decide"
     if ratio.num_pairs == 1:
-        return "more than one prompt"
-    return "runs of both on more prompts" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
+        return "more than one prompt would decide"
+    more = "runs of both on more prompts" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
+    return f"{more} would decide"
 
 
 def times(ratio: Ratio) -> str:

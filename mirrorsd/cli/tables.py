@@ -69,7 +69,7 @@ def ranking(found: Plan, top: int) -> Table:
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
     star = "*" if best is not candidates[0] else ""
     if star:
-        title += " (*: recommended; one half of the prompts chooses, and the other half judges)"
+        title += " (*: recommended; chosen on half of the prompts, judged on the other half)"
     shown = candidates[:top] if best in candidates[:top] else (*candidates[:top], best)
     names = schedule_names([(one.schedule, one.placement) for one in shown])
     rows = (
@@ -184,17 +184,17 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
 
 def tornado_table(bars: Sequence[TornadoBar]) -> Table:
     """Return the numbers that matter most for the answer."""
-    title = "What matters most; within these ranges the best placement stays the same"
-    if any(bar.turn for bar in bars):
-        title = "What would change the answer"
+    turning = any(bar.turn for bar in bars)
+    title = "What would change the answer" if turning else "Numbers that matter most (none changes the best placement)"
+    header = ("number", "now", "from", "to", "speed-up from, to", *["changes at"] * turning)
     rows = []
     for bar in bars:
         number = bar.number
         values = [amount(number.field, value) for value in (number.value, number.low, number.high)]
         ends = f"{factor(bar.speedup_low)} to {factor(bar.speedup_high)}"
         turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else NOTHING
-        rows.append((number.field, *values, ends, turn))
-    return plain_table(title, ("number", "now", "from", "to", "speed-up from, to", "changes at"), (), rows)
+        rows.append((number.field, *values, ends, *[turn] * turning))
+    return plain_table(title, header, (), rows)
 
 
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:

@@ -150,8 +150,8 @@ def _too_large(plan: PlatformPlan) -> list[str]:
 def _ends(low: float | None, high: float | None) -> str:
     """Return an interval of rates, either end of which may be beyond all that were asked about."""
     if low is None or high is None:
-        known = f"{percent(low)} or more" if low is not None else f"{percent(high)} or less" if high is not None else ""
-        return f" ({known})" if known else ""
+        known = f"from {percent(low)}" if low is not None else f"up to {percent(high)}" if high is not None else ""
+        return f" (90 % interval: {known})" if known else ""
     return f" ({percent(low)} to {percent(high)})"
 
 
@@ -166,7 +166,7 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     elif plan.pays == "cannot_tell":
         has_one = plan.comparison is not None and plan.comparison.num_pairs == 1
         on_machine = "measure both on the machine: data sheets cannot tell them apart"
-        yield "more than one prompt would tell" if has_one else on_machine
+        yield "more than one prompt would decide" if has_one else on_machine
     if not chosen.schedule.num_speculative_tokens:
         until = "until then " * (plan.pays == "cannot_tell")
         yield f"{until}leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
@@ -224,7 +224,7 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
     needs = [need for need in plan.needs if need.pair == chosen.pair and need.is_plain == is_plain]
     alike = {(need.needed_bytes, need.capacity_bytes): need.in_words for need in reversed(needs)}
     return {
-        "Other placements, times the best one's speed": []
+        "Other placements, speed relative to the best": []
         if best is None
         else [_beside(plan, one, best) for one in _other_places(plan, best)],
         "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none known"],

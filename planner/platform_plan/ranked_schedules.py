@@ -176,8 +176,8 @@ def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evalua
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
     tokens_a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
     slow = {
-        lane: f"drafts for a target on {lane}: plain decoding takes {factor(time_s / fastest_s)} as long as on the "
-        f"best lane, more than rounds of {tokens_a_round:.2g} tokens make up for"
+        lane: f"drafts for a target on {lane}: a token takes {factor(time_s / fastest_s)} as long there, and a round "
+        f"yields {tokens_a_round:.2g} tokens at most"
         for lane, time_s in plain_s.items()
         if time_s > tokens_a_round * fastest_s
     }

@@ -112,21 +112,21 @@ def ran_as(text):
 CASES = {
     "plain 1.0, tree 0.75": (
         ("yes", "tree"),
-        r'6 prompts \("tree" next to "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest',
+        r'6 prompts \("tree" against "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest',
     ),
     "plain 1.0, tree 1.2 predicted 0.8": (("no", "plain"), "predicted 1.25×, outside the measured interval"),
     "plain 1.0, tree 0.95 noisy": (
         ("cannot_tell", "plain"),
-        r'about \d+ prompts like these would tell; until then use "plain": the simplest kind that was not',
+        r'about \d+ prompts like these would decide; until then use "plain": the simplest kind that was not',
     ),
-    "plain 1.0 once, tree 0.5 once": (("cannot_tell", "plain"), "more than one prompt would tell; until then use "),
+    "plain 1.0 once, tree 0.5 once": (("cannot_tell", "plain"), "more than one prompt would decide; until then use "),
     "plain 1.0 predicted 0.8, plain split 0.7, tree 0.75 predicted 0.6": (
         ("no", "plain split"),
-        r'\("tree" next to "plain split"\)',
+        r'\("tree" against "plain split"\)',
     ),
     "plain 1.0 predicted 0.8, plain split 1.05 predicted 0.9 very noisy, tree 0.9 predicted 0.6": (
         ("cannot_tell", "plain split"),
-        r'here: 1\.\d\d× \(.*\("tree" next to "plain split"\)',
+        r'here: 1\.\d\d× \(.*\("tree" against "plain split"\)',
     ),
     "plain 1.0, tree 1.1 predicted 0.6, synchronous 0.9 predicted 0.8 noisy": (
         ("cannot_tell", "plain"),
@@ -134,11 +134,11 @@ CASES = {
     ),
     "plain 1.0, tree 0.75 predicted 0.8, wider 1.0 predicted 0.6 noisy": (
         ("cannot_tell", "tree"),
-        r'\("wider" next to "plain"\)\..*"tree" was measured faster than plain decoding, but these very runs',
+        r'\("wider" against "plain"\)\..*"tree" was measured faster than plain decoding, but these very runs',
     ),
     "plain 2.0, tree 0.72 noisy, synchronous 0.72, wider 0.71 predicted 0.74 otherwise noisy": (
         ("yes", "wider"),
-        r'Speed of "wider" over that of: .*"tree" [^;]* would tell; "synchronous" [^;]* would tell',
+        r'Speed of "wider" over that of: .*"tree" [^;]* would decide; "synchronous" [^;]* would decide',
     ),
     "plain 2.0, synchronous 0.71 predicted 0.6, tree 0.7 noisy, lookup 0.75 otherwise noisy": (
         ("yes", "synchronous"),
@@ -150,7 +150,7 @@ CASES = {
     ),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
-    "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" next to "plain"\)'),
+    "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" against "plain"\)'),
     "plain 1.0, tree 0.7 elsewhere, synchronous 0.8": (
         ("yes", "synchronous"),
         'Not judged, since no prompt is shared with the others: "tree"',

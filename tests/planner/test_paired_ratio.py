@@ -75,7 +75,7 @@ def test_the_other_way_round_is_the_inverse_and_a_faster_machine_changes_nothing
     assert (scaled.value, scaled.low, scaled.high) == pytest.approx((there.value, there.low, there.high))
 
 
-def test_as_many_prompts_as_are_needed_would_tell():
+def test_as_many_prompts_as_are_needed_would_decide():
     one = np.array([1.0, 1.1, 0.9, 1.0])
     other = 1.03 * one * np.exp([0.1, -0.1, 0.06, -0.06])
     ratio = paired_ratio(one, other)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from planner.paired_ratio import Ratio
-from planner.verdict import PAYS, Claim, SpeculationVerdict, rivals, times, would_tell
+from planner.verdict import PAYS, Claim, SpeculationVerdict, rivals, times, would_decide
 
 RATIOS = st.builds(
     lambda value, prompts, machine, pairs: Ratio(
@@ -41,7 +41,7 @@ def test_no_sentence_contradicts_the_ratios_that_it_is_made_from(found, others):
     assert times(found) in told.headline
     for place, (item, ratio) in enumerate(zip(rivals(told.others), others, strict=True)):
         assert item.startswith(f'"rival {place}" {times(ratio)}')
-        assert item.endswith("would tell") == (ratio.outcome == "cannot tell")
+        assert item.endswith("would decide") == (ratio.outcome == "cannot tell")
 
 
 @given(RATIOS, st.sampled_from(["yes", "no"]))
@@ -92,8 +92,8 @@ def test_three_lines_then_warnings_then_what_stands_behind_them():
         (ratio(1.0001, 0.2), "not even 1,000 prompts"),
     ],
 )
-def test_it_says_what_would_tell(found, said):
-    assert re.fullmatch(said, would_tell(found))
+def test_it_says_what_would_decide(found, said):
+    assert re.fullmatch(f"{said} would decide", would_decide(found))
     assert times(ratio(2.0, inf, num_pairs=1)) == "2×", "one prompt has no interval"
 
 

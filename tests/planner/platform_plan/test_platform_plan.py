@@ -54,11 +54,9 @@ def test_what_engines_make_of_a_gain_is_a_doubt_about_gains_alone(lunar_lake):
 
 def test_a_target_that_is_much_slower_elsewhere_is_left_out_by_name(lunar_lake):
     (npu,) = (
-        reason
-        for reason in lunar_lake.left_out
-        if reason.startswith("drafts for a target on npu: plain decoding takes")
+        reason for reason in lunar_lake.left_out if reason.startswith("drafts for a target on npu: a token takes")
     )
-    slower, tokens = re.search(r"takes ([\d.]+)× .* rounds of ([\d.]+) tokens", npu).groups()
+    slower, tokens = re.search(r"takes ([\d.]+)× .* round yields ([\d.]+) tokens", npu).groups()
     assert float(slower) > float(tokens)
     assert "npu" not in {one.pair.target for one in lunar_lake.ranking if one.schedule.num_speculative_tokens}
 
@@ -69,7 +67,7 @@ def test_the_advice_says_what_the_chosen_place_has_to_hold(lunar_lake):
 
 
 def test_other_places_are_told_in_the_order_of_their_fastest_methods(lunar_lake):
-    told = advice(lunar_lake).facts["Other placements, times the best one's speed"]
+    told = advice(lunar_lake).facts["Other placements, speed relative to the best"]
     by_time = list(dict.fromkeys(str(one.pair) for one in best_of_each(lunar_lake.speculation)))
     assert [line.partition(" at ")[0] for line in told] == by_time[1:]
     assert len(told) > 1
@@ -125,8 +123,8 @@ def test_the_command_is_of_the_engine_whose_times_are_told(draft, found):
     ("low", "high", "said"),
     [
         (0.7, 0.9, "at 80 % acceptance (70 % to 90 %); here"),
-        (0.7, None, "at 80 % acceptance (70 % or more); here"),
-        (None, 0.9, "at 80 % acceptance (90 % or less); here"),
+        (0.7, None, "at 80 % acceptance (90 % interval: from 70 %); here"),
+        (None, 0.9, "at 80 % acceptance (90 % interval: up to 90 %); here"),
         (None, None, "at 80 % acceptance; here"),
     ],
 )
