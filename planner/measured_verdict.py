@@ -232,15 +232,22 @@ def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule |
     """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
 
     Where some of them are faster than plain decoding beyond their intervals, only these count. The drafting schedule
-    that a *yes* is about, `headline`, is preferred where it is one of them and tables show it faster.
+    that a *yes* is about, `headline`, is preferred where it is one of them and tables show it faster than that one and
+    all of simpler kinds.
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
-    simplest = min((kind_of(one.schedule) for one in contenders), key=_ORDER.index, default=None)
-    winner = runs.fastest_of([one for one in contenders if kind_of(one.schedule) == simplest])
-    if winner and headline in contenders and runs.as_run(headline, winner).value > 1:
-        return headline
-    return winner
+    simplest = min(map(_complexity, contenders), default=None)
+    winner = runs.fastest_of([one for one in contenders if _complexity(one) == simplest])
+    if headline is None or headline not in contenders:
+        return winner
+    rivals = [one for one in contenders if one is winner or _complexity(one) < _complexity(headline)]
+    is_faster = all(one is headline or runs.as_run(headline, one).value > 1 for one in rivals)
+    return headline if is_faster else winner
+
+
+def _complexity(one: MeasuredSchedule) -> int:
+    return _ORDER.index(kind_of(one.schedule))
 
 
 def _why(
