@@ -28,8 +28,8 @@ EAGER: Final = "transformers"
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 READS_AGAIN: Final = (ANYWHERE,)
-"""Engines whose draft model reads every verified row once more, as their source has it (llama.cpp's `draft-simple` in
-common/speculative.cpp)."""
+"""Engines whose draft reads every verified row once more, as their source has it: `process` of llama.cpp's
+`draft-simple` and `draft-mtp` (common/speculative.cpp)."""
 _MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
 """Whose GPUs a back end runs on, of those that run on one maker's."""
 _PLAIN_BITS: Final = 16
@@ -42,7 +42,7 @@ _MADE_FOR: Final = {
 """Formats of weights that one engine's own files have, by that engine."""
 _OF_SERVERS: Final = ("mxfp4", "nvfp4")
 """Formats of servers' checkpoints beside those that are made for one engine."""
-_PUBLISHED_APART: Final = ("eagle3", "dflash", "medusa")
+_PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
 """Heads whose weights are no part of their target's files, which MTP layers are; a GGUF or MLX file is made of them."""
 
 
@@ -80,10 +80,14 @@ def made_for_engine(weights: str) -> str | None:
     return next((engine for engine, names in _MADE_FOR.items() if names.match(weights_named(weights))), None)
 
 
-def head_weights(head: str, weights: str) -> str:
-    """Return the default format of a target's head: a published one is in 16 bits beside weights of servers."""
+def head_weights(head: str, shape: ModelShape, weights: str) -> str:
+    """Return the default format of a target's head: a published one is in 16 bits beside weights of servers.
+
+    So is a head for multi-token prediction with an `lm_head` of its own, which is a model of its own.
+    """
     is_of_servers = made_for_engine(weights) == LAW_ENGINE or weights in _OF_SERVERS
-    return "bf16" if head in _PUBLISHED_APART and is_of_servers else weights
+    is_apart = head in _PUBLISHED_APART or (head == "mtp" and not shape.borrows_lm_head)
+    return "bf16" if is_apart and is_of_servers else weights
 
 
 def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:

@@ -194,7 +194,7 @@ def _stored_models(
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     told = None if profile is not None else weights_in_name(draft, small.published_in)
     timed = None if profile is None or head is not None else profile.draft_dtype
-    usual = timed or (stored if head is None or profile is not None else head_weights(head, stored))
+    usual = timed or (stored if head is None or profile is not None else head_weights(head, small, stored))
     drafts_in = weights_named((told or usual) if asked.draft is None else asked.draft)
     return larger, replace(larger, shape=small, weights=drafts_in, head=head)
 

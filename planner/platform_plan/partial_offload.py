@@ -242,7 +242,7 @@ def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
         if not is_chain or schedule.traits.overlaps or head in IN_ONE_PASS.keys() - {LOOKUP}:
             continue
         drafting_s = 0.0 if head == LOOKUP else schedule.fewest_draft_steps * step_s
-        if head is None:
+        if question.draft.reads_verified_rows:
             drafting_s += home.one(DRAFT_READS, schedule.num_rows, context)
         round_s = pass_s(question, split, schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
         found[schedule] = round_s / one.prediction.mean_acceptance_length

@@ -7,7 +7,6 @@ window, Medusa's heads run once too; a lookup costs nothing. What people call th
 
 import csv
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,12 +19,11 @@ from pydantic import TypeAdapter
 from decoding.errors import PlanError
 from hwprofiles.engines import head_weights
 from hwprofiles.model_shape import model_shape
-from hwprofiles.models.head_shapes import BLOCK_LAYERS, EAGLE_VOCABULARY, MEDUSA_HEADS
-from hwprofiles.weights.formats import stored_weights, weights_told
+from hwprofiles.models.head_shapes import head_shape
+from hwprofiles.weights.formats import weights_told
 from planner.retrodict.cases import CaseDrafter
 from sim.derived.assumption import Assumption
-from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER
-from sim.derived.roofline import StoredModel
+from sim.derived.roofline import SharedWork, StoredModel
 
 FILE: Final = Path(__file__).with_name("acceptance.csv")
 """Tokens of a round in public measurements of named models on real texts, by tokens drafted. None is of a case of
@@ -34,8 +32,10 @@ Kind = Literal["mtp", "eagle", "draft", "block", "heads", "lookup", "self"]
 Flow = Literal["", "once", "parallel"]
 """How a window is drafted: token by token, in one step, or token by token while the target verifies."""
 _KINDS_FILE: Final = Path(__file__).with_name("drafter-kinds.csv")
-_IN_PLANS: Final[Mapping[Kind, str]] = {"eagle": "eagle3", "block": "dflash", "heads": "medusa"}
-"""What plans call heads of a kind, where that is something else."""
+TREE_ROWS: Final = 64
+"""Nodes of the trees that heads were published with, all of which are verified (arXiv 2401.10774 and 2402.05109)."""
+_OF_CHAINS: Final = "vllm"
+"""The engine that verifies a chain of the heads' best tokens."""
 _FEWEST_SOURCES: Final = 4
 
 
@@ -77,10 +77,14 @@ def _told() -> list[_Told]:
 
 
 class _Called(NamedTuple):
-    """What people call a kind of drafter, as a pattern; how it drafts, and the share of a target's layers it runs."""
+    """What people call a kind of drafter, as a pattern; its shape, how it drafts, and its share of a target's layers.
+
+    `head` is the name by which `hwprofiles.models.head_shapes` knows the shape; empty where it is the target's or told.
+    """
 
     words: str
     kind: Kind
+    head: str = ""
     flow: Flow = ""
     layers: float = 1.0
 
@@ -91,31 +95,41 @@ def _kinds() -> tuple[_Called, ...]:
     with _KINDS_FILE.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     told = TypeAdapter(tuple[_Called, ...])
-    return told.validate_python([(one["called"], one["kind"], one["flow"], one["layers"] or 1.0) for one in lines])
+    names = ("called", "kind", "head", "flow")
+    return told.validate_python([(*(one[name] for name in names), one["layers"] or 1.0) for one in lines])
 
 
 class Draft(NamedTuple):
-    """The cost of drafting a window, by its parts: bytes and kernels of each step.
+    """How a window is drafted.
 
     Attributes:
         kind: of drafter.
-        step_bytes: of one step, on all devices together.
-        kernels: of one step.
+        model: of which a step runs some layers and the `lm_head`.
         num_layers: of one step, each of which has two all-reduces where devices share it.
         is_once: whether one step drafts the whole window.
         is_parallel: whether it runs while the target verifies.
     """
 
     kind: Kind
-    step_bytes: float
-    kernels: int
+    model: StoredModel
     num_layers: int
     is_once: bool
     is_parallel: bool = False
 
+    @property
+    def step(self) -> SharedWork:
+        """What one step takes, on all devices together."""
+        layer, head = (self.model.shared_work(part, 1) for part in ("layer", "lm_head"))
+        return SharedWork._make(self.num_layers * one + other for one, other in zip(layer, head, strict=True))
+
     def num_steps(self, drafted: int) -> int:
         """Return steps for a window."""
         return (1 if self.is_once else drafted) if self.kind != "lookup" else 0
+
+    def num_rows(self, drafted: int, engine: str | None) -> int:
+        """Return the rows of a verification by an engine: a window and the token before it, or the nodes of a tree."""
+        is_tree = self.kind == "heads" and engine != _OF_CHAINS
+        return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,27 +153,18 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
         kinds = ", ".join(get_args(Kind))
         raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {kinds}")
     kind, is_once, is_parallel = called.kind, called.flow == "once", drafter.parallel or called.flow == "parallel"
-    usual = head_weights(_IN_PLANS.get(kind, kind), target.weights)
-    shape, weights = target.shape, weights_told(drafter.weights) if drafter.weights else usual
-    if kind == "draft":
+    shape, head = target.shape, called.head or kind
+    if called.head:
+        shape = head_shape(head, target.shape)
+    elif kind == "draft":
         if drafter.shape is None:
             raise PlanError("the case names no draft model")
         shape = model_shape(drafter.shape)
-    whole = max(1, round(called.layers * shape.num_layers))
-    num_layers = {"draft": whole, "self": whole, "block": BLOCK_LAYERS}.get(kind, 1)
-    layers, head = num_layers * shape.layer_weight_bytes(weights), shape.head_bytes(weights)
-    kernels = num_layers * KERNELS_PER_LAYER + KERNELS_OF_HEAD
-    square = shape.hidden_size**2 * stored_weights(weights).bits / 8
-    if kind == "lookup":
-        return Draft(kind, 0.0, 0, 0, is_once, is_parallel)
-    if kind == "heads":
-        count = MEDUSA_HEADS if is_once else 1
-        return Draft(kind, count * (square + head), count * (1 + KERNELS_OF_HEAD), 1, is_once, is_parallel)
-    if kind == "eagle":
-        head *= min(1.0, EAGLE_VOCABULARY / shape.vocab_size)
-    if kind in ("mtp", "eagle"):  # both project two states into one before their layer
-        layers, kernels = layers + 2 * square, kernels + 2
-    return Draft(kind, layers + head, kernels, num_layers, is_once, is_parallel)
+    usual = head_weights(head, shape, target.weights)
+    weights = weights_told(drafter.weights) if drafter.weights else usual
+    model = StoredModel(shape=shape, weights=weights, head=None if kind == "draft" else head)
+    num_layers = max(1, round(called.layers * shape.num_layers))
+    return Draft(kind, model, num_layers, is_once, is_parallel)
 
 
 def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bool = False) -> RoundTokens:

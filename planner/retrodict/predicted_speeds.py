@@ -17,7 +17,7 @@ from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, Kind, RoundTokens, accepted, draft_of
 from planner.row_curve import few_rows_error, pass_s
 from sim.derived.device_speed import device_speed
-from sim.derived.roofline import RooflineCost, StoredModel
+from sim.derived.roofline import RooflineCost, SharedWork, StoredModel
 
 RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
@@ -134,7 +134,7 @@ class PredictedCase:
 
         It is of drafting in turn, tokens and passes, whatever the drafter does.
         """
-        step = self.draft.step_bytes / self._target_bytes
+        step = self.draft.step.num_bytes / self._target_bytes
         tokens = accepted(self.draft, one.drafted, share).tokens
         return tokens / (1 + step * self.draft.num_steps(one.drafted))
 
@@ -160,12 +160,14 @@ class PredictedCase:
 
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
         """Return the seconds of a round where plain decoding takes `plain_s`, and their relative error."""
-        rows, steps = one.drafted + 1, self.draft.num_steps(one.drafted)
+        steps = self.draft.num_steps(one.drafted)
+        rows = self.draft.num_rows(one.drafted, engine_of(self.case.engine))
         pace = plain_s / self.plain_s(one.context)
         verifying_s = pace * self._pass_s(rows, one.context)
-        drafting_s, host_s = pace * steps * self._step_s(), steps * self.cost.device.engine_step_s
-        if self.draft.kind == "draft" and self.cost.device.reads_again:
-            drafting_s += pace * self._step_s() * self.cost.device.growth(rows)
+        drafting_s, host_s = pace * steps * self._step_s(self.draft.step), steps * self.cost.device.engine_step_s
+        if self.draft.model.reads_verified_rows and self.cost.device.reads_again:
+            again = self.draft.model.shared_work("draft_reads", rows)
+            drafting_s += pace * self._step_s(again) * self.cost.device.growth(rows)
         errors = (
             verifying_s * few_rows_error(self.cost, rows, one.context),
             drafting_s * DRAFTING_ERROR,
@@ -180,10 +182,11 @@ class PredictedCase:
     def _pass_s(self, rows: int, context: int) -> float:
         return pass_s(self.cost, rows, context) + self.target.shape.num_layers * self._reduces_s
 
-    def _step_s(self) -> float:
+    def _step_s(self, work: SharedWork) -> float:
         device, draft = self.cost.device, self.draft
-        reading_s = draft.step_bytes / device.bytes_per_s / self.machine.num_together
-        starts_s = draft.kernels * device.kernel_s
+        reading_s = work.num_bytes / device.bytes_per_s / self.machine.num_together
+        times_as_many = device.starts_of_mixtures if draft.model.shape.num_experts else 1.0
+        starts_s = work.num_kernels * times_as_many * device.kernel_s
         passed_s = max(reading_s, starts_s) if device.starts_ahead else reading_s + starts_s
         return passed_s + draft.num_layers * self._reduces_s + device.graph_s
 

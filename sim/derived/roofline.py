@@ -33,6 +33,7 @@ _HEAD_PARTS: Final = ("heads", "head_prefill")
 STREAM_LAYERS: Final = 4
 """Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "draft_reads", "heads")
+_WITHOUT_LAYERS: Final = ("medusa", "hydra")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _END_OF_PASS: Final = ("lm_head", "exit", "draft_step", "heads", *_PROMPTS)
 _TYPICAL_ROWS: Final = 4
@@ -88,6 +89,14 @@ class StoredModel:
         return self.shape.kv_bytes(num_tokens, self.cache_bits + self.cache_scale_bits, num_devices)
 
     @property
+    def reads_verified_rows(self) -> bool:
+        """Whether engines of `hwprofiles.engines.READS_AGAIN` have it read every verified row once more.
+
+        Draft models and MTP layers keep keys and values of their own; Gemma 4's assistants read the target's.
+        """
+        return self.head is None or (self.head == "mtp" and self.shape.borrows_lm_head)
+
+    @property
     def head_bytes(self) -> float:
         """Traffic of the `lm_head`."""
         return self.shape.head_bytes(self.weights)
@@ -98,12 +107,15 @@ class StoredModel:
         return lru_cache(_MOST_WORKS)(self._shared_work_of)
 
     def _shared_work_of(self, kind: LanePart, rows: float) -> SharedWork:
-        num_layers, num_heads = self._num_layers(kind), int(kind in _WITH_HEAD)
+        names_tokens = kind in _WITH_HEAD and not (kind == "draft_reads" and self.head is not None)
+        num_layers, num_heads = self._num_layers(kind), int(names_tokens)
         flops = num_layers * self.shape.matrix_flops(rows) + num_heads * self.shape.head_flops(rows)
         if self._moves_nothing(kind):
             return SharedWork(0.0, flops, 0)
         layer_bytes = self.shape.layer_weight_bytes(self.weights, rows) + self.shape.layer_activation_bytes(rows)
         num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
+        if self.head in _WITHOUT_LAYERS:  # each of its matrices has an `lm_head`
+            return SharedWork(num_bytes, flops, num_layers * (1 + KERNELS_OF_HEAD))
         return SharedWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
 
     @cached_property
@@ -321,6 +333,7 @@ class RooflineCost:
         if part.kind in TARGET_PARTS:
             return self.target
         if part.kind == "draft_reads":
-            return self.draft if self.device.reads_again and self.draft is not None and not self.draft.head else None
+            is_read = self.device.reads_again and self.draft is not None and self.draft.reads_verified_rows
+            return self.draft if is_read else None
         is_at_once = self.draft is not None and self.draft.head in IN_ONE_PASS
         return self.draft if part.kind in (_HEAD_PARTS if is_at_once else DRAFT_PARTS) else None

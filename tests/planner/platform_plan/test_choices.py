@@ -70,7 +70,7 @@ def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_
 ):
     target, name = model_shape(TARGET), head_named(head)
     shape = head_shape(name, target)
-    squares = MEDUSA_HEADS * target.hidden_size**2 * (name == "medusa")
+    squares = {"medusa": MEDUSA_HEADS, "mtp": 2, "eagle3": 2}.get(name, 0) * target.hidden_size**2
     own = shape.num_layers * shape.layer_parameters
     assert own == pytest.approx(layers * target.layer_parameters + squares, rel=1e-3, abs=3 * target.hidden_size)
     head_bytes = shape.head_bytes("bf16")
@@ -81,6 +81,16 @@ def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_
     assert {one.schedule.method for one in plan.speculation} == {method}
     assert plan.question.acceptance == HEAD_RATES[name]
     assert planned(head, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
+
+
+@pytest.mark.parametrize(("target", "millions"), [("gemma-4-31b", 470), ("gemma-4-12b", 423), ("gemma-4-26b-a4b", 420)])
+def test_what_drafts_for_a_gemma_4_is_a_model_of_its_own(target, millions):
+    """Parameters by the cards of google/gemma-4-31B-it-assistant and -12B-; that of 26B-A4B by its config."""
+    shape = head_shape("mtp", model_shape(target))
+    assert shape.num_parameters == pytest.approx(millions * 1e6, rel=2e-3)
+    assert (shape.num_layers, shape.num_experts, shape.borrows_lm_head) == (4, 0, False)
+    narrow = model_shape(target).model_copy(update={"hidden_size": 2560})  # E4B's
+    assert head_shape("mtp", narrow).hidden_size == 256
 
 
 def test_how_often_text_repeats_itself_is_a_guess():

@@ -48,7 +48,7 @@ def test_published_speeds_of_transformers_lie_within_the_interval(device, model,
 
 def test_a_small_draft_costs_its_share_of_layers():
     found = asked("A100 80GB", "llama-3.1-8b", kind="draft", shape="llama-3.2-1b")
-    share = found._step_s() / found.plain_s(512)
+    share = found._step_s(found.draft.step) / found.plain_s(512)
     assert share == pytest.approx(16 / 32, abs=0.03)
 
 
