@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import log
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +28,15 @@ from _served_curves import lines_of, served_curves
 
 from hwprofiles.curves.names import backend_of, device_key, engine_of, family_of, weights_class
 from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longest_context, read_curves
-from hwprofiles.curves.row_prices import ERRORS_FILE, KERNEL_STARTS_S, STEPS, kernel_start_s, reading, started_by
+from hwprofiles.curves.row_prices import (
+    ERRORS_FILE,
+    KERNEL_STARTS_S,
+    STARTS_OF_MIXTURES,
+    STEPS,
+    kernel_start_s,
+    reading,
+    started_by,
+)
 from hwprofiles.weights.formats import stored_weights
 from sim.derived.device_speed import KERNELS_PER_LAYER
 
@@ -43,6 +51,7 @@ _UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|seri
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
 _TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)
+_TRIED_OF_MIXTURES: Final = (1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 3)
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
     "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
@@ -121,7 +130,7 @@ def main() -> None:
     write_table([*told, *(_curve(*one) for one in served_curves(folder))])
     found = left_out(read_curves(), starts_s)
     write_errors(found)
-    found |= {"starts_tried": starts_tried(read_curves())}
+    found |= {"starts_tried": starts_tried(read_curves()), "starts_of_mixtures_tried": mixtures_tried(read_curves())}
     write_result(OUT, {"measured": {}, "num_curves": len(read_curves()), **found})
     for question, steps in found.items():
         print(question, *steps.items(), sep="\n  ")
@@ -146,27 +155,44 @@ def starts_s(curve: PublicCurve) -> float:
 
 def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
     """Return mean errors of passes over one row on devices left out, by what a kernel's start is taken to be, in us."""
+    return {
+        name: {
+            f"{start:g}": _error_of_starts(
+                curves, lambda one, name=name: started_by(one) == name, start * 1e-6 / usual_s
+            )
+            for start in _TRIED_US
+        }
+        for name, usual_s in KERNEL_STARTS_S.items()
+    }
+
+
+def mixtures_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
+    """Return the same of mixtures of experts, by how many times as long starts are taken to be in their layers."""
+    return {
+        name: {
+            f"{tried:g}": _error_of_starts(
+                curves, lambda one, name=name: one.is_mixture and one.engine == name, tried / usual
+            )
+            for tried in _TRIED_OF_MIXTURES
+        }
+        for name, usual in STARTS_OF_MIXTURES.items()
+    }
+
+
+def _error_of_starts(curves: Sequence[PublicCurve], is_asked: Callable[[PublicCurve], bool], factor: float) -> float:
+    """Return the mean error of passes over one row on devices left out, if starts took `factor` times as long."""
     told = [curve for curve in curves if curve.efficiency is not None]
-
-    def error(name: str, tried_s: float) -> float:
-        asked = [name == started_by(one) for one in told]
-        starts = [
-            starts_s(one) * (tried_s / KERNEL_STARTS_S[name] if is_asked else 1)
-            for one, is_asked in zip(told, asked, strict=True)
-        ]
-        changed = [
-            one.model_copy(update={"efficiency": _efficiency(one, one.one_row_s - start)})
-            for one, start in zip(told, starts, strict=True)
-        ]
-        errors = []
-        for one, start, is_asked in zip(changed, starts, asked, strict=True):
-            if is_asked:
-                near = reading(asked_of(one), [other for other in changed if other.device != one.device])
-                if near is not None:
-                    errors.append(abs(log((start + _at_peak_s(one) / near.efficiency) / one.one_row_s)))
-        return round(fmean(errors), 3)
-
-    return {name: {f"{start:g}": error(name, start * 1e-6) for start in _TRIED_US} for name in KERNEL_STARTS_S}
+    starts = [starts_s(one) * (factor if is_asked(one) else 1) for one in told]
+    changed = [
+        one.model_copy(update={"efficiency": _efficiency(one, one.one_row_s - start)})
+        for one, start in zip(told, starts, strict=True)
+    ]
+    errors = []
+    for one, start in zip(changed, starts, strict=True):
+        near = reading(asked_of(one), [other for other in changed if other.device != one.device])
+        if is_asked(one) and near is not None:
+            errors.append(abs(log((start + _at_peak_s(one) / near.efficiency) / one.one_row_s)))
+    return round(fmean(errors), 3)
 
 
 def _kernels(curve: PublicCurve) -> int:

@@ -46,9 +46,10 @@ devices that are left out (benchmarks/results/row-curves.json). Efficiencies are
 small models seem to be read slowly."""
 USUAL_KERNEL_START_S: Final = 7e-6
 """Of all other engines: the best single number."""
-_STARTS_OF_MIXTURES: Final = {"vllm": 2.5}
-"""How many times as long starts take in a mixture's layers, which also choose, sort and sum up experts: some 12 kernels
-beside the 8 that are counted. Engines that fuse them have no such cost (benchmarks/row_curves.py)."""
+STARTS_OF_MIXTURES: Final = {"vllm": 1.75}
+"""How many times as long starts take in a mixture's layers, which also choose, sort and sum up experts: what predicts
+one-row speeds best of devices that are left out, if barely (benchmarks/results/row-curves.json). With 2.5 three curves
+of nine read at their whole bandwidth. Engines that fuse those kernels have no such cost."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -170,7 +171,7 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
 def kernel_start_s(of: Asked | PublicCurve) -> float:
     """Return what every kernel takes beside reading."""
     usual_s = KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
-    return usual_s * _STARTS_OF_MIXTURES.get(of.engine, 1.0) if of.is_mixture else usual_s
+    return usual_s * STARTS_OF_MIXTURES.get(of.engine, 1.0) if of.is_mixture else usual_s
 
 
 def started_by(of: Asked | PublicCurve) -> str:

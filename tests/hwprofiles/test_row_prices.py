@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
-from hwprofiles.curves.row_prices import KERNEL_STARTS_S, Asked, kernel_start_s, row_prices
+from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
 from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet, shipped_names
@@ -83,7 +83,7 @@ def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch(starts):
 
 def test_vllm_starts_more_kernels_for_a_mixtures_layer():
     dense = Asked.of("NVIDIA H200", "vllm", "bf16", 3.0, is_mixture=False)
-    assert kernel_start_s(dense._replace(is_mixture=True)) > 2 * kernel_start_s(dense)
+    assert kernel_start_s(dense._replace(is_mixture=True)) > 1.5 * kernel_start_s(dense)
     fused = dense._replace(engine="llama.cpp")
     assert kernel_start_s(fused._replace(is_mixture=True)) == kernel_start_s(fused)
 
@@ -185,9 +185,11 @@ def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
 
 
 def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
-    tried = json.loads((RESULTS / "row-curves.json").read_text())["starts_tried"]
-    for name, errors in tried.items():
+    found = json.loads((RESULTS / "row-curves.json").read_text())
+    for name, errors in found["starts_tried"].items():
         assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02
+    for name, errors in found["starts_of_mixtures_tried"].items():
+        assert errors[f"{STARTS_OF_MIXTURES[name]:g}"] == min(errors.values())
 
 
 @pytest.mark.parametrize(
