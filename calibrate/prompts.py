@@ -79,7 +79,7 @@ def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
-    """Read a prompt set, in the order of the file; empty lines are skipped.
+    """Return the prompts of a file, in its order; empty lines are skipped.
 
     Raises `ConfigError`, with file and line, for a file that is missing or empty and for a row that is wrong.
     """
@@ -113,7 +113,7 @@ def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
 
 
 def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
-    """Draw `count` prompts without repeats, or all if there are fewer; kinds of task take turns, as in `take_turns`.
+    """Return `count` prompts drawn without repeats, or all if there are fewer; kinds take turns, as in `take_turns`.
 
     Prompts of a kind and the kinds themselves are in random order. The seed determines the draw, and a smaller draw is
     the beginning of a larger one.

@@ -13,9 +13,9 @@ from hwprofiles.profile import Profile
 def fair_share_slowdowns(wanted: Sequence[Floats], total: float) -> list[Floats]:
     """Return how many times as long each takes with its max-min fair share of a bandwidth; 1 where it has all it wants.
 
-    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): nobody gets more than a common level, and who wants
-    less gets all. When the k who want least are served, (total - theirs) / (n - k) is left for each of the others; the
-    level is the highest of these. Every entry of the arrays is a case of its own.
+    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): each gets at most a common level; those that want less
+    get what they want. When the k who want least are served, (total - theirs) / (n - k) is left for each of the others;
+    the level is the highest of these. Every entry of the arrays is a case of its own.
     """
     wanted_DC = np.stack(wanted)  # [devices, cases]
     ascending_DC = np.sort(wanted_DC, axis=0)

@@ -49,14 +49,14 @@ class Prices:
         return sum(seconds, start=np.zeros(contexts.shape))
 
     def pass_overhead_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return the extra seconds of a pass that replies its states, and of its exit; 0 for a suffix."""
+        """Return the extra seconds of a pass that returns hidden states, and of its exit; 0 for a suffix."""
         if work is Work.SUFFIX:
             return 0.0
         exit_s = self.profile.lane(schedule.target_lane).overhead("exit").seconds if work is Work.PREFIX else 0.0
         return exit_s + self.features(schedule).seconds
 
     def features(self, schedule: Schedule) -> Overhead:
-        """Return the overhead of a pass that replies its states to the schedule's drafter; none where it does not."""
+        """Return the overhead of a pass that returns hidden states to the schedule's drafter; none for other passes."""
         if not schedule.reads_features:
             return NO_OVERHEAD
         return self.profile.lane(schedule.target_lane).overhead("features", _head(schedule))

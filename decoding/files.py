@@ -48,7 +48,7 @@ def named_path(name: str | Path) -> Path:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Read a whole file, or whatever else can be read from a path: some devices have no end.
+    """Return the bytes of a file, or of whatever else can be read from a path: some devices have no end.
 
     Raises `OSError`, and `ValueError` for more than `max_bytes` and for what is no path.
     """
@@ -65,7 +65,7 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 
 def read_compressed(path: Path, max_bytes: int) -> bytes:
-    """Read what a gzip file holds.
+    """Return the unpacked bytes of a gzip file.
 
     Raises `OSError`, and `ValueError` for more than `most_unpacked` and for what is no whole gzip file.
     """
@@ -92,7 +92,7 @@ def most_unpacked(path: Path, max_bytes: int) -> int:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON as strictly as the standard: numbers are finite, texts are ones that can be written.
+    """Return the value of strict JSON: finite numbers, no halves of surrogate pairs.
 
     Raises `ValueError` for what is not such a text, or is nested too deep.
     """
@@ -148,10 +148,7 @@ def replace_file(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Find out before the work whether `replace_file` can write a file after it; nothing is left behind.
-
-    Raises `ConfigError` where it cannot.
-    """
+    """Raise `ConfigError` where `replace_file` could not write; for before long work. Nothing is left behind."""
     try:
         place, found = _place(path)
         if found is None or stat.S_ISREG(found.st_mode):

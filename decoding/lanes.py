@@ -19,7 +19,7 @@ class Handle(Protocol):
 
 
 class TargetLane(Protocol):
-    """The large model: its rows are the last committed token and then the window."""
+    """The target: its rows are the last committed token and then the window."""
 
     def verify(self, window: Window) -> Handle:
         """Run all layers over the window; replies `Verdict`."""
@@ -49,7 +49,7 @@ class Branches(Protocol):
 
 
 class DraftLane(Protocol):
-    """The small model."""
+    """What drafts: a draft model, a head or a lookup."""
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
         """Draft a window from the committed tokens, a chain or a tree by the schedule; replies `Window`.

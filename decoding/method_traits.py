@@ -34,13 +34,14 @@ class MethodTraits:
 
     Attributes:
         name, title: its id in schedules, and its name for people.
+        flow: the generator.
         drafts: who drafts.
         window: what is verified.
         rules: verification rules for its windows; all but `typical` keep the target's distribution.
         overlaps: whether the draft prepares branches while the target verifies, on two lanes.
         drafts_by_level: whether a static tree is drafted level by level and not all at once.
         drafts_block: whether all tokens of a chain are drafted in one pass, a row each.
-        is_simulated_only: whether no drafter implements it yet.
+        is_simulated_only: whether only simulators play it: no drafter exists.
     """
 
     name: str

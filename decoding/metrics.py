@@ -1,4 +1,4 @@
-"""Figures of merit, computed from traces by the field's definitions and names.
+"""Metrics of traces, defined and named as in the field.
 
 Sums run over all given traces (micro averages).
 """

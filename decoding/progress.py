@@ -1,4 +1,4 @@
-"""How long work reports its progress to whoever started it."""
+"""Callbacks that report progress."""
 
 from collections.abc import Callable
 

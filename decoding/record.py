@@ -46,7 +46,7 @@ class FileSize(NamedTuple):
     header: int
 
     def with_prompt(self, alone: "FileSize", empty: "FileSize") -> "FileSize":
-        """Return the size with one more prompt, of which the sizes of a record alone and of an empty one tell."""
+        """Return the size with one more prompt: add that of its own record, less that of an empty one."""
         return FileSize(*(own + one - none + 2 for own, one, none in zip(self, alone, empty, strict=True)))  # ", "
 
     @property
@@ -219,7 +219,7 @@ class AcceptanceRecord:
 
     @classmethod
     def load(cls, path: str | Path) -> "AcceptanceRecord":
-        """Read what `save` wrote; raises `RecordError` for a file that is missing, damaged or something else."""
+        """Return what `save` wrote; raises `RecordError` for a file that is missing, damaged or something else."""
         try:
             if not is_zipfile(path) and Path(path).is_file():
                 raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")

@@ -78,7 +78,7 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
 
 
 def parse_yaml(text: str, model: type[T], *, source: str) -> T:
-    """Read a text as `load_yaml` reads a file; `source` names it in messages."""
+    """Return the value of a text as `load_yaml` does of a file; `source` names it in messages."""
     if text.startswith(_WHOLE) and not text.rstrip().endswith("\n..."):
         raise ConfigError(f'{source}: is cut short, its last line is not "..."; copy or make it again')
     try:

@@ -4,7 +4,7 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
 
     first_step      the first step of a rollout, of branches, or of finishing one: the lane did something else before
     exit            a prefix of the target, whose exit replies while the draft works
-    features        a pass of the target that replies hidden states to a drafter
+    features        a pass of the target that returns hidden states to a drafter
     draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
 `benchmarks/ablations.py` says what each buys. A drafter that is no draft model has keys of its own: `EVENT:DRAFTER`.

@@ -1,4 +1,4 @@
-"""Lanes that can work at the same time, and lanes that are the whole machine, by their cores alone."""
+"""Which lanes share no core, and which are part of no other."""
 
 from collections.abc import Sequence
 from itertools import permutations

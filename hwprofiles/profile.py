@@ -183,7 +183,7 @@ def _either_way(entries: Sequence[OfTwoLanes], one: str, other: str) -> OfTwoLan
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Read a profile YAML; `ConfigError` where it is missing or wrong names file, line and value."""
+    """Return the profile of a YAML file; `ConfigError` where it is missing or wrong names file, line and value."""
     return load_yaml(path, Profile)
 
 

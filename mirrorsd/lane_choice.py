@@ -65,7 +65,7 @@ def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
 
 
 def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
-    """Return the lanes that a list with commas names; without a list all lanes of the device, or of the usual one."""
+    """Return the lanes that a list with commas names; without one all lanes of the device, or of the default one."""
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:

@@ -105,7 +105,7 @@ def calibration_task(
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
-    """Return the layers of exits with trained adapters; the usual exit where there are none."""
+    """Return the layers of exits with trained adapters; the default exit where there are none."""
     if sizes.exits is not None:
         return sizes.exits.exit_layers
     return (usual_exit(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ())),)
@@ -139,7 +139,7 @@ def record(
         prompts: what is asked.
         path: where the record goes; an interrupted recording goes on when called again.
         reach: how far; None for the defaults.
-        device: what computes, of those that lanes are on: the record holds for lanes there. None for the usual one.
+        device: what computes, of those that lanes are on: the record holds for lanes there. None for the default.
         num_threads: to compute with, in this process; None leaves them alone.
         progress: called with the prompt under way and the share that is done.
 

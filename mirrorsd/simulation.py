@@ -32,7 +32,7 @@ _MOST_NAMES: Final = 3
 
 
 def repeating_sentence(names: Sequence[str], num_texts: int, ratio: Ratio | None = None) -> str:
-    """Warn of sequences that repeat themselves; `ratio` is drafting next to plain decoding on the others, if known."""
+    """Return a warning about sequences that repeat themselves; `ratio` is drafting over plain on the others."""
     shown = [*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])]
     without = "" if ratio is None else f"; without them drafting has {times(ratio)} the speed of plain decoding"
     return f"{len(names)} of {num_texts} answers repeat themselves, which is easy to draft ({listing(shown)}){without}."

@@ -1,4 +1,4 @@
-"""The leaders of a ranking."""
+"""The first entry of each kind in a ranking."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar

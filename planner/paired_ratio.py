@@ -18,7 +18,7 @@ from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
 Outcome = Literal["faster", "slower", "cannot tell"]
-"""What is known of one schedule next to another."""
+"""Whether one schedule is faster than another, as far as is known."""
 
 MOST_PAIRS = 1000
 """More prompts than this are not suggested for telling which of two schedules is faster."""

@@ -167,7 +167,7 @@ def would_decide(ratio: Ratio) -> str:
 
 
 def times(ratio: Ratio) -> str:
-    """Write a ratio with its interval: `1.33× (1.21× to 1.46×)`; one prompt has no interval."""
+    """Return a ratio in words, with its interval: `1.33× (1.21× to 1.46×)`; one prompt has no interval."""
     if isinf(ratio.high):
         return factor(ratio.value)
     return f"{factor(ratio.value)} ({factor(ratio.low)} to {factor(ratio.high)})"

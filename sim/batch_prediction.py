@@ -1,8 +1,8 @@
 """Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
 
-Prompts are taken in order, `batch_size` at a time. A batch stays full: what follows, and after the last the first ones
-again, takes the places of sequences that have ended, until all have that it began with. So a batch brings `batch_size`
-tokens in the time that each of these takes for one, however unlike they are. Prefill is not counted.
+Prompts are taken in order, `batch_size` at a time. A batch stays full: the next prompt (after the last the first again)
+takes the place of a sequence that has ended, until the first ones have all ended. So a batch brings `batch_size` tokens
+in the time that each of these takes for one, however unlike they are. Prefill is not counted.
 
 Nothing here runs for real yet: the runtime decodes one sequence at a time.
 """
@@ -135,7 +135,7 @@ def best_by_batch(
 
 
 def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
-    """Return the batch size from which on plain decoding is the best; None if it is not at the largest."""
+    """Return the least batch size from which plain decoding stays fastest; None if speculation wins at the largest."""
     off: int | None = None
     for size in sorted(best, reverse=True):
         if best[size].schedule.traits.window != "none":

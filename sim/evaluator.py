@@ -49,7 +49,7 @@ class Evaluator:
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """Predict one schedule; errors are those of the function `predict`."""
+        """Return the prediction of one schedule; errors are those of the function `predict`."""
         walk, times = self._timed(schedule)
         return summarise(
             walk,

@@ -54,7 +54,7 @@ class CheckErrors(NamedTuple):
 
 
 def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile, level_error: float = 0.0) -> Check:
-    """Sum up the runs of a schedule; `level_error` is that of the level of all times in runs."""
+    """Return how far a schedule's runs are off; `level_error` is that of the level of all times in runs."""
     return Check(
         lane=schedule.target_lane,
         residual=-fmean(log(ratio.value) for ratio, _ in compared),

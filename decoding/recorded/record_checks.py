@@ -1,4 +1,4 @@
-"""What is wrong with an acceptance record or its file, and what a schedule asks for that one does not hold."""
+"""What is wrong with an acceptance record or its file, and what a record lacks for a schedule."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     """Yield what a schedule needs that a record does not hold, each with what it does hold.
 
-    Of drawn texts (`AcceptanceRecord.assumed`) it is what would have to be assumed too, and by which rates.
+    For assumed acceptance (`AcceptanceRecord.assumed`) it names the rates that are missing.
     """
     traits, window = schedule.traits, schedule.num_speculative_tokens
     if record.temperature and (rule := schedule.verification) in ("greedy", "typical"):

@@ -1,4 +1,4 @@
-"""The meaning of option values: models, prompts, acceptance, lists; and options that name the same again."""
+"""Turns option values into models, prompts and acceptance, and back into options for the next command."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def plain_table(
 
 
 def share(value: float) -> str:
-    """Write a share in percent, and a dash where there is none."""
+    """Return a share in percent, and a dash where there is none."""
     return "-" if isnan(value) else percent(value)
 
 

@@ -1,4 +1,4 @@
-"""A page that another program wrote: its rows with their lines in whatever form, and fields that name mistakes."""
+"""A file by another program, as rows with line numbers, for readers that report mistakes."""
 
 import codecs
 import csv

@@ -1,1 +1,1 @@
-"""A published table of speed-ups next to what the simulated world makes of its machine, cell by cell."""
+"""A published table of speed-ups compared with a simulation of its machine, entry by entry."""

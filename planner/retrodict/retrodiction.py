@@ -1,4 +1,4 @@
-"""Public measurements of speculation next to predictions from shipped data and by two simple predictors.
+"""Public measurements of speculation compared with predictions from shipped data and by two simple predictors.
 
 Two questions: `ratio` (given plain speed, and acceptance where known, what does drafting gain?) and `absolute` (given
 only device, engine and models). `plain` is the speed without speculation.

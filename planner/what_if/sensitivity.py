@@ -49,7 +49,7 @@ it. Other kinds pass by chance: all drafters become worse together, some of them
 def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
     """Return the profile with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, `lm_head`, exits, prefill and replied states; `draft` the steps and prefill of whatever
+    `target` is its layers, `lm_head`, exits, prefill and returned states; `draft` the steps and prefill of whatever
     drafts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch and the driver's own time
     stay.
     """

@@ -26,7 +26,7 @@ from runtime.worker.timing import MeasureRole
 _MOST_THREADS: Final = 1024
 _ROOT: Final = Path(__file__).parents[2]
 _LEAST_SEND_S: Final = 2.0
-"""A lane that reads nothing for this long hangs, unless it may take longer to answer: it reads between operations."""
+"""A lane that accepts no message for this long counts as hung, unless its operation may take longer."""
 _EXIT_TIMEOUT_S: Final = 5.0
 
 P = ParamSpec("P")
@@ -96,7 +96,7 @@ class Lane:
         self._next_id = 0
         self._loss = "it was never started"
         self.answers_within_s: Callable[[], float] = lambda: 0.0
-        """The seconds that it may take for an operation now, if more than 2: it takes no message meanwhile."""
+        """How long the current operation may block the lane, in seconds (at least 2 are allowed)."""
 
     @property
     def is_alive(self) -> bool:

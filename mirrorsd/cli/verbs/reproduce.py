@@ -1,4 +1,4 @@
-"""`mirrorsd reproduce`: a published table of speed-ups next to those of the simulated machine."""
+"""`mirrorsd reproduce`: a published table of speed-ups compared with those of the simulated machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""`mirrorsd retrodict`: public measurements of speculation next to predictions from shipped data."""
+"""`mirrorsd retrodict`: public measurements of speculation compared with predictions from shipped data."""
 
 from collections import defaultdict
 from pathlib import Path
