@@ -57,7 +57,7 @@ from hwprofiles.host import describe_host, differences
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile, save_profile
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
-from mirrorsd.compare.validate_pair import matching_prompts
+from mirrorsd.compare.validate_schedules import matching_prompts
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.measure_pair import calibrate, contexts_of, record
 from mirrorsd.model_pair import ModelPair, find_pair

@@ -29,8 +29,8 @@ from calibrate.profiling.lane_parts import LaneParts
 from calibrate.profiling.task import CalibrationTask
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.lane_cores import PlacedLane, split_pairs, whole_lanes
 from hwprofiles.other_use import OtherUse
-from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
 from mirrorsd.compare.outcome import accuracy, changed_slowdowns, disturbed_runs, platform_entry, schedule_entries

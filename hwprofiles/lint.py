@@ -1,6 +1,6 @@
 """Reads files of devices, links and platforms, and says on which line which number is wrong or looks so.
 
-Files that cannot be read at all are findings too. What else is looked for is listed in `hwprofiles.suspicions`.
+Files that cannot be read at all are findings too. What else is looked for is listed in `hwprofiles.lint_rules`.
 """
 
 import re
@@ -15,10 +15,10 @@ from pydantic import BaseModel, ValidationError
 from decoding.errors import ConfigError, shown, unknown, wrong
 from decoding.validation import fields_at, mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
+from hwprofiles.lint_rules import BINARY, Suspicion, of_device, of_link, of_platform
 from hwprofiles.platform import MODELS, Platform, kind_of
 from hwprofiles.quantity import quantity_fields
 from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
-from hwprofiles.suspicions import BINARY, Suspicion, of_device, of_link, of_platform
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 _OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}

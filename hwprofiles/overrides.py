@@ -16,8 +16,8 @@ from decoding.errors import ConfigError, shown
 from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.machines.device_names import device_named
-from hwprofiles.placed import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform
+from hwprofiles.platform_parts import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 

@@ -1,6 +1,6 @@
 """A platform: its devices, the memories they share, and how they are linked, as a graph (docs/platforms.md).
 
-Fields that a device or a link does not give are those of its sheet (`hwprofiles.placed`).
+Fields that a device or a link does not give are those of its sheet (`hwprofiles.platform_parts`).
 """
 
 import os
@@ -21,7 +21,7 @@ from decoding.validation import Many, validated
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
 from hwprofiles.machines.device_names import NamedDevice, device_named, find_device, machine_of
-from hwprofiles.placed import MemoryPool, Name, PlacedDevice, PlacedLink
+from hwprofiles.platform_parts import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
 

@@ -10,9 +10,9 @@ from decoding.errors import ProfileError
 from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
+from hwprofiles.lane_cores import split_pairs, whole_lanes
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
-from hwprofiles.placement import split_pairs, whole_lanes
 
 __all__ = [
     "BYTES_PER_CANDIDATE",

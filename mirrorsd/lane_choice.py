@@ -9,7 +9,7 @@ from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import lanes_of
-from hwprofiles.placement import PlacedLane
+from hwprofiles.lane_cores import PlacedLane
 from hwprofiles.profile import Profile
 from mirrorsd.model_pair import Dtype, ModelPair
 from runtime.backends.devices import (

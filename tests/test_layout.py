@@ -25,7 +25,6 @@ MOST_LINES = 350
 SLICES = {"model", "drafter", "folder", "published"}
 """Every kind of drafter is one folder with the same four rooms, as far as it needs them: one meaning each."""
 SEVERAL_MEANINGS = {
-    "Answer",
     "Branches",
     "Piece",
     "Plan",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes n
     from calibrate.profiling.samples import Samples
     from runtime.lanes.lane import Lane, Reply
     from runtime.lanes.sequence_lanes import Listener
-    from runtime.wire.operations import Answer
+    from runtime.wire.operations import TimedReply
 
 _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
@@ -136,7 +136,7 @@ class Anchors:
 
     def _answer(
         self, lane: str, reply: "Reply[list[float]]", timeout_s: float | None = _HANGS_S
-    ) -> "Answer[list[float]]":
+    ) -> "TimedReply[list[float]]":
         """Return a lane's answer; a lane that fails or is late is ended."""
         try:
             return reply.result(timeout_s)

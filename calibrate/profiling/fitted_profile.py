@@ -24,9 +24,9 @@ from decoding.errors import ProfileError
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from hwprofiles.host import describe_host
+from hwprofiles.lane_cores import PlacedLane
 from hwprofiles.lane_profile import DECODING_PARTS, Event, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
-from hwprofiles.placement import PlacedLane
 from hwprofiles.profile import Contention, Profile
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement

@@ -16,9 +16,9 @@ from calibrate.fitting.ratios import Estimate, Ratio, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
 from decoding.methods import METHODS
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
+from hwprofiles.lane_cores import PlacedLane
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import Anchor, LatencyTable
-from hwprofiles.placement import PlacedLane
 from runtime.backends.lane_device import CORES, Device
 from runtime.wire.measurement import Measurement, Part
 

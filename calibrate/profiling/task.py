@@ -10,7 +10,7 @@ from calibrate.profiling.model_sizes import ModelSizes
 from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
-from hwprofiles.placement import PlacedLane, split_pairs, whole_lanes
+from hwprofiles.lane_cores import PlacedLane, split_pairs, whole_lanes
 from runtime.backends.openvino.buckets import PROMPT_ROWS
 
 DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]

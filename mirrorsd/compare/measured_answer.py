@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
-from calibrate.validate import Comparison, TracePair, compare
+from calibrate.compare_traces import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Any, Final
 
-from calibrate.validate import Comparison, Divergence
+from calibrate.compare_traces import Comparison, Divergence
 from decoding.metrics import ttft_s
 from decoding.trace import NOT_COMMITTED, Round
 from hwprofiles.other_use import Use

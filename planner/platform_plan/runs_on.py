@@ -12,8 +12,8 @@ from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import EAGER, engine_on, made_for_engine
 from hwprofiles.models.head_shapes import LOOKUP
-from hwprofiles.placed import PlacedDevice
 from hwprofiles.platform import SECOND_STREAM, Platform
+from hwprofiles.platform_parts import PlacedDevice
 from planner.platform_plan.device_pairs import LanePair
 
 OURS: Final = "mirrorsd"

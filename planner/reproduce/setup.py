@@ -12,8 +12,8 @@ from typing import Final, Literal
 from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
-from hwprofiles.placed import PlacedLink
 from hwprofiles.platform import Platform
+from hwprofiles.platform_parts import PlacedLink
 from planner.one_tokenizer import require_one_tokenizer
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile

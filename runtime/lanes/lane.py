@@ -18,7 +18,7 @@ from runtime.backends.lane_device import Device, Dtype, ranks_of
 from runtime.instruction_set import chosen_by
 from runtime.wire.channel import Channel, Message
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, answer_to, call
+from runtime.wire.operations import TimedReply, answer_to, call
 from runtime.worker.process import thread_environment
 from runtime.worker.server import LaneServer
 from runtime.worker.timing import MeasureRole
@@ -225,7 +225,7 @@ class Reply(NamedTuple, Generic[R]):
     method: Callable[..., R]
     sent_s: float
 
-    def result(self, timeout_s: float | None = None) -> Answer[R]:
+    def result(self, timeout_s: float | None = None) -> TimedReply[R]:
         """Wait for the answer and return it; raises what `Lane.receive` raises."""
         return answer_to(self.method, self.lane.receive(self.id, timeout_s))
 

@@ -16,7 +16,7 @@ from decoding.sequence import DecodedSequence
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
 from runtime.wire.channel import STOPS, Block
-from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart
+from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply
 from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.server import LaneServer
 
@@ -48,7 +48,7 @@ class Deadline:
         """Return the seconds for an operation over `num_rows` rows."""
         return max(self.least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
-    def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> Answer[R]:
+    def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> TimedReply[R]:
         """Return the lane's answer, which may take `extra_s` longer.
 
         Raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure.
@@ -86,7 +86,7 @@ class TargetCalls:
         layers = () if reader is None else reader.feature_layers
         return self._lane.request(TargetRole.prefill, start, layers, reader is not None and reader.raw_features)
 
-    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> Answer[Block | None]:
+    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> TimedReply[Block | None]:
         """Wait for the target to read a prompt of `num_tokens` tokens."""
         return self._deadline.wait(self._lane, reply, num_tokens)
 
@@ -129,7 +129,7 @@ class TargetCalls:
     def _verdict(self, work: Work, reply: Reply[Verdict]) -> Callable[[], Verdict]:
         return lambda: self._answer(work, reply).value
 
-    def _answer(self, work: Work, reply: Reply[R]) -> Answer[R]:
+    def _answer(self, work: Work, reply: Reply[R]) -> TimedReply[R]:
         answer = self._deadline.wait(self._lane, reply, self._num_rows)
         self._writer.span(self._lane.name, work, answer.start_s, answer.end_s, self._num_rows)
         return answer

@@ -46,7 +46,7 @@ def _handled(role: object, method: Callable[..., Any], message: Message) -> code
     return codec.write(method(role, **codec.read_fields(_hints(method), message.fields["fields"], message.blocks)))
 
 
-class Answer(NamedTuple, Generic[R]):
+class TimedReply(NamedTuple, Generic[R]):
     """A lane's reply, and when the operation started and ended there (`time.perf_counter`)."""
 
     value: R
@@ -54,11 +54,11 @@ class Answer(NamedTuple, Generic[R]):
     end_s: float
 
 
-def answer_to(method: Callable[..., R], message: Message) -> Answer[R]:
+def answer_to(method: Callable[..., R], message: Message) -> TimedReply[R]:
     """Return the answer to an operation of its message."""
     fields = message.fields
     reply = codec.read(_hints(method)["return"], fields["reply"], message.blocks)
-    return Answer(reply, fields["start_s"], fields["end_s"])
+    return TimedReply(reply, fields["start_s"], fields["end_s"])
 
 
 _hints = lru_cache(get_type_hints)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hwprofiles import host
 from hwprofiles.host import LaneCores, available_cores, computing_host, describe_host, differences, split_lanes
-from hwprofiles.placement import split_pairs, whole_lanes
+from hwprofiles.lane_cores import split_pairs, whole_lanes
 
 
 @pytest.mark.parametrize("count", range(2, 10))

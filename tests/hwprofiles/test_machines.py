@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, ProfileError
 from hwprofiles.curves.names import device_key
+from hwprofiles.lint_rules import of_platform
 from hwprofiles.machines.device_names import device_named, find_device
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import find_entry, load_platform
 from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
-from hwprofiles.suspicions import of_platform
 
 DEVICES = shipped_names("device")
 LABELS = {

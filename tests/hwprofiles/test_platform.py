@@ -8,8 +8,8 @@ from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
 from hwprofiles.overrides import with_devices, with_overrides
-from hwprofiles.placed import PlacedDevice, PlacedLink
 from hwprofiles.platform import Platform, find_entry, load_platform, of_this_make, shipped_entries
+from hwprofiles.platform_parts import PlacedDevice, PlacedLink
 from hwprofiles.quantity import UNSOURCED
 from hwprofiles.sheets import KINDS, device_sheet, link_sheet, shipped_file, shipped_names
 

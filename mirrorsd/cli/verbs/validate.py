@@ -37,8 +37,8 @@ def validate(
     from decoding.schedule import load_schedule
     from mirrorsd.cli.tables import outcome_table
     from mirrorsd.compare.outcome_folder import ROOM_BYTES, VALIDATION, WRITTEN, require_no_other, write_outcome
-    from mirrorsd.compare.validate_pair import MeasuredBasis
-    from mirrorsd.compare.validate_pair import validate as run
+    from mirrorsd.compare.validate_schedules import MeasuredBasis
+    from mirrorsd.compare.validate_schedules import validate as run
 
     require_no_other(out, VALIDATION)
     written = [out / name for name in (*WRITTEN, VALIDATION)]

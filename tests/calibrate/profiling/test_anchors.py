@@ -11,7 +11,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import Contention
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import Done
 from tests.calibrate.profiling.fake_machine.laws import Laws
@@ -46,7 +46,7 @@ class OneLane:
     def request(self, _, measurement: Measurement) -> Done:
         self.asked = measurement
         self.now_s += 7.0
-        return Done(Answer([1.0, 4.0], 51.0, 56.5))
+        return Done(TimedReply([1.0, 4.0], 51.0, 56.5))
 
 
 def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatch):

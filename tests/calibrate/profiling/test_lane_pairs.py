@@ -9,7 +9,7 @@ from calibrate.profiling.anchors import Anchors, AnchorSample, SharedAnchor
 from calibrate.profiling.lane_pairs import PAUSE_S, contention_of, link_of, measure_pairs, message_costs
 from calibrate.profiling.samples import Samples, Together
 from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from runtime.worker.server import LaneServer
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import Done
@@ -175,7 +175,7 @@ class PingedLane:
         num_bytes = sum(len(block.data) for block in load)
         self.now_s += 1 + num_bytes / 1000 + self.disturbed.get(len(self.asked), 0.0)
         self.asked.append(num_bytes)
-        return Done(Answer(None, 0.0, 0.0))
+        return Done(TimedReply(None, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("disturbed", [{}, {0: 9.0, 4: 9.0, 8: 9.0, 13: 9.0}])

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from calibrate.compare_traces import Comparison, Divergence
 from calibrate.profiling.anchors import RunAnchors
-from calibrate.validate import Comparison, Divergence
 from decoding.schedule import Schedule
 from decoding.trace import Round
 from hwprofiles.profile import Contention, LatencyTable

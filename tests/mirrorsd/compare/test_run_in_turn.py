@@ -15,7 +15,7 @@ from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from mirrorsd.compare.run_in_turn import run_in_turn
 from runtime.lanes.sequence_lanes import NOBODY, Listener
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders, new_engine
 from tests.runtime.forked import with_forked_lanes
 
@@ -102,7 +102,7 @@ class Lane:
         assert self._name in machine.loaded, "an anchor on a lane that may have been lost"
         machine.now_s += 0.1
         machine.done.append(("anchor", self._name))
-        return Answer([0.001 * len(machine.done)] * measurement.repeats, 0.0, 0.1)
+        return TimedReply([0.001 * len(machine.done)] * measurement.repeats, 0.0, 0.1)
 
 
 def run(machine, schedules, prompts=PROMPTS, **more):

@@ -21,7 +21,7 @@ from mirrorsd.demo.stages import Stages
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from sim.world import simulate
 from tests.mirrorsd.clock import Clock
 from tests.planner.synthetic import acceptance_record, machine
@@ -101,7 +101,7 @@ class World:
     def _anchor(self, lane, measurement):
         seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, measurement.context)
         self.now_s += measurement.repeats * seconds
-        answer = Answer([seconds] * measurement.repeats, 0.0, seconds)
+        answer = TimedReply([seconds] * measurement.repeats, 0.0, seconds)
         return SimpleNamespace(result=lambda _timeout_s: answer)
 
 

@@ -17,7 +17,7 @@ from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
 from runtime.wire.channel import STOPS, Block
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 from tests.runtime import plain
@@ -327,7 +327,7 @@ def test_a_lane_is_given_time_by_what_it_is_asked_and_by_what_it_took(monkeypatc
 
     class Reply:
         def result(self, _):
-            return Answer(value=None, start_s=2.0, end_s=9.0)
+            return TimedReply(value=None, start_s=2.0, end_s=9.0)
 
     deadline.wait(None, Reply(), 1)
     assert deadline.of(0) == (140.0 if until_s < 2.0 else 60.0)

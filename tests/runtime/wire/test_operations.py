@@ -16,7 +16,7 @@ from decoding.schedule import Schedule
 from runtime.wire import codec
 from runtime.wire.channel import Block, Channel
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer, Drafted, DrafterTraits, SequenceStart, answer_to, call
+from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply, answer_to, call
 from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.server import LaneServer
 from runtime.worker.timing import MeasureRole
@@ -113,7 +113,7 @@ def test_operations_and_their_replies_arrive_as_they_were_sent(method, args, rep
     assert [*arrived.values()] == args
     written = codec.write(reply)
     answer = across({"id": 7, "start_s": 1.0, "reply": written.json, "end_s": 2.0}, written.blocks)
-    assert answer_to(method, answer) == Answer(reply, 1.0, 2.0)
+    assert answer_to(method, answer) == TimedReply(reply, 1.0, 2.0)
 
 
 MISTAKES = """\

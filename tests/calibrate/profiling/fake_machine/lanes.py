@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from runtime.wire.measurement import Measurement
-from runtime.wire.operations import Answer
+from runtime.wire.operations import TimedReply
 from runtime.worker.server import LaneServer
 from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, GUESS_S, Laws
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Done:
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: TimedReply) -> None:
         self.answer = answer
 
-    def result(self, timeout_s: float | None = None) -> Answer:
+    def result(self, timeout_s: float | None = None) -> TimedReply:
         return self.answer
 
 
@@ -33,7 +33,7 @@ class FakeRequest:
         self.lane, self.measurement, self.contended = lane, measurement, False
         self.start_s = lane.machine.now_s
 
-    def result(self, timeout_s: float | None = None) -> Answer:
+    def result(self, timeout_s: float | None = None) -> TimedReply:
         self.lane.machine.under_way.remove(self)
         return self.lane.measured(self.measurement, contended=self.contended, start_s=self.start_s)
 
@@ -52,7 +52,7 @@ class FakeLane:
 
     def request(self, method, work) -> Done | FakeRequest:
         if method is LaneServer.ping:
-            return Done(Answer(None, 0.0, 0.0))
+            return Done(TimedReply(None, 0.0, 0.0))
         self.machine.visits.append((self.name, work))
         request = FakeRequest(self, work)
         for other in self.machine.under_way:
@@ -60,7 +60,7 @@ class FakeLane:
         self.machine.under_way.append(request)
         return request
 
-    def measured(self, measurement: Measurement, *, contended: bool, start_s: float) -> Answer:
+    def measured(self, measurement: Measurement, *, contended: bool, start_s: float) -> TimedReply:
         """What it took from `start_s` on; the machine's time is at least that of its end."""
         machine = self.machine
         law_s = self.seconds(measurement, contended=contended or bool(machine.busy_lanes - {self.name}))
@@ -71,7 +71,7 @@ class FakeLane:
         machine.timed_s += max(0.0, machine.now_s - end_s)
         machine.now_s = max(end_s, machine.now_s)
         now_s = time.perf_counter()
-        return Answer(taken[measurement.warm_up :], now_s, now_s)
+        return TimedReply(taken[measurement.warm_up :], now_s, now_s)
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:

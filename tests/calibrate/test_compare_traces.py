@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from calibrate.validate import TracePair, compare, first_divergence
+from calibrate.compare_traces import TracePair, compare, first_divergence
 from decoding.trace import LaneEvent, Round, Span, Trace, Work
 
 ROUNDS = ((3, 2, 3), (3, 0, 1), (3, 3, 4))

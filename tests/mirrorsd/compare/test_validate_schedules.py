@@ -10,7 +10,7 @@ from hwprofiles.profile import Anchor
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import put_together
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.validate_pair import matching_prompts
+from mirrorsd.compare.validate_schedules import matching_prompts
 from planner.search.search import rank
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
