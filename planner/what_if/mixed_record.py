@@ -56,9 +56,10 @@ class Mixing:
     def at(self, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
         """Return the record with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-        Rollouts with features, trees and chains move by the same share of their own acceptance. After a learned token
-        the draft goes on as from the next recorded position. In place of a forgotten one it proposes its runner-up, and
-        the right token is among its alternatives as often, and as far down, as where the recorded draft was wrong.
+        Rollouts with features, sampled drafts, trees and chains move by the same share of their own acceptance. After a
+        learned token the draft goes on as from the next recorded position. In place of a forgotten one it proposes its
+        runner-up, and the right token is among its alternatives as often, and as far down, as where the recorded draft
+        was wrong.
         """
         now, random = self._now, np.random.default_rng(seed)
         share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
@@ -122,6 +123,13 @@ def _mixed(
         fields["alternatives"] = _alternatives(plain, prompt.text, is_right_NW[:, 0], places)
     if featured is not None:
         fields["feature_rollouts"] = _rollouts(featured, _mixed_places(featured, share, draws))
+    for drafts, accepted, refused in (
+        (plain, "draft_acceptance", "refused_drafts"),
+        (featured, "feature_draft_acceptance", "feature_refused_drafts"),
+    ):
+        if drafts is not None and len(shares := getattr(prompt, accepted)):
+            fields[accepted] = shares * (1 + share) if share < 0 else 1 - (1 - shares) * (1 - share)
+            fields[refused] = _never_text(drafts, getattr(prompt, refused))
     return replace(prompt, tree_ranks=trees, chain_drafts=chains, **fields)
 
 
@@ -130,6 +138,13 @@ def _mixed_places(drafts: _Drafts, share: float, draws_N: Floats) -> Booleans:
     draws_NW = np.append(draws_N, 1.0)[np.minimum(drafts.token_NW, len(draws_N))]
     is_right_NW: Booleans = np.where(drafts.knows_NW, draws_NW >= -share, draws_NW < share)
     return is_right_NW & (drafts.token_NW < len(draws_N))
+
+
+def _never_text(drafts: _Drafts, refused_NW: Ids) -> Ids:
+    """Return what is drafted where a sample is refused, also where none was."""
+    wrong_NW = drafts.wrong_N[np.minimum(drafts.token_NW, len(drafts.wrong_N) - 1)]
+    filled: Ids = np.where(refused_NW == NOWHERE, wrong_NW, refused_NW)
+    return filled
 
 
 def _rollouts(drafts: _Drafts, is_right_NW: Booleans) -> Ids:

@@ -210,6 +210,24 @@ def acceptance_record(
     )
 
 
+def sampled_record(share: float, **settings: Any) -> AcceptanceRecord:
+    """The same of texts sampled at temperature 1; each of the draft's own samples is accepted with that probability."""
+
+    def with_samples(one: PromptRecord) -> PromptRecord:
+        accepted = np.full(one.rollouts.shape, share, dtype=np.float32)
+        refused = np.full_like(one.rollouts, 5 if share < 1 else -1)
+        return replace(
+            one,
+            draft_acceptance=accepted,
+            refused_drafts=refused,
+            feature_draft_acceptance=accepted[: len(one.feature_rollouts)],
+            feature_refused_drafts=refused[: len(one.feature_rollouts)],
+        )
+
+    made = acceptance_record(**settings)
+    return replace(made, temperature=1.0, prompts=tuple(map(with_samples, made.prompts)))
+
+
 def with_equal_texts(record: AcceptanceRecord, count: int) -> AcceptanceRecord:
     """Return the record with every text `count` times, as texts of one prompt: it tells no more than before."""
     prompts = (

@@ -7,7 +7,7 @@ import pytest
 
 from decoding.record import AcceptanceRecord
 from planner.what_if.mixed_record import mixed_ranks, token_acceptance, with_acceptance
-from tests.planner.synthetic import CHAINS, TREES, acceptance_record
+from tests.planner.synthetic import CHAINS, TREES, acceptance_record, sampled_record
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,18 @@ def test_without_a_draft_model_or_chains_the_first_tree_counts() -> None:
     ranks = np.where(np.arange(60)[:, None] < 15, 0, -1).astype(np.int32)
     prompts = tuple(replace(one, chain_drafts=(), tree_ranks=(np.repeat(ranks, 3, axis=1),)) for one in made.prompts)
     assert token_acceptance(replace(made, chains=(), trees=TREES[:1], prompts=prompts)) == 0.25
+
+
+@pytest.mark.parametrize(("share", "moved", "expected"), [(0.8, -0.5, 0.4), (0.8, 1.0, 1.0), (1.0, -0.5, 0.5)])
+def test_what_is_accepted_of_samples_moves_by_the_same_share(share: float, moved: float, expected: float) -> None:
+    record = sampled_record(share, acceptance=0.5, num_prompts=6)
+    now = token_acceptance(record)
+    for prompt in with_acceptance(record, now + moved * (now if moved < 0 else 1 - now)).prompts:
+        for accepted in (prompt.draft_acceptance, prompt.feature_draft_acceptance):
+            assert accepted == pytest.approx(expected)
+        for refused in (prompt.refused_drafts, prompt.feature_refused_drafts):
+            assert (refused[:, 0] != prompt.text).all(), "also where no sample was refused before"
+            assert (refused >= 0).all()
 
 
 RANKS = np.array([[2, 5, 9], [3, -1, -1], [-1, -1, -1], [0, 4, -1], [1, -1, -1]], dtype=np.int32)
