@@ -55,6 +55,8 @@ def schedule_name(schedule: Schedule, placement: str) -> str:
         return f"{traits.title}, {drafted}, {placement}"
     way = traits.title.removesuffix(" speculation")
     features = ", exit features" if schedule.exit_features else ""
+    if schedule.verification == "ratio":
+        features += ", rule ratio"
     if schedule.draft_streams:
         features += f", {counted(schedule.draft_streams, 'stream')}"
     if not traits.overlaps:

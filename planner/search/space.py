@@ -75,6 +75,7 @@ Layer = Annotated[int, Field(ge=1)]
 NumRoots = Annotated[int, Field(ge=1)]
 NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
+ExactRule = Literal["match", "ratio"]
 Setting = Callable[..., Schedule]
 """A schedule that still lacks some fields, its lanes at least."""
 
@@ -91,6 +92,7 @@ class SearchSpace(UserModel):
         uneven_roots: roots per round that are spread to where rounds of the prompts to choose on end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: stream tokens of a draft step, as far as a window has room; None for none and all that it has.
+        verification: rules for what the draft model drafts; None for both where texts were sampled, else `match`.
         tree_sizes: drafted tokens per round, of methods that draft trees, as far as a tree has nodes.
         tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on each level; None for all that
             were recorded.
@@ -106,6 +108,7 @@ class SearchSpace(UserModel):
     uneven_roots: Many[NumRoots] = (8, 16)
     exit_features: Many[bool] = (False, True)
     draft_streams: Many[NumStreams] | None = None
+    verification: Many[ExactRule] | None = None
     tree_sizes: Many[NumNodes] = (4, 6, 8, 12, 16, 24, 32)
     tree_depths: Many[Window] | None = None
     tree_top_k: Many[TopK] | None = None
@@ -210,9 +213,10 @@ def _chains(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[tuple[int, Setting]]:
     """Yield settings of the draft model, with the lengths of their windows."""
-    setting = partial(Schedule, method=traits.name, drafter=profile.drafter)
+    rules = space.verification or (("match", "ratio") if record.temperature else ("match",))
+    of_rules = [partial(Schedule, method=traits.name, drafter=profile.drafter, verification=rule) for rule in rules]
     if not traits.overlaps:
-        for window, with_features in product(_windows(space, record), space.exit_features):
+        for setting, window, with_features in product(of_rules, _windows(space, record), space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
     fitted_to = Replay(choosing_part(record))
@@ -221,7 +225,9 @@ def _chains(
     unstated = () if record.assumed is None else tuple(priced)
     for source in space.root_sources:
         exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or unstated
-        for window, exit_layer, with_features in product(_windows(space, record), exits, space.exit_features):
+        for setting, window, exit_layer, with_features in product(
+            of_rules, _windows(space, record), exits, space.exit_features
+        ):
             if with_features and source != "exit":
                 continue
             with_source = partial(

@@ -197,10 +197,11 @@ def _gains(
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
-    """Return the best schedule of every method, root source, placement and number of drafted tokens."""
+    """Return the best schedule of every method, rule, root source, placement and number of drafted tokens."""
 
     def kind(one: Candidate) -> tuple[object, ...]:
-        return one.schedule.method, one.schedule.root_source, one.placement, one.schedule.num_rows
+        schedule = one.schedule
+        return schedule.method, schedule.verification, schedule.root_source, one.placement, schedule.num_rows
 
     return [one.schedule for one in first_of_each(result.candidates, kind)]
 

@@ -11,7 +11,15 @@ from decoding.errors import PlanError
 from planner.search.search import pick_demo_schedules, rank, search
 from planner.search.space import FEWEST, SearchSpace, choosing_part, halves, judging_part, only, survey
 from sim.evaluator import predict
-from tests.planner.synthetic import HEADS_S, TREES, acceptance_record, machine, table, with_equal_texts
+from tests.planner.synthetic import (
+    HEADS_S,
+    TREES,
+    acceptance_record,
+    machine,
+    sampled_record,
+    table,
+    with_equal_texts,
+)
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -45,6 +53,12 @@ def test_prompts_to_judge_on_change_neither_budgets_nor_the_choice(record):
     assert {one.schedule for one in changed.candidates} == {one.schedule for one in unchanged.candidates}
     assert changed.winner.schedule == unchanged.winner.schedule
     assert changed.winner.schedule != changed.candidates[0].schedule, "over all prompts another one leads"
+
+
+@pytest.mark.parametrize(("share", "rule"), [(0.95, "ratio"), (0.1, "match")])
+def test_the_rule_by_which_more_is_accepted_wins(profile, share, rule):
+    result = search(SMALL, profile, sampled_record(share, acceptance=0.5))
+    assert result.winner.schedule.verification == rule
 
 
 def test_ties_go_to_what_was_enumerated_first(profile, record):

@@ -14,7 +14,17 @@ from planner.search.space import SearchSpace, enumerate_schedules, placement_nam
 from planner.what_if.mixed_record import with_acceptance
 from sim.acceptance.replay import Replay
 from sim.evaluator import Evaluator, predict
-from tests.planner.synthetic import CHAINS, EXIT_LAYERS, PATHS, TREES, acceptance_record, lane, machine, table
+from tests.planner.synthetic import (
+    CHAINS,
+    EXIT_LAYERS,
+    PATHS,
+    TREES,
+    acceptance_record,
+    lane,
+    machine,
+    sampled_record,
+    table,
+)
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
 
@@ -42,6 +52,23 @@ def test_windows_are_as_long_as_was_recorded(profile, max_window, longer, assume
     for method in ("speculative", "mirror", "prompt_lookup"):
         found = {one.num_speculative_tokens for one in every if one.method == method}
         assert sorted(found) == [*range(1, 9), *longer], method
+
+
+@pytest.mark.parametrize(
+    ("record", "asked", "rules"),
+    [
+        (sampled_record(0.7, num_prompts=1), None, {"match", "ratio"}),
+        (sampled_record(0.7, num_prompts=1), ("ratio",), {"ratio"}),
+        (acceptance_record(num_prompts=1), None, {"match"}),
+    ],
+)
+def test_of_sampled_texts_both_rules_are_tried_for_what_the_draft_model_drafts(profile, record, asked, rules):
+    space = SMALL.model_copy(update={"verification": asked})
+    offered = survey(space, profile, record).schedules
+    for method in ("speculative", "mirror"):
+        assert {one.verification for one in offered if one.method == method} == rules
+    others = [one for one in offered if not one.traits.has_draft_model]
+    assert {one.verification for one in others} == {"match"}
 
 
 def trees_of(method, profile, space=SMALL, record=None):
