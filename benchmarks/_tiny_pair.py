@@ -19,7 +19,7 @@ from runtime.drafters.language_model.folder import add_streams, load_draft, save
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.prompt_lookup import PROMPT_LOOKUP_KIND
 from runtime.models.decoder import Decoder
-from runtime.verification.rules import sample, uniform
+from runtime.verification.rules import sample, seed_of, uniform
 from tests.runtime import plain
 from tests.runtime.drafters.folders.kinds import save_head
 from tests.runtime.tiny_folders import save_exits_of, save_target
@@ -93,8 +93,9 @@ class Exact:
     def plain_text(self, seed: int) -> Text:
         """The text of plain sampling: under the rule match every method writes it."""
         text: Text = ()
+        own = seed_of(seed, PROMPT)
         for place in range(len(PROMPT), len(PROMPT) + NUM_TOKENS):
-            text = (*text, sample(self.after[text], uniform(seed, "target", place)))
+            text = (*text, sample(self.after[text], uniform(own, "target", place)))
         return text
 
 

@@ -73,8 +73,8 @@ class AcceptanceRecord:
         assumed: the assumed acceptance in words, where nothing was recorded and texts are drawn
             (`sim.acceptance.assumed`); None for a record of models.
         temperature: at which the texts were sampled; 0 for greedy ones.
-        seed: of the first text of every prompt, the others having the next ones: plain sampling with that seed, and the
-            rule `match`, write the same texts.
+        seed: of the first text of every prompt, the others having the next ones: plain sampling of the prompt with
+            that seed, and the rule `match`, write the same texts, on the same back end.
         backend, host: what computed, by `Device.backend` and `hwprofiles.host.computing_host` (None if unknown): where
             two logits nearly tie, another one chooses another token.
         exits: name of the trained exits that were recorded; None without, and in records from before it was kept.

@@ -4,7 +4,6 @@ Or with a given acceptance: from a record of another pair, or drawn with given r
 simulators (`sim.acceptance`).
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -99,8 +98,6 @@ class TextEngine:
     ) -> Answer:
         """Decode the first turn of a prompt; `on_text` is called with every piece of text as it is committed.
 
-        The seed is mixed with the prompt's id, so that prompts do not share their random draws.
-
         Raises:
             ConfigError: the schedule or a setting does not fit the models or the lanes.
             LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
@@ -112,7 +109,7 @@ class TextEngine:
             encoded.ids,
             max_new_tokens=decoding.max_new_tokens,
             temperature=decoding.temperature,
-            seed=_own_seed(decoding.seed, prompt.prompt_id),
+            seed=decoding.seed,
             listener=Listener(on_tokens=lambda tokens: on_text(stream.push(tokens))),
         )
         on_text(stream.finish())
@@ -148,11 +145,6 @@ def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
         exits_folder=folder_of(pair.exits),
         dtype=pair.dtype,
     )
-
-
-def _own_seed(seed: int, prompt_id: str) -> int:
-    digest = hashlib.sha256(f"{seed} {prompt_id}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")
 
 
 _STRIDE: Final = 7919

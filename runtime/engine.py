@@ -23,7 +23,7 @@ from runtime.memory.needs import LaneNeed, Room, draft_size, host_needed, memory
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
-from runtime.verification.rules import require_temperature
+from runtime.verification.rules import require_temperature, seed_of
 from runtime.wire.operations import DrafterTraits, RowInvariance, SequenceStart
 from runtime.worker.roles import TargetRole
 
@@ -148,7 +148,7 @@ class Engine:
         """Decode one sequence by a schedule, loading first what that needs.
 
         `prompt` has at least one token id; `max_new_tokens` new ones follow, unless one of `eos_token_ids` comes first
-        (None: the model's own). Temperature 0 is greedy; `seed` is that of all draws above 0.
+        (None: the model's own). Temperature 0 is greedy; above it `seed` and prompt decide all draws (`seed_of`).
 
         Raises:
             ConfigError: an argument is wrong, the schedule does not fit these models and lanes, or another sequence is
@@ -157,12 +157,13 @@ class Engine:
             LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
                 failed at its work; its `tokens` are those committed until then.
         """
+        ids = list(map(index, prompt))
         start = SequenceStart(  # numbers of Python: lanes are told no others
-            prompt=list(map(index, prompt)),
+            prompt=ids,
             max_new_tokens=index(max_new_tokens),
             schedule=schedule,
             temperature=float(temperature),
-            seed=index(seed),
+            seed=seed_of(index(seed), ids),
         )
         return self._decode(start, self.config.eos_token_ids if eos_token_ids is None else eos_token_ids, listener)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from decoding.errors import RecordError
-from runtime.verification.rules import GREEDY, Sampling, require_temperature
+from runtime.verification.rules import GREEDY, Sampling, require_temperature, seed_of
 
 DynamicShape = tuple[int, int]
 """Depth of a dynamic tree, and the nodes that it expands on every level."""
@@ -53,6 +53,7 @@ class Reach:
                 f"{self.num_texts} texts of every prompt at temperature {self.temperature:g}: greedy ones are one each"
             )
 
-    def sampling(self, number: int) -> Sampling:
+    def sampling(self, prompt: Sequence[int], number: int) -> Sampling:
         """Return how the `number`th text of a prompt is sampled: as plain decoding does it."""
-        return Sampling("match", self.temperature, self.seed + number) if self.temperature else GREEDY
+        own = seed_of(self.seed + number, prompt)
+        return Sampling("match", self.temperature, own) if self.temperature else GREEDY

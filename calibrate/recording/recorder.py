@@ -139,10 +139,12 @@ class Recorder:
                 self._require_room(len(prompt.ids))
             except RecordError as error:
                 raise RecordError(f"prompt {prompt.name}: {error}") from error
-        samplings = [self.reach.sampling(number) for _, number in texts]
-        wanted = [WantedText(prompt.ids, sampling) for (prompt, _), sampling in zip(texts, samplings, strict=True)]
-        for (prompt, _), sampling, text in zip(texts, samplings, self._writer.write(wanted), strict=True):
-            yield self._described(prompt, sampling, text)
+        wanted = self._wanted(texts)
+        for (prompt, number), one, text in zip(texts, wanted, self._writer.write(wanted), strict=True):
+            yield self._described(prompt, number, one.sampling, text)
+
+    def _wanted(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> list[WantedText]:
+        return [WantedText(prompt.ids, self.reach.sampling(prompt.ids, number)) for prompt, number in texts]
 
     def _require_room(self, num_prompt: int) -> None:
         reach, draft = self.reach, self.models.draft
@@ -153,14 +155,13 @@ class Recorder:
 
     def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
         """Return the places of the texts with which a group begins: these take the time to write all of it."""
-        wanted = [WantedText(prompt.ids, self.reach.sampling(number)) for prompt, number in texts]
-        return {0, *accumulate(map(len, self._writer.groups(wanted)))}
+        return {0, *accumulate(map(len, self._writer.groups(self._wanted(texts))))}
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
         """Record one prompt, see `records`."""
         return next(self.records([(prompt, number)]))
 
-    def _described(self, prompt: EncodedPrompt, sampling: Sampling, text: TargetText) -> PromptRecord:
+    def _described(self, prompt: EncodedPrompt, number: int, sampling: Sampling, text: TargetText) -> PromptRecord:
         reach, feature_layers, start = self.reach, self.models.feature_layers, len(prompt.ids)
         ids = [*prompt.ids, *text.tokens]
         written = SampledText(ids, start, text.probabilities, sampling)
@@ -172,7 +173,7 @@ class Recorder:
         del with_features["alternatives"]
         self._early_exit.add_prompt_tokens(prompt.ids)
         return PromptRecord(
-            name=prompt.name if reach.num_texts == 1 else f"{prompt.name}, seed {sampling.seed}",
+            name=prompt.name if reach.num_texts == 1 else f"{prompt.name}, seed {reach.seed + number}",
             category=prompt.category,
             prompt_length=start,
             prompt_hash=hash_of_ids(prompt.ids),

@@ -76,6 +76,11 @@ def draw_from(candidates: Candidates, draw: float) -> int:
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
 
 
+def seed_of(seed: int, prompt: Sequence[int]) -> int:
+    """Return the seed of the draws after a prompt, of which the ids are given, so that prompts share none of them."""
+    return int.from_bytes(blake2b(" ".join(map(str, (seed, *prompt))).encode(), digest_size=8).digest(), "little")
+
+
 def uniform(seed: int, stream: Stream, *place: int) -> float:
     """Return the draw in [0, 1) of a text position, and a rank among its drafted tokens: a hash of 53 bits."""
     digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()

@@ -42,7 +42,7 @@ def record(
     ] = None,
     temperature: Annotated[float, option("Sample the target's texts at this temperature; 0 is greedy.", min=0)] = 0.0,
     texts: Annotated[int, option("Sampled texts per prompt.", min=1)] = 1,
-    seed: Annotated[int, option("Seed of the first sampled text; the others have the next ones.")] = 0,
+    seed: Annotated[int, option("Seed of the first sampled text; the others have the next ones.", min=0)] = 0,
     threads: Annotated[int | None, option("Threads to compute with.", min=1)] = None,
     json: options.JsonOption = None,
 ) -> None:

@@ -228,7 +228,7 @@ def _all_rows(
     with RunFile(out, settings) as file:
         for prompt in prompts:
             _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
-        known = _known_rows(prompts, file.rows, is_greedy=settings["temperature"] == 0)
+        known = _known_rows(prompts, file.rows)
         if file.rows:
             left = len(places) - len(known)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
@@ -243,18 +243,15 @@ def _all_rows(
         return [known[prompt.prompt_id] for prompt in prompts]
 
 
-def _known_rows(
-    prompts: Sequence[Prompt], rows: Mapping[str, dict[str, Any]], *, is_greedy: bool
-) -> dict[str, dict[str, Any]]:
+def _known_rows(prompts: Sequence[Prompt], rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the rows of a file that answer some of the prompts, by id; a row answers one.
 
-    Bare prompts are named after their file and line: where one has another name now, its text tells its row. What was
-    drawn belongs to the name too (`TextEngine.answer`), so only greedy rows are taken under another one.
+    Bare prompts are named after their file and line: where one has another name now, its text tells its row.
     """
     asked = {prompt.prompt_id: _hash(prompt) for prompt in prompts}
     renamed: dict[str, list[dict[str, Any]]] = {text: [] for text in asked.values()}
     for name, row in rows.items():
-        if is_greedy and name not in asked and row.get(_PROMPT_HASH) in renamed:
+        if name not in asked and row.get(_PROMPT_HASH) in renamed:
             renamed[row[_PROMPT_HASH]].append(row)
     known = {}
     for name, text in asked.items():

@@ -19,7 +19,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.models.model_folder import NamedFolder
-from runtime.verification.rules import Sampling, probabilities, truncated
+from runtime.verification.rules import Sampling, probabilities, truncated, uniform
 from sim.acceptance.replay import Replay
 from sim.world import simulate
 from tests.calibrate.recording.test_exact_rounds import CHAINS
@@ -217,6 +217,13 @@ def test_rules_that_write_other_texts_are_refused(folders):
     assert "what draft_streams guess of a draft that samples" in str(record.missing(streams))
     ratio = Schedule(method="speculative", verification="ratio", exit_features=True, **fields)
     assert "rollouts with exit_features were not recorded" in str(record.missing(ratio))
+
+
+def test_texts_share_no_draws_with_those_of_other_prompts():
+    """Else prompts of like distributions would have like tokens accepted, and say less than so many prompts."""
+    reach, prompts = Reach(temperature=1.0, num_texts=3, seed=7), [(5, token) for token in range(40)]
+    samplings = [reach.sampling(prompt, number) for prompt in prompts for number in range(3)]
+    assert len({uniform(one.seed, "target", 9) for one in samplings}) == len(samplings)
 
 
 @pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])

@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.backends.lane_device import Device
 from runtime.drafters.registry import DrafterContext, load_drafter
-from runtime.verification.rules import Sampling
+from runtime.verification.rules import Sampling, seed_of
 from runtime.wire.measurement import Measurement
 from runtime.worker.torch_models import TorchModels
 from tests.runtime import plain
@@ -90,7 +90,8 @@ def test_a_head_in_the_targets_own_lane_says_the_same(engine, folders, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_sampled_text_under_match_is_that_of_plain_sampling(engine, folders, tiny_folders, method):
     for seed in range(3):
-        expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20, Sampling("match", 1.0, seed), eos=(EOS,))
+        sampling = Sampling("match", 1.0, seed_of(seed, PROMPT))
+        expected = plain.continue_text(tiny_folders.decoder, PROMPT, 20, sampling, eos=(EOS,))
         found = engine.generate(schedule_of(folders, method), PROMPT, max_new_tokens=20, temperature=1.0, seed=seed)
         assert list(found.tokens) == expected
 

@@ -15,7 +15,7 @@ from decoding import metrics
 from decoding.errors import ConfigError, LaneError, ModelError
 from decoding.trace import Work
 from runtime.lanes.sequence_lanes import Listener
-from runtime.verification.rules import Sampling
+from runtime.verification.rules import Sampling, seed_of
 from tests.runtime import plain
 from tests.runtime.engine.schedules import AUTOREGRESSIVE, NEAR_TIE, PROMPT, SCHEDULES, mirror, new_engine, speculative
 from tests.runtime.unknown import Unknown
@@ -46,7 +46,7 @@ def test_text_ends_at_an_eos_inside_a_window(run, tiny_folders, name):
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_sampled_text_under_match_is_that_of_plain_sampling(run, tiny_folders, name, seed):
-    sampling = Sampling("match", 1.0, seed)
+    sampling = Sampling("match", 1.0, seed_of(seed, PROMPT))
     expected = plain.continue_text(tiny_folders.decoder, PROMPT, 24, sampling, eos=(EOS,))
     assert list(run(SCHEDULES[name], temperature=1.0, seed=seed).tokens) == expected
 

@@ -132,6 +132,21 @@ def test_sampled_texts_are_recorded_by_seed(words, prompt_file, tmp_path):
     assert [prompt.name.split(", ")[-1] for prompt in record.prompts] == ["seed 7", "seed 8"] * len(PROMPTS)
 
 
+def test_a_sampled_text_is_written_again_by_a_run_of_its_seed(
+    words, prompt_file, schedule_file, tiny_folders, tmp_path, in_threads
+):
+    """Whatever its prompt is called there."""
+    out = tmp_path / "record.npz"
+    call(*words, "--prompts", prompt_file(*PROMPTS), "--out", out, "--temperature", 1.5, "--texts", 2, "--seed", 7)
+    recorded = [prompt.text.tolist() for prompt in AcceptanceRecord.load(out).prompts]
+    plain_run = ("run", "--schedule", schedule_file(method="autoregressive"), "--target", tiny_folders.target)
+    drawn = ("--dtype", "float32", "--max-new-tokens", 10, "--temperature", 1.5)
+    asked = [("--prompt", prompt, "--seed", seed) for prompt in PROMPTS for seed in (7, 8)]
+    written = [json_of(*plain_run, *drawn, *one)["prompts"][0]["token_ids"] for one in asked]
+    assert written == recorded
+    assert "greater than or equal to 0" in error_of(*words, "--out", out, "--seed", -5)
+
+
 def test_trees_of_the_heads_that_are_named_are_recorded(words, prompt_file, head_folders, tmp_path):
     out = tmp_path / "record.npz"
     heads = f"{head_folders['medusa']}, {head_folders['eagle']},{head_folders['streams']},prompt-lookup"
