@@ -19,6 +19,10 @@ ALL_TIMES = "all times"
 DRAWS = "the draws of assumed acceptance"
 """The cause that acts on everything where texts are drawn and not recorded."""
 
+SAMPLES = "the chance of sampled texts"
+"""The cause that acts on everything where the target sampled the recorded texts. How prompts differ in the ratio of two
+times holds it too, so that it is no error of a ratio's own."""
+
 
 class ErrorShare(NamedTuple):
     """The share of a time that a cause acts on, and the half-width (90 %) of that share's relative error."""
@@ -56,6 +60,7 @@ def ratio_error(one: Errors, other: Errors) -> float:
         *(
             one.get(cause, _NOTHING).half_width - other.get(cause, _NOTHING).half_width
             for cause in dict.fromkeys((*one, *other))
+            if cause != SAMPLES
         )
     )
 

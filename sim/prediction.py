@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from costs.cost_model import Floats
+from costs.cost_model import Floats, Ints
 from costs.durations import DurationFacts
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
 from hwprofiles.profile import Profile
 from sim.acceptance.walk import Walk
-from sim.error_shares import DRAWS, Errors, ErrorShare, error_shares, interval, own_share, relative_error
+from sim.error_shares import DRAWS, SAMPLES, Errors, ErrorShare, error_shares, interval, own_share, relative_error
 
 
 class Bottlenecks(NamedTuple):
@@ -70,7 +70,7 @@ class Prediction:
     Attributes:
         tpot_s: decoding time per committed token.
         errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of recorded prompts
-            is not among them: a run to compare with decodes the same ones. That of drawn texts is.
+            is not among them: a run to compare with decodes the same ones. That of drawn and of sampled texts is.
         prefill_s: time before decoding; None if it was not measured.
         ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
         e2e_s: mean time of a request, from its prompt to its last token; None likewise.
@@ -160,7 +160,7 @@ def summarise(
     )
     return Prediction(
         tpot_s=total_s / num_tokens,
-        errors=errors | own_share(profile, schedule) | _chance(walk, decode_s / tokens),
+        errors=errors | own_share(profile, schedule) | _chance(walk, times.seconds, decode_s / tokens),
         prefill_s=None if prefill_s is None else float(np.sum(prefill_s)),
         ttft_s=None if prefill_s is None else float(np.mean(prefill_s + first_s)),
         e2e_s=None if prefill_s is None else float(np.mean(prefill_s + decode_s)),
@@ -180,9 +180,30 @@ def summarise(
     )
 
 
-def _chance(walk: Walk, tpot_s: Floats) -> dict[str, ErrorShare]:
-    """Return the error by chance of drawn texts, from how much these differ; a single text does not show it."""
-    if not walk.is_drawn or len(tpot_s) < 2:
+def _chance(walk: Walk, seconds: Floats, tpot_s: Floats) -> dict[str, ErrorShare]:
+    """Return the error by chance of drawn or sampled texts, from how much these differ.
+
+    Sampled texts differ within prompts, as far as there are several of one: else prompts differ too, which is more. A
+    single text shows it by its rounds.
+    """
+    if walk.is_drawn and len(tpot_s) > 1:
+        return {DRAWS: ErrorShare(1.0, _mean_error(tpot_s, np.zeros(len(tpot_s), dtype=np.int64)))}
+    if not walk.is_sampled:
         return {}
-    standard_error = float(tpot_s.std(ddof=1)) / sqrt(len(tpot_s))
-    return {DRAWS: ErrorShare(1.0, t_quantile(len(tpot_s) - 1) * standard_error / float(tpot_s.mean()))}
+    prompts = np.array(walk.prompt_numbers)
+    if len(tpot_s) > 1:
+        is_alone = len(set(walk.prompt_numbers)) == len(tpot_s)
+        return {SAMPLES: ErrorShare(1.0, _mean_error(tpot_s, prompts * (not is_alone)))}
+    off_s, num_rounds = seconds - tpot_s[0] * walk.num_committed, len(seconds)
+    if num_rounds < 2:
+        return {}
+    error = float(np.sqrt((off_s**2).sum() * num_rounds / (num_rounds - 1)) / seconds.sum())
+    return {SAMPLES: ErrorShare(1.0, t_quantile(num_rounds - 1) * error)}
+
+
+def _mean_error(values: Floats, groups: Ints) -> float:
+    """Return the half-width (90 %) of the mean of values that differ by chance within groups alone, relative."""
+    means = np.bincount(groups, values) / np.bincount(groups)
+    degrees = len(values) - len(means)
+    variance = float(((values - means[groups]) ** 2).sum()) / degrees
+    return t_quantile(degrees) * sqrt(variance / len(values)) / float(values.mean())

@@ -242,6 +242,7 @@ class Replay:
             contexts=self.contexts(max_new_tokens),
             prompt_numbers=self.record.prompt_numbers,
             is_drawn=self.record.assumed is not None,
+            is_sampled=self.record.temperature > 0,
         )
 
 

@@ -28,7 +28,8 @@ class Walk:
         num_committed: tokens appended, cut at the end of the sequence.
         contexts: all in which a round may start, of this walk or another one of the same texts.
         prompt_numbers: see `AcceptanceRecord.prompt_numbers`.
-        is_drawn: whether the texts were drawn, so that other draws would take other times.
+        is_drawn: whether the texts were drawn by assumed rates, so that other draws would take other times.
+        is_sampled: whether the target sampled them, so that the same prompts would have other texts the next time.
     """
 
     prompt: Ints
@@ -42,6 +43,7 @@ class Walk:
     contexts: range
     prompt_numbers: tuple[int, ...]
     is_drawn: bool = False
+    is_sampled: bool = False
 
     @cached_property
     def place(self) -> Ints:

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from hwprofiles.profile import LinkProfile
+from sim.error_shares import ratio_error, relative_error
 from sim.evaluator import Evaluator, predict
 from sim.prediction import Bottlenecks
 from tests.sim.worlds.at_random import profiles, records, schedules
@@ -58,6 +60,39 @@ def test_texts_that_are_drawn_err_by_chance_as_far_as_they_differ():
     assert len(set(each_s)) > 1
     students_t = 2.3534  # of 3 degrees of freedom, 90 %
     assert found.relative_error == pytest.approx(students_t * (variance / 4) ** 0.5 / mean_s, rel=1e-4)
+
+
+RATES = (0.2, 0.5, 0.9)
+
+
+def sampled(seed, num_texts, rates=RATES):
+    """Texts of three prompts, sampled again by each seed; a draft knows another share of each prompt's tokens."""
+    random, texts = np.random.default_rng(seed), []
+    for place, rate in enumerate(rates):
+        for _ in range(num_texts):
+            text = prompt("".join(str(int(one < rate)) for one in random.random(64)))
+            accepted = np.full(text.rollouts.shape, rate, dtype=np.float32)
+            own = {"draft_acceptance": accepted, "refused_drafts": text.rollouts, "prompt_hash": str(place)}
+            texts.append(replace(text, **own))
+    return record(*texts, temperature=1.0)
+
+
+@pytest.mark.parametrize(("num_texts", "rates"), [(1, RATES[1:2]), (4, RATES), (1, RATES)])
+def test_intervals_of_sampled_texts_hold_what_other_texts_of_the_prompts_take(num_texts, rates):
+    """By match, so that the texts decide: nine in ten; those of one text a prompt hold more, as prompts differ too."""
+    truth = predict(speculative(), machine(), sampled(0, 2000, rates)).tpot_s
+    found = [predict(speculative(), machine(), sampled(1 + seed, num_texts, rates)) for seed in range(60)]
+    inside = sum(one.tpot_s_low <= truth <= one.tpot_s_high for one in found)
+    assert inside >= 50
+    if (num_texts, rates) != (1, RATES):
+        assert inside <= 58, "no wider than they need to be"
+
+
+def test_the_chance_of_texts_is_no_error_of_a_ratio_of_two_times_of_them():
+    """How their times differ from prompt to prompt holds it."""
+    one, other = (predict(schedule, machine(), sampled(0, 2)).errors for schedule in (speculative(), AUTOREGRESSIVE))
+    assert relative_error(one) > 0
+    assert ratio_error(one, other) == 0
 
 
 def test_a_request_is_read_before_it_is_decoded():
