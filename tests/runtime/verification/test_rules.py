@@ -1,5 +1,6 @@
 """Draws, the paths that rules take with them, and replays; that rules are exact: `test_rules_for_trees`."""
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from runtime.verification.rules import (
     Sampling,
     decide,
     draw_from,
+    probabilities,
     sample,
     truncated,
     uniform,
@@ -54,6 +56,21 @@ def test_a_truncated_draft_sums_to_one_best_first():
     assert len(candidates.tokens) == 3
     assert sum(candidates.probabilities) == pytest.approx(1.0, abs=1e-15)
     assert list(candidates.probabilities) == sorted(candidates.probabilities, reverse=True)
+
+
+def test_probabilities_are_the_softmax_in_one_array_and_leave_logits_as_they_were():
+    """Memory for each step of a whole vocabulary would take longer than the steps."""
+    logits = np.random.default_rng(0).normal(0.0, 3.0, 50_000)
+    before, scores = logits.copy(), logits / TEMPERATURE
+    weights = np.exp(scores - scores.max())
+    expected = weights / weights.sum()
+    tracemalloc.start()
+    found = probabilities(logits, TEMPERATURE)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * found.nbytes
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(logits, before)
 
 
 def test_temperature_zero_is_greedy():
