@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, LaneError
 from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
 from runtime.arrays import Array, as_array, wide
@@ -44,11 +44,16 @@ def require_temperature(temperature: float) -> None:
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the softmax of logits at a temperature above zero, in float64 [V]."""
+    """Return the softmax of logits at a temperature above zero, in float64 [V].
+
+    Raises `LaneError` where the model computed what is no number.
+    """
     # in one array: to allocate each step's anew takes twice as long as all else
     weights = as_array(logits_V).astype(np.float64)
     weights /= temperature
-    weights -= weights.max()
+    if not math.isfinite(most := weights.max()):
+        raise LaneError(f"the logits of a model hold {most}: nothing can be drawn from them")
+    weights -= most
     np.exp(weights, out=weights)
     weights /= weights.sum()
     return weights

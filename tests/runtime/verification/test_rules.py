@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from decoding.errors import LaneError
 from decoding.messages import Verdict, Window
 from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import (
@@ -71,6 +72,12 @@ def test_probabilities_are_the_softmax_in_one_array_and_leave_logits_as_they_wer
     assert peak < 1.5 * found.nbytes
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(logits, before)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_no_number_is_an_error_and_no_token(wrong):
+    with pytest.raises(LaneError, match=rf"the logits of a model hold {wrong}: nothing can be drawn"):
+        sample(probabilities(np.array([0.0, wrong, 1.0], dtype=np.float32), TEMPERATURE), 0.5)
 
 
 def test_temperature_zero_is_greedy():
