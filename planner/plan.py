@@ -48,7 +48,10 @@ def judge(
     near = [result.best(method=winner.schedule.method, placement=other)]
     near += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
     rivals = [one for one in near if one is not None]
-    use = "use" if claim is None or pays != "cannot_tell" else f"{would_decide(claim.ratio)}; until then use"
+    can_be_run = not record.temperature
+    use = "use"
+    if claim is not None and pays == "cannot_tell":
+        use = f"{would_decide(claim.ratio, can_be_run=can_be_run)}; until then use"
     short = list(short_answers(winner, rivals, record.max_new_tokens))
     return SpeculationVerdict(
         pays=pays,
@@ -59,6 +62,7 @@ def judge(
         why=tuple(_why(found, drafting, winner)),
         next_step=(f'{use} "{_name(winner)}" {on_lanes(winner.schedule)}',),
         others=tuple(claim_of(winner, rival) for rival in rivals),
+        can_be_run=can_be_run,
         facts={"Faster for short answers, reading the prompt included": short},
         slow_facts=lambda: {
             "Fastest instead": list(break_evens(sensitivity(), record)),

@@ -54,6 +54,7 @@ class SpeculationVerdict:
         slow_facts: a function that finds more of them in seconds; it is called when they are shown.
         warnings: sentences that the answer must not be read without.
         badges: what each schedule is best at, by its name in the table.
+        can_be_run: whether runs can be compared with what was predicted; runs to compare are greedy.
 
     Raises:
         ValueError: the answer contradicts the ratio of `claim`, or the recommended schedule.
@@ -73,6 +74,7 @@ class SpeculationVerdict:
     slow_facts: Callable[[], Mapping[str, Sequence[str]]] = dict
     warnings: tuple[str, ...] = ()
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
+    can_be_run: bool = True
 
     def __post_init__(self) -> None:
         """Refuse an answer that its ratio contradicts; without a ratio, a yes."""
@@ -125,7 +127,7 @@ class SpeculationVerdict:
         """Lines of what explains the answer further."""
         lengths = [f"{length:,} tokens {times(ratio)}" for length, ratio in sorted(self.by_length.items())]
         facts = {
-            f'Speed of "{self.recommended}" over that of': rivals(self.others),
+            f'Speed of "{self.recommended}" over that of': rivals(self.others, can_be_run=self.can_be_run),
             "By length of answers": lengths,
             **self.facts,
             **self.slow_facts(),
@@ -149,21 +151,22 @@ def fact(label: str, items: Iterable[str]) -> Iterator[str]:
         yield f"{label}: {found}."
 
 
-def rivals(claims: Sequence[Claim]) -> list[str]:
+def rivals(claims: Sequence[Claim], *, can_be_run: bool = True) -> list[str]:
     """Return each rival of one schedule with its ratio, and what would decide which is faster where that is open."""
-    doubts = [f", {would_decide(one.ratio)}" * (one.outcome == "cannot tell") for one in claims]
+    doubts = [f", {would_decide(one.ratio, can_be_run=can_be_run)}" * (one.outcome == "cannot tell") for one in claims]
     return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
-def would_decide(ratio: Ratio) -> str:
-    """Return what would decide which of two schedules is faster."""
+def would_decide(ratio: Ratio, *, can_be_run: bool = True) -> str:
+    """Return what would decide which of two schedules is faster; `can_be_run` as of `SpeculationVerdict`."""
     needed = pairs_needed(ratio)
     if needed is not None:
         return f"about {counted(needed, 'prompt')} like these would decide"
     if ratio.num_pairs == 1:
         return "more than one prompt would decide"
-    more = "runs of both on more prompts" if ratio.machine_error else f"not even {MOST_PAIRS:,} prompts"
-    return f"{more} would decide"
+    if not ratio.machine_error:
+        return f"not even {MOST_PAIRS:,} prompts would decide"
+    return f"{'runs of both on more prompts' if can_be_run else 'a profile with narrower intervals'} would decide"
 
 
 def times(ratio: Ratio) -> str:

@@ -17,6 +17,7 @@ from tests.planner.synthetic import (
     coarse_sweeps,
     half_ignorant,
     machine,
+    sampled_record,
     table,
     with_equal_texts,
 )
@@ -115,13 +116,15 @@ def test_few_prompts_are_not_parted_and_it_says_so(num_texts):
 
 
 @pytest.mark.parametrize(
-    ("machine_error", "prompts_error", "said"),
+    ("machine_error", "prompts_error", "temperature", "said"),
     [
-        (0.5, 0.1, "runs of both on more prompts would decide"),
-        (0.01, 0.5, r"about \d+ prompts like these would decide"),
+        (0.5, 0.1, 0.0, "runs of both on more prompts would decide"),
+        (0.5, 0.1, 1.0, "a profile with narrower intervals would decide"),
+        (0.01, 0.5, 0.0, r"about \d+ prompts like these would decide"),
     ],
 )
-def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_error, said):
+def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_error, temperature, said):
+    """Runs to compare are greedy."""
     plan = plans["speculative"]
     times = {one.schedule: one.tpot_s for one in plan.judged.candidates}
 
@@ -129,7 +132,8 @@ def test_where_it_cannot_tell_it_says_what_would(plans, machine_error, prompts_e
         ratio = times[other] / times[one]
         return Ratio(value=ratio, num_pairs=8, machine_error=machine_error, prompts_error=prompts_error)
 
-    verdict = judge(plan.search, plan.judged, plan.record, compare, plan.find_sensitivity)
+    record = sampled_record(0.5, num_prompts=8) if temperature else plan.record
+    verdict = judge(plan.search, plan.judged, record, compare, plan.find_sensitivity)
     assert verdict.pays == "cannot_tell"
     assert re.match(said, verdict.next_step[0])
     assert {claim.outcome for claim in verdict.others} == {"cannot tell"}
