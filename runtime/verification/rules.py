@@ -48,7 +48,7 @@ def probabilities(logits_V: Array, temperature: float) -> Probabilities:
 
     Raises `LaneError` where the model computed what is no number.
     """
-    # in one array: to allocate each step's anew takes twice as long as all else
+    # in one array: to allocate one for each step takes up to twice as long as all else
     weights = as_array(logits_V).astype(np.float64)
     weights /= temperature
     if not math.isfinite(most := weights.max()):

@@ -76,7 +76,7 @@ class Replay:
         """Say where the answers come from, in a few words."""
         record, count = self.record, len(self._prompt_lengths)
         if record.assumed is None:
-            at = f" at temperature {record.temperature:g}" if record.temperature else ""
+            at = f" at temperature {record.temperature:g}, without what drawing takes" if record.temperature else ""
             return f"replay of {count} recorded {'texts' if at else 'prompts'}{at}"
         return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 

@@ -102,10 +102,15 @@ def test_the_next_command_samples_as_what_was_recorded(words, record_path, tmp_p
     ]
     replace(record, prompts=tuple(sampled), temperature=0.7).save(record_path)
     run = "Next: mirrorsd run --schedule {} --target SmolLM2-135M-Instruct --temperature 0.7 --prompt"
-    assert run.format(words[2]) in call(*words).stderr
+    shown = call(*words)
+    assert run.format(words[2]) in shown.stderr
     space, best = tmp_path / "space.yaml", tmp_path / "best.yaml"
     space.write_text("methods: [speculative]\n")
-    assert run.format(best) in call("search", *words[3:], "--space", space, "--out", best).stderr
+    searched = call("search", *words[3:], "--space", space, "--out", best)
+    assert run.format(best) in searched.stderr
+    unpriced = "Times leave out what drawing tokens at temperature 0.7 takes"
+    assert unpriced in shown.shown
+    assert unpriced in searched.shown
 
 
 def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(words, tmp_path):
