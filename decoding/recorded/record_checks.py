@@ -101,6 +101,8 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     if traits.has_draft_model:
         if record.drafter is None:
             yield f"{schedule.method} needs a draft model, and none was recorded"
+        if record.samples_drafts(schedule):
+            yield from _missing_of_samples(schedule, record)
         yield from _missing_of_draft(schedule, record)
     elif traits.window != "none" and not any(one.answers(schedule) for one in others):
         kind, deep = ("trees", f", {window} deep") if traits.is_tree else ("windows", "")
@@ -121,9 +123,14 @@ def _lacking(record: AcceptanceRecord, what: str, rates: str) -> str:
     )
 
 
-def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
-    if schedule.draft_streams and record.samples_drafts(schedule):
+def _missing_of_samples(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
+    if schedule.draft_streams:
         yield "what draft_streams guess of a draft that samples its tokens (verification ratio) was not recorded"
+    if schedule.exit_features and record.has_features and not record.prompts[0].feature_draft_acceptance.size:
+        yield "what is accepted of samples with exit_features (verification ratio) was not recorded"
+
+
+def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
     if schedule.draft_streams > record.num_streams:
         yield _lacking(record, f"more than {record.num_streams} draft_streams", "stream_rates")
     if schedule.num_alternatives > (width := record.num_candidates(None)):

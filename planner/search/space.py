@@ -255,8 +255,7 @@ def _uneven_budgets(window: int, setting: Setting, space: SearchSpace, fitted_to
     """Yield uneven roots per row, fitted to the prompts to choose on."""
     schedule = setting(roots_per_row=(1,) * (window + 1), target_lane="target", draft_lane="draft")
     record, exit_layer = fitted_to.record, schedule.exit_layer
-    is_recorded = record.drafter is not None and (exit_layer is None or exit_layer in record.exit_layers)
-    if window > record.max_window or not is_recorded or (schedule.exit_features and not record.has_features):
+    if fitted_to.missing(schedule):
         return  # the uniform budgets say so
     ranks = fitted_to.correction_ranks(schedule)
     for num_roots in space.uneven_roots:

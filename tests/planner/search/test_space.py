@@ -71,6 +71,14 @@ def test_of_sampled_texts_both_rules_are_tried_for_what_the_draft_model_drafts(p
     assert {one.verification for one in others} == {"match"}
 
 
+def test_samples_with_features_that_were_not_recorded_are_left_out_by_name(profile):
+    made = sampled_record(0.7, num_prompts=2)
+    without = {"feature_draft_acceptance": made.prompts[0].draft_acceptance[:0]}
+    found = survey(SMALL, profile, replace(made, prompts=tuple(replace(one, **without) for one in made.prompts)))
+    assert "what is accepted of samples with exit_features (verification ratio) was not recorded" in found.left_out
+    assert not any(one.exit_features and one.verification == "ratio" for one in found.schedules)
+
+
 def trees_of(method, profile, space=SMALL, record=None):
     schedules = survey(space, profile, record or acceptance_record(trees=TREES)).schedules
     return [schedule for schedule in schedules if schedule.method == method]
