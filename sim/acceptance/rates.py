@@ -40,7 +40,7 @@ class Texts(UserModel):
     num_texts: Annotated[int, Field(ge=1, le=1 << 16)] = 32
     num_tokens: Annotated[int, Field(ge=1, le=1 << 20)] = 128
     prompt_length: Annotated[int, Field(ge=1, le=1 << 24)] = 128
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
     def within(self, profile: Profile) -> Self:
         """Return these texts, moved and cut to the contexts that the profile's target was measured in."""

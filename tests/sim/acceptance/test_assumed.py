@@ -200,6 +200,11 @@ def test_more_texts_than_memory_holds_are_not_drawn(texts):
         Bernoulli(0.8, texts=texts)
 
 
+def test_a_seed_below_zero_is_refused():
+    with pytest.raises(ConfigError, match="seed: Input should be greater than or equal to 0"):
+        Texts(seed=-1)
+
+
 @pytest.mark.parametrize("message", IMPOSSIBLE)
 def test_impossible_assumptions_are_refused(message):
     with pytest.raises(ConfigError) as caught:
