@@ -31,8 +31,13 @@ _SHAPING: Final[dict[str, Any]] = {
     **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
 }
 """Fields that change greedy texts too, and the value besides null and an empty list that does nothing."""
-_SAMPLING: Final[dict[str, Any]] = {"top_p": 1, "typical_p": 1, "top_k": 0, "min_p": 0, "epsilon_cutoff": 0}
+_SAMPLING: Final[dict[str, Any]] = {
+    **dict.fromkeys(("top_p", "typical_p"), 1),
+    **dict.fromkeys(("top_k", "min_p", "epsilon_cutoff", "eta_cutoff"), 0),
+}
 """Fields that narrow what is drawn from."""
+_ALSO_NOTHING: Final = {"top_k": -1}
+"""Other values that do nothing, as vLLM writes them."""
 MARK: Final = "mirrorsd_random_weights"
 """Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
 
@@ -264,7 +269,11 @@ def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
     path, told = folder / GENERATION_FILE, []
     raw = read_object(path, holds="") if path.is_file() else {}
     neutral = _SHAPING | (_SAMPLING if temperature else {})
-    asked = [f"{name} {shown(raw[name])}" for name in neutral if raw.get(name) not in (None, [], neutral[name])]
+    asked = [
+        f"{name} {shown(raw[name])}"
+        for name in neutral
+        if raw.get(name) not in (None, [], neutral[name], _ALSO_NOTHING.get(name))
+    ]
     if asked:
         told.append(
             f"{path} asks for {', '.join(asked)}, which is not applied here: engines that apply it write other texts, "

@@ -220,6 +220,8 @@ def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and
     asked = "repetition_penalty 1.05, no_repeat_ngram_size 3, suppress_tokens [7], forced_bos_token_id 0"
     assert unheeded(tmp_path).startswith(f"{path} asks for {asked}, which is not applied")
     assert "top_p 0.8, which is not applied" in unheeded(tmp_path, 0.7)
+    path.write_text(json.dumps({"top_k": -1, "eta_cutoff": 0.0003}))
+    assert f"{path} asks for eta_cutoff 0.0003, which is not applied" in unheeded(tmp_path, 0.7), "-1 is no top_k"
 
 
 @pytest.mark.parametrize("fields", [{}, {"eos_token_id": None}, {"eos_token_id": []}])
