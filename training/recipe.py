@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, mo
 from decoding.errors import TrainingError
 from decoding.validation import Many, Pair
 from decoding.yaml_file import load_yaml
+from runtime.verification.rules import LEAST_TEMPERATURE, MOST_TEMPERATURE
 
 MOST: Final = 10**12
 """Upper limit of every count: a larger number is a typing error."""
@@ -260,7 +261,7 @@ PASSAGE = "{passage}"
 QUESTION = "{question}"
 _Text = Annotated[str, Field(min_length=1)]
 _Count = Annotated[int, Field(gt=0, le=MOST)]
-_Temperature = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+_Temperature = Annotated[float, Field(ge=LEAST_TEMPERATURE, le=MOST_TEMPERATURE, allow_inf_nan=False)]
 
 
 class _AnswerRecipe(RecipeFields):

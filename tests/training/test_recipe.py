@@ -73,6 +73,12 @@ def test_the_shipped_recipes_for_text_are_valid_and_name_nothing_twice():
         (DRAFT, "num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
         (PASSAGES, "kind: passages", "kind: draft", r"recipe.yaml:1:\d+: .*'selfgen', 'passages'"),
         (PASSAGES, "[10, 20]", "[20, 10]", r"passage_tokens: 20 is more than 10"),
+        (
+            PASSAGES,
+            "num_conversations: 5",
+            "num_conversations: 5\nanswer_temperature: 1.0e-39",
+            r"equal to 0.001, found 1e-39",
+        ),
         (PASSAGES, "[10, 20]", "[0, 10]", r"recipe.yaml:3:\d+: .*greater than 0, found 0"),
         (PASSAGES, "Summarize: {passage}", "Summarize:", r"template 'Summarize:' has no {passage}"),
     ],
