@@ -101,7 +101,8 @@ def _in_words(result: dict[str, Any]) -> str:
     sizes = {name: counted(result[f"num_{name}s"], name) for name in ("prompt", "text", "token")}
     if result["num_texts"] == result["num_prompts"]:
         del sizes["text"]
-    words = [f"Wrote {escaped(result['record'])}: {', '.join(sizes.values())}."]
+    at = f" sampled at temperature {result['temperature']:g}" if result["temperature"] else ""
+    words = [f"Wrote {escaped(result['record'])}: {', '.join(sizes.values())}{at}."]
     if result["token_acceptance"] is not None:
         words.append(f"The draft guesses {percent(result['token_acceptance'])} of the target's tokens.")
     if repeating := result["repeating"]:
@@ -137,7 +138,7 @@ def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
     ]
     return {
         "record": str(out),
-        **picked(made, "target drafter dtype backend max_window"),
+        **picked(made, "target drafter dtype backend max_window max_new_tokens temperature seed"),
         "num_prompts": made.num_prompts,
         "num_texts": len(made.prompts),
         "num_tokens": sum(len(prompt.text) for prompt in made.prompts),

@@ -44,6 +44,7 @@ def test_the_record_holds_the_targets_own_texts(words, prompt_file, tiny_folders
     )
     assert result["num_tokens"] == sum(len(prompt.text) for prompt in record.prompts)
     assert 0 < result["token_acceptance"] <= 1
+    assert [result[name] for name in ("temperature", "seed", "max_new_tokens")] == [0.0, 0, 10]
 
 
 def test_a_record_has_the_name_by_which_others_know_it(words, tmp_path):
@@ -125,7 +126,8 @@ def test_sampled_texts_are_recorded_by_seed(words, prompt_file, tmp_path):
     out = tmp_path / "record.npz"
     more = ("--prompts", prompt_file(*PROMPTS), "--out", out, "--temperature", 1.0, "--texts", 2, "--seed", 7)
     found = call(*words, *more)
-    assert f"Wrote {out}: {len(PROMPTS)} prompts, {2 * len(PROMPTS)} texts, " in found.stdout
+    assert f"Wrote {out}: {len(PROMPTS)} prompts, {2 * len(PROMPTS)} texts, " in found.shown
+    assert " tokens sampled at temperature 1." in found.shown
     record = AcceptanceRecord.load(out)
     assert (record.temperature, record.seed, len(record.prompts)) == (1.0, 7, 2 * len(PROMPTS))
     assert record.prompt_numbers == tuple(place // 2 for place in range(2 * len(PROMPTS)))
