@@ -25,6 +25,7 @@ from runtime.lanes.sequence_lanes import NOBODY, Listener
 from runtime.models.config import ModelConfig
 from runtime.models.tokenizer import StreamDecoder, Tokenizer
 from runtime.verification.replayed_text import ReplayedText
+from runtime.verification.rules import require_temperature
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
 from sim.acceptance.joined_record import NO_TOKEN
 from sim.acceptance.replay import Acceptance, Outcomes, record_of, replay_of
@@ -130,10 +131,12 @@ def generate(
     Raises:
         MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
     """
+    settings = decoding or Decoding()
+    require_temperature(settings.temperature, schedule.verification)  # before a model is fetched
     pair, wanted = find_scheduled_pair(schedule, target, dtype=dtype)
     with TextEngine(pair) as engine:
         question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
-        return engine.answer(question, wanted, decoding or Decoding(), on_text=on_text)
+        return engine.answer(question, wanted, settings, on_text=on_text)
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:

@@ -243,9 +243,7 @@ class Engine:
             raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
         if max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
-        require_temperature(temperature)
-        if temperature and schedule.verification == "greedy":
-            raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
+        require_temperature(temperature, schedule.verification)
         # drafted tokens reach beyond the end by a window, those of branches by another one
         needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
         draft = self._draft_size(schedule)

@@ -36,11 +36,13 @@ MOST_TEMPERATURE: Final = 100.0
 """Below the first, text is greedy but for rounding; above the second, it is noise."""
 
 
-def require_temperature(temperature: float) -> None:
-    """Raise `ConfigError` for a temperature out of bounds."""
+def require_temperature(temperature: float, rule: Verification | None = None) -> None:
+    """Raise `ConfigError` for a temperature out of bounds, or one at which the rule (None: any) draws nothing."""
     if temperature and not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         msg = f"temperature is {temperature:g}: it must be 0, or {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
         raise ConfigError(msg)
+    if temperature and rule == "greedy":
+        raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:

@@ -68,10 +68,12 @@ def run(
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
+    from runtime.verification.rules import require_temperature
 
     source = _Source(prompt, prompts, replay)
     source.check(temperature)
     given = load_schedule(schedule)
+    require_temperature(temperature, given.verification)
     machine = None if profile is None else load_profile(profile)
     say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
