@@ -23,7 +23,7 @@ from runtime.memory.needs import LaneNeed, Room, draft_size, host_needed, memory
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.verification.replayed_text import ReplayedText, require_replayable
-from runtime.verification.rules import require_temperature, seed_of
+from runtime.verification.rules import is_lossy, require_temperature, seed_of
 from runtime.wire.operations import DrafterTraits, RowInvariance, SequenceStart
 from runtime.worker.roles import TargetRole
 
@@ -222,6 +222,7 @@ class Engine:
         labels = {
             "random weights": any(map(has_random_weights, folders)),
             "replayed acceptance": start.replay is not None,
+            f"the lossy rule {schedule.verification}": is_lossy(schedule.verification, start.temperature),
         }
         trace.label = ", ".join(label for label, holds in labels.items() if holds)
         return Generation(tokens=tuple(sequence.tokens), trace=trace)

@@ -45,6 +45,11 @@ def require_temperature(temperature: float, rule: Verification | None = None) ->
         raise ConfigError(f"temperature is {temperature}: it must be 0 with verification greedy")
 
 
+def is_lossy(rule: Verification, temperature: float) -> bool:
+    """Return whether texts have another distribution than the target's."""
+    return rule == "typical" and temperature > 0
+
+
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
     """Return the softmax of logits at a temperature above zero, in float64 [V].
 

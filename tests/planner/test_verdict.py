@@ -97,7 +97,7 @@ def test_it_says_what_would_decide(found, said):
     assert times(ratio(2.0, inf, num_pairs=1)) == "2×", "one prompt has no interval"
 
 
-def test_where_runs_cannot_be_compared_a_narrower_profile_would_tell():
+def test_where_runs_cannot_be_compared_a_narrower_profile_would_decide():
     assert would_decide(ratio(1.1, 0.1, machine_error=0.5), can_be_run=False).startswith("a profile with narrower")
     near = Claim(one="a", other="b", ratio=ratio(1.1, 0.1, machine_error=0.5))
     told = SpeculationVerdict(

@@ -92,7 +92,7 @@ def run(
         **({} if out is None else _digests(pair.only_for(wanted), source) | _computing(wanted, lanes)),
     }
     warnings = list(filter(None, [None if source.settings else pair.unheeded(temperature)]))
-    warnings += [*_unused(wanted, drafter, exits), *unused_seed(seed, temperature)]
+    warnings += [*_unused(wanted, drafter, exits), *unused_seed(seed, temperature), *_lossy(wanted, temperature)]
     saved: list[str] = []
     with (
         telling_what_was_saved(saved),
@@ -116,8 +116,8 @@ def run(
         warnings += _never_accepted(wanted, pair.target, summary)
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
-    models = {name: settings[name] for name in ("target", "exits", "dtype")}
-    write_json({"schedule": entry, **models, **summary, "warnings": warnings, "prompts": rows}, json)
+    given_as = {name: settings[name] for name in ("target", "exits", "dtype")} | asdict(decoding)
+    write_json({"schedule": entry, **given_as, **summary, "warnings": warnings, "prompts": rows}, json)
     say(_in_words(summary))
 
 
@@ -153,6 +153,14 @@ def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Itera
         yield f"--drafter is not used: method {schedule.method} drafts nothing"
     if exits is not None and not schedule.uses_exit:
         yield "--exits is not used: the schedule takes no early exit"
+
+
+def _lossy(schedule: Schedule, temperature: float) -> Iterator[str]:
+    """Yield a sentence where texts have another distribution than the target's."""
+    from runtime.verification.rules import is_lossy
+
+    if is_lossy(schedule.verification, temperature):
+        yield f"verification {schedule.verification} is lossy: these texts do not have the target's distribution"
 
 
 def _never_accepted(schedule: Schedule, target: str, summary: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,10 @@ import shutil
 
 import pytest
 
+from decoding.errors import ConfigError
+from decoding.schedule import load_schedule
 from hwprofiles.host import computing_host
+from mirrorsd.text_engine import Decoding, generate
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
@@ -265,8 +268,42 @@ SEED_UNUSED = "--seed is not used: at temperature 0 nothing is drawn"
 def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
     schedule = schedule_file(method="speculative", verification="match")
     words = ("--schedule", schedule, "--prompt", PROMPTS[0], "--temperature", "1.0", "--json")
-    texts = [json.loads(run(*words, "--seed", seed).stdout)["prompts"][0]["token_ids"] for seed in (1, 1, 2)]
+    results = [json.loads(run(*words, "--seed", seed).stdout) for seed in (1, 1, 2)]
+    texts = [result["prompts"][0]["token_ids"] for result in results]
     assert texts[0] == texts[1] != texts[2]
+    assert [[one[name] for name in ("temperature", "seed", "max_new_tokens")] for one in results] == [
+        [1.0, seed, 24] for seed in (1, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verification", "temperature", "told"),
+    [
+        ("match", 1e-6, "temperature is 1e-06: it must be 0, or 0.001 to 100"),
+        ("greedy", 0.8, "temperature is 0.8: it must be 0 with verification greedy"),
+    ],
+)
+def test_a_temperature_that_cannot_be_is_refused_before_models_are_looked_for(
+    schedule_file, tmp_path, in_threads, verification, temperature, told
+):
+    """They may have to be fetched."""
+    path, nowhere = schedule_file(verification=verification), tmp_path / "nowhere"
+    asked = ("--schedule", path, "--prompt", PROMPTS[0], "--temperature", temperature)
+    assert told in error_of("run", *asked, "--target", nowhere)
+    with pytest.raises(ConfigError, match=told):
+        generate(PROMPTS[0], load_schedule(path), target=nowhere, decoding=Decoding(temperature=temperature))
+
+
+@pytest.mark.parametrize(("temperature", "label"), [(0.8, "the lossy rule typical"), (0, None)])
+def test_texts_of_a_lossy_rule_are_labelled_where_anything_is_drawn(
+    words, schedule_file, head_folders, in_threads, temperature, label
+):
+    schedule = schedule_file(**TREES["medusa"], verification="typical")
+    asked = ("--prompt", PROMPTS[0], "--drafter", head_folders["medusa"], "--temperature", temperature)
+    found = json_of(*words, "--schedule", schedule, *asked)
+    lossy = "verification typical is lossy: these texts do not have the target's distribution"
+    assert (lossy in found["warnings"]) == (label is not None)
+    assert found.get("label") == found["prompts"][0].get("label") == label
 
 
 @pytest.mark.parametrize(
