@@ -157,7 +157,8 @@ def out_of_date(result: Mapping[str, Any], today: Mapping[str, str]) -> list[str
 
 
 def with_section(page: str, name: str, text: str) -> str:
-    """The page with `text` between the two markers of that name."""
+    """The page with `text` between the two markers of that name, percentages as the prose writes them: 39 %."""
+    text = re.sub(r"(?<=\d)%", " %", text)
     section = rf"(<!-- {name}: written by benchmarks/pages\.py -->\n).*?(<!-- end of {name} -->)"
     changed, count = re.subn(section, lambda found: found[1] + text + found[2], page, flags=re.DOTALL)
     assert count == 1, f"the page has {count} sections named {name}"

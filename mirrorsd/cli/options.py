@@ -223,7 +223,6 @@ ShapeOption = Annotated[
         autocompletion=shape_names,
     ),
 ]
-DraftShapeOption = Annotated[str, option("Draft model, named like --target.", autocompletion=shape_names)]
 DraftsOption = Annotated[
     str,
     option(

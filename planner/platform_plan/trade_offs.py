@@ -11,7 +11,7 @@ from planner.wording import counted, percent
 OBJECTIVES: Final = ("tpot_s", "energy_j_per_token", "usd_per_million_tokens")
 """What a token should take little of; a number that is not known counts as infinite."""
 _WORDS: Final[Mapping[str, tuple[str, str]]] = {
-    "usd_per_million_tokens": ("cheaper", "dearer"),
+    "usd_per_million_tokens": ("cheaper", "more expensive"),
     "energy_j_per_token": ("less energy", "more energy"),
     "memory_bytes": ("less memory", "more memory"),
 }

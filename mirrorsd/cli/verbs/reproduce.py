@@ -24,7 +24,13 @@ def reproduce(
     ],
     target: options.ShapeOption,
     platform: options.PlatformOption = "m2-ultra-x8",
-    draft: options.DraftShapeOption = "mirror-track-0.6b",
+    draft: Annotated[
+        str,
+        option(
+            "Draft model, named like --target; mirror-track-0.6b is the Mirror-SD paper's draft of parallel tracks.",
+            autocompletion=options.shape_names,
+        ),
+    ] = "mirror-track-0.6b",
     weights: options.WeightsOption = None,
     fit: Annotated[
         bool,

@@ -64,7 +64,7 @@ def test_what_a_place_saves_is_said_in_per_cent(plan):
     cheap = costing(plan.best, 1.0, 1.0, 0.7, False)
     dear = costing(plan.best, 1.0, 1.2, 1.0, False)
     assert list(differences(cheap, dear)) == ["30 % cheaper", "17 % less energy"]
-    assert list(differences(dear, cheap)) == ["43 % dearer", "20 % more energy"]
+    assert list(differences(dear, cheap)) == ["43 % more expensive", "20 % more energy"]
     assert saves(cheap, dear)
     assert not saves(dear, cheap)
     assert not saves(cheap, cheap)
