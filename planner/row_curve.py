@@ -74,7 +74,7 @@ class RowCurve:
         are_used = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
         if rows is None or not are_used:
             return known
-        return f"{known}. Rows from measured curves, the nearest of {STEP_IN_WORDS[rows.step]}: {rows.source}"
+        return f"{known}. Rows from measured curves, some of {STEP_IN_WORDS[rows.step]}; above all: {rows.source}"
 
     @property
     def beyond(self) -> str:

@@ -21,7 +21,8 @@ def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
     assert by_vllm["rows"][-1]["ratio"] < by_default["rows"][-1]["ratio"]
     assert (
-        "Rows from measured curves, the nearest of this device, engine and such weights: llama" in by_default["source"]
+        "Rows from measured curves, some of this device, engine and such weights; above all: llama"
+        in by_default["source"]
     )
 
 
