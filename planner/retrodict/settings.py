@@ -9,9 +9,13 @@ FORMS: Final = "a number drafted (3, K=3), cached tokens (8k, 4096), both (3 at 
 _GROUPS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BETWEEN: Final = re.compile(r"\s*(?:[,;/@]|\bat\b)\s*", re.IGNORECASE)
 _DRAFTED: Final = re.compile(
-    r"(?:(?:k|n|gamma|drafted|window|num_speculative_tokens)\s*[=:]?\s*)?(0|[1-9]\d?)(?:\s+(?:drafted|tokens))?",
+    r"(?:-{0,2}(?:k|n|gamma|\u03b3|drafted|window|mtp|(?:num_)?steps|n[_-](?:max|draft)|num_speculative_tokens"
+    r"|(?:num_)?draft(?:[_ -](?:tokens|max|length))?)[\s=:_-]*)?"
+    r"(0|[1-9]\d?)(?:\s+(?:drafted|(?:draft )?tokens|steps))?",
     re.IGNORECASE,
 )
+_TEXTS: Final = re.compile(r"gsm-?8k|math-?500", re.IGNORECASE)
+"""Names of texts with digits that count nothing here."""
 _CACHED: Final = re.compile(r"(?:(\D*)[\s=:])?((?!0\d)\d{1,9}(?:\.\d+)?)(\s?k)?(?:\s(\D*))?", re.IGNORECASE)
 """No number begins with 0: YAML takes `{4,096: 120}` for two keys, of which the second would be 96."""
 _OF_CACHED: Final = {"tokens", "cached", "context", "ctx", "depth", "prompt"}
@@ -46,7 +50,7 @@ def setting_of(key: str) -> Setting | None:
 
 def _read(part: str) -> tuple[int | None, int | None, list[str]] | None:
     """Return tokens drafted, cached ones and other words of a part of a key; None of a number of something else."""
-    if re.search(r"\d", part) is None:
+    if re.search(r"\d", _TEXTS.sub("", part)) is None:
         return None, None, _words(part)
     if (small := _DRAFTED.fullmatch(part)) is not None and int(small[1]) <= LARGEST_WINDOW:
         return int(small[1]), None, []

@@ -36,6 +36,7 @@ TYPED = {
     "Q4_K": "q4_k_m",
     "BF16": "bf16",
     "F16": "fp16",
+    "W4A8": "awq-int4",
     "AWQ": "awq-int4",
     "AWQ int4 g32": "awq-int4",
     "4-bit g64": "mlx-4bit",

@@ -28,6 +28,15 @@ from tests.planner.retrodict.test_retrodiction import TOLD, case
         ("0.5k", (None, 512)),
         ("n=3 at 16k", (3, 16384)),
         ("16k, 3 drafted", (3, 16384)),
+        ("num_draft_tokens=3", (3, None)),
+        ("--draft-max 8", (8, None)),
+        ("n_max=3", (3, None)),
+        ("\N{GREEK SMALL LETTER GAMMA}=4", (4, None)),
+        ("MTP-3 at 8k", (3, 8192)),
+        ("4 draft tokens", (4, None)),
+        ("3 steps", (3, None)),
+        ("GSM8K, K=4", (4, None, "gsm8k")),
+        ("MATH-500", (None, None, "math-500")),
     ],
 )
 def test_a_key_tells_tokens_drafted_and_cached(key, setting):
