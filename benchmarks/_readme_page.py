@@ -104,7 +104,7 @@ def plan() -> dict[str, str]:
     guessed = sum(one.status == "guessed" for one in found.assumptions)
     basis = (
         f"Weights: {found.question.target.weights}. Interval: 90%. "
-        f"Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` takes yours). "
+        f"Acceptance: assumed, {found.needed.now:.0%} (`--acceptance` accepts yours). "
         f"{guessed} of {len(found.assumptions)} numbers are guessed (`--explain`)."
     )
     return {"plan": f"> {answer}\n> {where} {break_even}\n> {basis}\n"}

@@ -261,7 +261,7 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
 
 
 def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
-    """Return runs beside their predictions; per round too, where there is room."""
+    """Return runs and their predictions; per round too, where there is room."""
     heads = ["ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"]
     heads = heads[: None if width >= _WIDE_RANKING else 4]
     rows = []
@@ -277,7 +277,7 @@ def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
             f"{run.mean_acceptance_length:.2f}",
         )
         rows.append((one.name, one.place, *cells[: len(heads)]))
-    return plain_table("Predicted beside measured, per token", ("schedule", "placement"), heads, rows)
+    return plain_table("Predicted and measured, per token", ("schedule", "placement"), heads, rows)
 
 
 def machine_table(machines: Sequence[MachineChoice]) -> Table:

@@ -1,4 +1,4 @@
-"""Fit the constants of the machine to one table: few numbers, within physical bounds, near what data sheets say.
+"""Fits the constants of the machine to one table: few numbers, within physical bounds, near what data sheets say.
 
 A table of speed-ups fixes ratios of times and little else, so the fit is a regularised least-squares one::
 

@@ -1,4 +1,4 @@
-"""Predict every cell of a published table, and fit what nobody published of the machine to the table of one model.
+"""Predicts every entry of a published table, and fits what nobody published of the machine to the table of one model.
 
 All that is known of a cell's text is how fast vanilla speculation was on it: that gives the rate at which its drafted
 tokens are accepted, and the rate gives Mirror-SD. So no constant belongs to a cell.

@@ -251,7 +251,7 @@ def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
     if schedule.draft_streams > traits.num_streams:
         raise ConfigError(
             f"draft_streams is {schedule.draft_streams}: {name} has {traits.num_streams or 'none'} on "
-            f"{schedule.draft_lane}; streams of a draft run on lanes of torch alone, such as cpu0"
+            f"{schedule.draft_lane}; streams of a draft run only on lanes of torch, such as cpu0"
         )
     if schedule.exit_features and not layers:
         raise ConfigError("exit_features is true, but this draft reads no features of its target")

@@ -1,4 +1,4 @@
-"""Turn the default model's GGUF file, whose digest its reader has checked, into a Hugging Face model folder.
+"""Turns the default model's GGUF file, whose digest its reader has checked, into a Hugging Face model folder.
 
 The dequantised weights are rounded to bfloat16 once: these are "the model" for every method, baseline and dtype.
 """

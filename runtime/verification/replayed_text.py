@@ -69,7 +69,7 @@ def require_replayable(schedule: "Schedule", prompt: Sequence[int], replay: Repl
     """Raise `ConfigError` for windows that no draft model drafts, and for a prompt or tokens that do not fit."""
     traits = schedule.traits
     if not (traits.has_draft_model or traits.window == "none"):
-        raise ConfigError(f"method is {schedule.method}: acceptance is replayed for chains of a draft model alone")
+        raise ConfigError(f"method is {schedule.method}: acceptance is replayed only for chains of a draft model")
     if schedule.draft_streams:
         raise ConfigError(f"draft_streams is {schedule.draft_streams}: what streams guess is not replayed")
     if len(prompt) != replay.prompt_length:

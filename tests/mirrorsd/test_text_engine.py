@@ -182,7 +182,7 @@ def test_ids_that_the_vocabulary_lacks_become_others_and_acceptance_stays() -> N
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"method": "prompt_lookup", "drafter": "lookup"}, "method is prompt_lookup: .* chains of a draft model alone"),
+        ({"method": "prompt_lookup", "drafter": "lookup"}, "method is prompt_lookup: .* only for chains of a draft"),
         ({"method": "medusa", "tree_size": 4, "drafter": "heads"}, "method is medusa"),
         ({"method": "speculative", "draft_streams": 2}, "draft_streams is 2: what streams guess is not replayed"),
     ],

@@ -1,4 +1,4 @@
-"""Train EAGLE heads on the target's cached states.
+"""Trains EAGLE heads on the target's cached states.
 
 - EAGLE-1: SmoothL1 between the head's feature and the target's, plus a tenth of the soft cross-entropy, on noisy
   features. Ten times as much cross-entropy agreed less with the target.

@@ -1,4 +1,4 @@
-"""Train heads on the target's cached states: Medusa-1, Hydra++ with their tree, and early-exit adapters.
+"""Trains heads on the target's cached states: Medusa-1, Hydra++ with their tree, and early-exit adapters.
 
 Head k proposes every answer token from the state k positions before the one that predicts it; an adapter reads the
 state after its layer there. Losses are the cross-entropy to the target's softmax over the kept vocabulary. Shapes:

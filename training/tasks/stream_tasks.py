@@ -1,4 +1,4 @@
-"""Train streams (`runtime.drafters.streams`) of the target, or of a draft that stays what it is or learns with them.
+"""Trains streams (`runtime.drafters.streams`) of the target, or of a draft that stays what it is or learns with them.
 
 The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (the paper
 takes the text's tokens). The decoder's weights are not trained, and its top layers are run again for their keys.

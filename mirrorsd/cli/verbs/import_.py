@@ -26,7 +26,7 @@ _USES = {
     "draft": _OF_PROFILE,
     "new_tokens": _OF_LATENCY,
     "weights": _OF_PROFILE,
-    "window": "only metrics and answers of engines, which may tell a mean alone, need it",
+    "window": "only metrics and answers of engines, which may have only a mean, need it",
 }
 
 

@@ -190,7 +190,7 @@ class _Source(NamedTuple):
         if self.prompt is not None and not self.prompt.strip():
             raise ConfigError("--prompt is empty")
         if self.settings and temperature > 0:
-            raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 alone")
+            raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 only")
 
     def engine(self, pair: ModelPair, lanes: Sequence[LaneSpec], decoding: Decoding) -> TextEngine | ReplayEngine:
         """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
@@ -244,7 +244,7 @@ def _all_rows(
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
         if file.is_older:
             lacking = "they lack digests of files, or what computed them"
-            say(f"[yellow]{escaped(out)}: older rows are taken by names alone: {lacking}.[/]")
+            say(f"[yellow]{escaped(out)}: older rows are matched by name only: {lacking}.[/]")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         for prompt in prompts:
             if prompt.prompt_id not in known:

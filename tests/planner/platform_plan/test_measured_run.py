@@ -56,7 +56,7 @@ def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_t
     assert "100 % more than" in said
     page = render_page(plan, measured=[found])
     assert f'<p class="bad">{escape(said)}' in page
-    assert "Predicted beside measured" not in render_page(plan)
+    assert "Predicted and measured" not in render_page(plan)
 
 
 def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(plan):

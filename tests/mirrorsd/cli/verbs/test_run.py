@@ -168,7 +168,7 @@ def test_a_file_of_models_that_were_trained_again_under_their_names_is_refused_a
     row = json.loads(before)
     del row["settings"][f"{named.get(role, role)}_files"]
     out.write_text(json.dumps(row) + "\n")
-    assert "older rows are taken by names alone: they lack digests of files" in call(*words, exit_code=0).said
+    assert "older rows are matched by name only: they lack digests of files" in call(*words, exit_code=0).said
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_file_of_another_machine_is_refused_and_left_alone(run, schedule_file,
     assert told in refused.said
     del row["settings"][next(iter(other))]
     out.write_text(json.dumps(row) + "\n")
-    assert "older rows are taken by names alone: they lack " in run(*words).said
+    assert "older rows are matched by name only: they lack " in run(*words).said
 
 
 def test_a_row_of_a_target_as_it_was_typed_is_taken_from_the_same_folder_alone(
