@@ -6,7 +6,7 @@ anchors at the same time.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from decoding.errors import LaneError, MemoryFitError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
 from runtime.wire.measurement import Measurement
+from runtime.wire.stops import STOPS
 
 if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes need
     from calibrate.profiling.samples import Samples
@@ -38,6 +39,9 @@ _EVERY_ANCHORS: Final = 3
 _HANGS_S: Final = 600.0
 """A lane that owes an anchor for so long hangs; the first one compiles the target, as loading a draft may."""
 
+MOST_TAKES: Final = 3
+"""A measurement in which this process was stopped is taken again. One that is so often is slow: its times are so."""
+
 
 class AnchorSample(NamedTuple):
     """One anchor: when it was taken, on which lane, and what it took."""
@@ -53,6 +57,12 @@ class SharedAnchor(NamedTuple):
     at_s: float
     lanes: tuple[str, str]
     seconds: tuple[float, float]
+
+
+class _Timed(NamedTuple):
+    at_s: float
+    wall_s: float
+    answers: "list[TimedReply[list[float]]]"
 
 
 class Anchors:
@@ -88,7 +98,9 @@ class Anchors:
 
     def take(self, lane: str) -> float:
         """Time the work on a lane now; return its seconds."""
-        seconds = self._take(lane, self._work)
+        at_s, repeats = self._visit(lane, self._work, _HANGS_S)
+        seconds = fmean(repeats)
+        self.samples.append(AnchorSample(at_s, lane, seconds))
         self._fresh[lane] = self.now_s, seconds
         return seconds
 
@@ -103,40 +115,41 @@ class Anchors:
         Two virtual cores are sometimes threads of one real core and sometimes two cores. How much lanes slow each other
         therefore changes within seconds, and their times alone do not show it.
         """
-        at_s = self.now_s
-        from runtime.worker.timing import MeasureRole
-
-        replies = [self._lanes[lane].request(MeasureRole.measure, self._work) for lane in lanes]
-        answers = [self._answer(lane, reply) for lane, reply in zip(lanes, replies, strict=True)]
-        (first_s,), (second_s,) = (answer.value for answer in answers)
-        self.shared.append(SharedAnchor(at_s, lanes, (first_s, second_s)))
-        for lane in lanes:
-            self._fresh.pop(lane, None)
+        timed = self._timed(lanes, self._work, _HANGS_S)
+        (first_s,), (second_s,) = (answer.value for answer in timed.answers)
+        self.shared.append(SharedAnchor(timed.at_s, lanes, (first_s, second_s)))
         return first_s, second_s
 
-    def visit(self, lane: str, measurement: Measurement, *, timeout_s: float | None = None) -> list[float]:
+    def visit(self, lane: str, measurement: Measurement) -> list[float]:
         """Time any part on a lane, without anchors; return the seconds."""
-        self._fresh.pop(lane, None)
-        start_s = time.perf_counter()
+        return self._visit(lane, measurement, None)[1]
+
+    def _visit(self, lane: str, measurement: Measurement, timeout_s: float | None) -> tuple[float, list[float]]:
+        timed = self._timed((lane,), measurement, timeout_s)
+        (answer,) = timed.answers
+        self.dispatch_s[lane].append(timed.wall_s - (answer.end_s - answer.start_s))
+        return timed.at_s, answer.value
+
+    def _timed(self, lanes: Sequence[str], measurement: Measurement, timeout_s: float | None) -> "_Timed":
+        """Time a part on lanes at once; again where this process was stopped meanwhile, which the times would hold."""
         from runtime.worker.timing import MeasureRole
 
-        answer = self._answer(lane, self._lanes[lane].request(MeasureRole.measure, measurement), timeout_s)
-        wall_s = time.perf_counter() - start_s
-        self.dispatch_s[lane].append(wall_s - (answer.end_s - answer.start_s))
-        return answer.value
-
-    def _take(self, lane: str, work: Measurement) -> float:
-        at_s = self.now_s
-        self.samples.append(AnchorSample(at_s, lane, fmean(self.visit(lane, work, timeout_s=_HANGS_S))))
-        return self.samples[-1].seconds
+        for lane in lanes:
+            self._fresh.pop(lane, None)
+        for _ in range(MOST_TAKES):
+            at_s, start_s, stopped_s = self.now_s, time.perf_counter(), STOPS.total_s
+            replies = [self._lanes[lane].request(MeasureRole.measure, measurement) for lane in lanes]
+            answers = [self._answer(lane, reply, timeout_s) for lane, reply in zip(lanes, replies, strict=True)]
+            timed = _Timed(at_s, time.perf_counter() - start_s, answers)
+            if STOPS.total_s == stopped_s:
+                break
+        return timed
 
     def is_alive(self, lane: str) -> bool:
         """Whether anchors can be taken on a lane, as far as is known."""
         return self._lanes[lane].is_alive
 
-    def _answer(
-        self, lane: str, reply: "Reply[list[float]]", timeout_s: float | None = _HANGS_S
-    ) -> "TimedReply[list[float]]":
+    def _answer(self, lane: str, reply: "Reply[list[float]]", timeout_s: float | None) -> "TimedReply[list[float]]":
         """Return a lane's answer; a lane that fails or is late is ended."""
         try:
             return reply.result(timeout_s)

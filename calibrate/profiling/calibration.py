@@ -4,7 +4,6 @@ Passes time parts, pairs of lanes and short decodings in turn, each between anch
 samples are kept with the profile; ratios to anchors become tables, levels and errors (`fitted_profile`).
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from decoding.progress import ReportProgress
 from hwprofiles.profile import Profile, save_profile
 from runtime.engine import Engine
 from runtime.wire.operations import RowInvariance
+from runtime.wire.stops import working_s
 
 
 class Calibration(NamedTuple):
@@ -51,7 +51,7 @@ def calibrate(
     progress: ReportProgress = lambda _step, _share: None,
     *,
     unfinished: Unfinished | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = working_s,
 ) -> Calibration:
     """Measure everything; `Profile.calibration_s` is how long it took, loading the models included.
 

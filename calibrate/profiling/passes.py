@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from calibrate.fitting.noise import ENOUGH
-from calibrate.profiling.anchors import Anchors, decode_with_anchors
+from calibrate.profiling.anchors import MOST_TAKES, Anchors, decode_with_anchors
 from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
 from calibrate.profiling.samples import Cell, Run, Samples
@@ -246,6 +246,9 @@ def decode(
         made = engine.generate(schedule, prompt, max_new_tokens=num_tokens, eos_token_ids=(), listener=listener)
         return made.trace
 
-    at_s = anchors.now_s
-    trace, taken = decode_with_anchors(anchors, schedule, generate)
+    for _ in range(MOST_TAKES):
+        at_s = anchors.now_s
+        trace, taken = decode_with_anchors(anchors, schedule, generate)
+        if not trace.events:
+            break
     return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)

@@ -54,6 +54,7 @@ from planner.search.space import SearchSpace
 from planner.wording import counted, kind_of
 from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
+from runtime.wire.stops import working_s
 
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording acceptance"
@@ -119,8 +120,6 @@ class Demo:
         settings: DemoSettings,
         show: Callable[[StageReport], None],
         saved: list[str] | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted.
 
@@ -130,7 +129,7 @@ class Demo:
         self._settings = settings
         self._lanes = chosen_lanes(settings.device, settings.lanes, settings.pair)
         require_drafter(settings.pair, self._lanes)
-        self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=clock)
+        self._stages = Stages(expected_stages(settings.time_s), show, limit_s=settings.time_s, clock=working_s)
         self._others = OtherUse()
         self._prompts = draw_prompts(settings.prompts, settings.max_prompts, settings.seed)
         self._encoded = encode(self._prompts, settings.pair.target_folder)

@@ -1,6 +1,5 @@
 """How far a job of several stages is, and how long it will still take."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
@@ -34,7 +33,7 @@ class Stages:
         show: Callable[[StageReport], None],
         *,
         limit_s: float = inf,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         """Show reports of stages that are expected to take so long each, and are cut to fit in `limit_s` together."""
         self._limit_s, self._shown = limit_s, 0.0

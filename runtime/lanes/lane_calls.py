@@ -15,8 +15,9 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
-from runtime.wire.channel import STOPS, Block
+from runtime.wire.channel import Block
 from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply
+from runtime.wire.stops import STOPS
 from runtime.worker.roles import DraftRole, TargetRole
 from runtime.worker.server import LaneServer
 

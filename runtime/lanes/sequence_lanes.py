@@ -10,8 +10,8 @@ from decoding.messages import Verdict, Window
 from decoding.sequence import DecodedSequence
 from decoding.trace import LaneEvent, Span, Trace, Work
 from runtime.lanes.lane_calls import DraftCalls, TargetCalls
-from runtime.wire.channel import STOPS
 from runtime.wire.operations import DrafterTraits, SequenceStart, Spans
+from runtime.wire.stops import STOPS
 
 
 class Listener(NamedTuple):
@@ -120,9 +120,10 @@ class TraceWriter:
 
     def pause(self, action: Callable[[], object]) -> None:
         """Do something else between two rounds, while no lane works: the trace goes on as if it had taken no time."""
-        start_s = time.perf_counter()
+        start_s, stopped_s = time.perf_counter(), STOPS.total_s
         action()
         self._origin_s += time.perf_counter() - start_s
+        self._stopped_s += STOPS.total_s - stopped_s
 
     def span(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
         """Write work on a lane or link, at times of the shared clock."""

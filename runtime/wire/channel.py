@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, Array, as_array, as_tensor
+from runtime.wire.stops import STOPS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +27,6 @@ _READ_BYTES = 1 << 20
 
 _PIECE_S: Final = 0.25
 """Limits of a wait are counted in pieces of this length: one that takes as much longer shows that the process stood."""
-_STOP_S: Final = 1.0
-"""A wait that ends so much too late is told as a stop: a machine under load delays one by a fraction of that."""
 
 R = TypeVar("R")
 
@@ -48,30 +47,6 @@ class Message(NamedTuple):
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()
-
-
-class Stops:
-    """The time in which this process stood for a second or more, as by Ctrl-Z, as far as its waits saw it.
-
-    Attributes:
-        total_s: all of it so far.
-        until_s: when the process went on last, on the clock of all traces (`time.perf_counter`).
-    """
-
-    def __init__(self) -> None:
-        self.total_s, self.until_s = 0.0, -math.inf
-
-    def late_s(self, start_s: float, most_s: float) -> float:
-        """Return by how much a wait since `start_s` took longer than `most_s`; it is counted if that is long."""
-        now_s = time.perf_counter()
-        late_s = now_s - start_s - most_s
-        if late_s >= _STOP_S:
-            self.total_s += min(late_s, now_s - self.until_s)  # two threads that wait see the same stop
-            self.until_s = now_s
-        return late_s
-
-
-STOPS: Final = Stops()
 
 
 class Channel:
@@ -136,7 +111,7 @@ class Channel:
         left_s = math.inf if timeout_s is None else timeout_s
         while True:
             piece_s = max(min(left_s, _PIECE_S), 1e-6)  # a zero would switch the socket to not waiting at all
-            self._socket.settimeout(None if timeout_s is None else piece_s)
+            self._socket.settimeout(piece_s)
             start_s = time.perf_counter()
             try:
                 result = act()
@@ -146,7 +121,7 @@ class Channel:
                 if left_s <= 0:
                     raise
             else:
-                STOPS.late_s(start_s, math.inf if timeout_s is None else piece_s)
+                STOPS.late_s(start_s, piece_s)
                 return result
 
     def _end_of_message(self) -> int | None:

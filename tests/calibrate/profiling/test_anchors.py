@@ -12,6 +12,7 @@ from decoding.trace import Trace
 from hwprofiles.profile import Contention
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import TimedReply
+from runtime.wire.stops import STOPS
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.lanes import Done
 from tests.calibrate.profiling.fake_machine.laws import Laws
@@ -58,6 +59,31 @@ def test_a_visit_tells_the_times_of_the_part_and_what_lay_around_them(monkeypatc
     assert anchors.take("cpu0") == 2.5
     assert anchors.dispatch_s == {"cpu0": [1.5, 1.5]}
     assert [sample.seconds for sample in anchors.samples] == [2.5]
+
+
+@pytest.mark.parametrize(("num_stops", "is_in_it"), [(1, False), (2, False), (3, True)])
+def test_what_was_timed_while_this_process_was_stopped_is_timed_again_but_not_for_ever(
+    monkeypatch, num_stops, is_in_it
+):
+    monkeypatch.setattr(STOPS, "total_s", 0.0)
+    engine = FakeEngine({"cpu0": Laws(), "cpu1": Laws()})
+
+    def trouble(lane, _measurement, times_before):
+        if times_before >= num_stops or lane == "cpu1":
+            return 1.0
+        STOPS.total_s += 30.0
+        return 1000.0
+
+    engine.trouble = trouble
+    anchors = Anchors({name: engine.load_draft(name) for name in engine.laws}, context=55, clock=engine.clock)
+    one_s, step_s = Laws().target_s("verify", 1, 55, None), Laws().step_s(3, 10)
+    slower = pytest.approx(1000.0 if is_in_it else 1.0, rel=0.2)
+    assert anchors.take_shared(("cpu0", "cpu1"))[0] / anchors.take_shared(("cpu0", "cpu1"))[0] == slower
+    assert anchors.visit("cpu0", STEP)[0] / step_s == slower
+    engine.times_before.clear()
+    assert anchors.take("cpu0") / one_s == slower
+    assert (len(anchors.samples), len(anchors.shared), len(anchors.dispatch_s["cpu0"])) == (1, 2, 2)
+    assert is_in_it or anchors.samples[0].at_s >= 1000 * one_s, "when it was taken at last"
 
 
 PLAIN = Schedule(method="autoregressive", target_lane="cpu0")

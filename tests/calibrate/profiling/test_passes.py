@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.lane_parts import OF_THE_TARGET
-from calibrate.profiling.passes import Measuring, passes_until
+from calibrate.profiling.passes import Measuring, decode, passes_until
 from calibrate.profiling.samples import Samples
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.unfinished import Unfinished
 from decoding.errors import ModelError, ProfileError
+from decoding.schedule import Schedule
+from decoding.trace import LaneEvent
 from tests.calibrate.profiling.fake_machine.asked import HEADS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.weather import Weather
@@ -152,6 +155,22 @@ def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, n
         numbers.append(number)
     assert numbers == list(range(num_done))
     assert list(passes_until(-0.1, 4, lambda: 0.0, least=least)) == list(range(least))
+
+
+def test_a_text_during_which_this_process_was_stopped_is_decoded_again():
+    engine, schedule = machine(), Schedule(method="autoregressive", target_lane="cpu0")
+    generate, stop = engine.generate, LaneEvent(0.5, "cpu0", "mirrorsd was stopped for 9.0 s", is_loss=False)
+
+    def stopped_once(*given, **named):
+        made = generate(*given, **named)
+        made.trace.events += [stop] * (len(engine.decoded) == 1)
+        return made
+
+    engine.generate = stopped_once
+    anchors = Anchors({"cpu0": engine.load_target("cpu0")}, context=20, clock=engine.clock)
+    run = decode(engine, anchors, schedule, (20, 60), 8)
+    assert (len(engine.decoded), run.trace.events) == (2, [])
+    assert run.at_s > 0
 
 
 def test_what_no_profile_comes_out_of_is_timed_again():

@@ -22,6 +22,7 @@ from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import TimedReply
+from runtime.wire.stops import STOPS
 from sim.world import simulate
 from tests.mirrorsd.clock import Clock
 from tests.planner.synthetic import acceptance_record, machine
@@ -51,11 +52,13 @@ class World:
     Attributes:
         pace: of everything that is run, over what was calibrated.
         calibration_over, record_over: how much longer than they may these take.
+        stopped_s: for which everything stands in the first of the texts that count.
     """
 
-    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0):
+    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0, stopped_s=0.0):
         self.now_s, self.reports, self.asked_s = 0.0, [], None
         self.pace, self.calibration_over, self.record_over = pace, calibration_over, record_over
+        self.stopped_s = stopped_s
 
     def clock(self):
         return self.now_s
@@ -81,6 +84,10 @@ class World:
         one = replace(RECORD, prompts=(RECORD.prompts[ids[0]],))
         (trace,) = simulate(schedule, PROFILE, one, max_new_tokens=max_new_tokens)
         self.now_s += 0.1
+        if max_new_tokens > 4:
+            self.now_s += self.stopped_s
+            STOPS.total_s += self.stopped_s
+            self.stopped_s = 0.0
         for _ in trace.rounds:
             self.now_s += self.pace * trace.decode_s / len(trace.rounds)
             if listener.at_rest is not None:
@@ -134,7 +141,8 @@ def demo_in(monkeypatch, tmp_path):
         pair = SimpleNamespace(**vars(PAIR) | {"target_folder": tmp_path})
         more = {"max_new_tokens": NUM_TOKENS} | more
         settings = DemoSettings(pair=pair, prompts=PROMPTS, out=tmp_path, time_s=60 * minutes, **more)
-        Demo(settings, world.reports.append, clock=world.clock).run()
+        monkeypatch.setattr("runtime.wire.stops.time", SimpleNamespace(monotonic=world.clock))
+        Demo(settings, world.reports.append).run()
         return written.pop()
 
     return run
@@ -188,6 +196,13 @@ def test_the_time_is_kept_within_a_fifth_whatever_takes_longer(demo_in, minutes,
     assert world.device == "cpu"
     assert world.now_s <= 1.2 * 60 * minutes
     assert outcome.judged.measured.num_prompts >= 1
+
+
+def test_time_in_which_it_is_stopped_is_none_of_the_time_of_a_demo(demo_in, monkeypatch):
+    monkeypatch.setattr(STOPS, "total_s", 0.0)
+    whole, stopped = demo_in(World(), 2), demo_in(World(stopped_s=600.0), 2)
+    assert stopped.judged.measured.num_prompts == whole.judged.measured.num_prompts > 1
+    assert stopped.facts["total_s"] == pytest.approx(whole.facts["total_s"], rel=0.1)
 
 
 def test_rather_fewer_schedules_than_few_prompts_and_it_is_said(demo_in):

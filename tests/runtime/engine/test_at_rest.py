@@ -9,8 +9,8 @@ from runtime.lanes import sequence_lanes
 from runtime.lanes.lane_calls import DraftCalls, TargetCalls
 from runtime.lanes.lane_set import LaneSet
 from runtime.lanes.sequence_lanes import Listener, TraceWriter
-from runtime.wire.channel import STOPS
 from runtime.wire.measurement import Measurement
+from runtime.wire.stops import STOPS
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES, for_folders
 
 NUM_TOKENS = 20
@@ -97,6 +97,13 @@ def test_a_sequence_in_which_the_process_was_stopped_tells_it(monkeypatch):
     (event,) = writer.finish("cpu0").events
     assert event[1:] == ("cpu0", "mirrorsd was stopped for 600.0 s, which times may hold", False)
     assert TraceWriter().finish("cpu0").events == []
+
+
+def test_a_stop_between_two_rounds_is_none_of_the_sequence(monkeypatch):
+    monkeypatch.setattr(STOPS, "total_s", 7.0)
+    writer = TraceWriter()
+    writer.pause(lambda: setattr(STOPS, "total_s", 37.0))
+    assert writer.finish("cpu0").events == []
 
 
 def test_reading_the_prompt_begins_once_all_is_loaded_and_compiled(engine, tiny_folders, monkeypatch):

@@ -16,8 +16,9 @@ from runtime.lanes import lane, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.lane_calls import Deadline
 from runtime.lanes.sequence_lanes import Listener
-from runtime.wire.channel import STOPS, Block
+from runtime.wire.channel import Block
 from runtime.wire.operations import TimedReply
+from runtime.wire.stops import STOPS
 from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 from tests.runtime import plain

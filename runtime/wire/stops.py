@@ -1,0 +1,37 @@
+"""How long this process stood still, as by Ctrl-Z, which stops whoever works for it too."""
+
+import math
+import time
+from typing import Final
+
+_STOP_S: Final = 1.0
+"""A wait that ends so much too late is told as a stop: a machine under load delays one by a fraction of that."""
+
+
+class Stops:
+    """The time in which this process stood for a second or more, as far as its waits saw it.
+
+    Attributes:
+        total_s: all of it so far.
+        until_s: when the process went on last, on the clock of all traces (`time.perf_counter`).
+    """
+
+    def __init__(self) -> None:
+        self.total_s, self.until_s = 0.0, -math.inf
+
+    def late_s(self, start_s: float, most_s: float) -> float:
+        """Return by how much a wait since `start_s` took longer than `most_s`; it is counted if that is long."""
+        now_s = time.perf_counter()
+        late_s = now_s - start_s - most_s
+        if late_s >= _STOP_S:
+            self.total_s += min(late_s, now_s - self.until_s)  # two threads that wait see the same stop
+            self.until_s = now_s
+        return late_s
+
+
+STOPS: Final = Stops()
+
+
+def working_s() -> float:
+    """Return `time.monotonic` without the time in which this process stood: whoever limits work goes by it."""
+    return time.monotonic() - STOPS.total_s
