@@ -231,7 +231,7 @@ class _Run:
             "texts_equal": sum(one.tokens == text for one, text in zip(made, self.texts, strict=True)),
             "prompts_with_equal_rounds": sum(_rounds(one) == _rounds(other) for one, other in both),
             "num_rounds": sum(len(one.trace.rounds) for one in made),
-            "num_lost_drafts": sum(len(one.trace.events) for one in made),
+            "num_lost_drafts": sum(one.trace.has_loss for one in made),
         }
 
     def _killed(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:

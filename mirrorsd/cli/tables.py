@@ -93,7 +93,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
         rows = [{name: value for name, value in row.items() if name not in _OF_OWN_PROMPTS} for row in rows]
     if width < _WIDE_ENOUGH:
         rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
-    names = [entry["name"] + " (a lane was lost)" * bool(entry["events"]) for entry in entries]
+    names = [entry["name"] + " (a lane was lost)" * entry["lost_lane"] for entry in entries]
     title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
     cells = ((name, *row.values()) for name, row in zip(names, rows, strict=True))
     table = plain_table(title, ("schedule",), tuple(rows[0]), cells)

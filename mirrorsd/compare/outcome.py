@@ -96,6 +96,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
                 {"prompt_id": one.prompt, **picked(one, "round position by margin"), "text": divergence_in_words(one)}
                 for one in comparison.divergences
             ],
+            "lost_lane": any(event.is_loss for run in runs for event in run.events),
             "events": [f"{event.lane}: {event.text}" for run in runs for event in run.events],
         }
         for result, comparison, runs in zip(judged.results, judged.comparisons, judged.measured.runs, strict=True)

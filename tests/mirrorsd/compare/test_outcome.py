@@ -9,7 +9,7 @@ import pytest
 from calibrate.compare_traces import Comparison, Divergence
 from calibrate.profiling.anchors import RunAnchors
 from decoding.schedule import Schedule
-from decoding.trace import Round
+from decoding.trace import LaneEvent, Round
 from hwprofiles.profile import Contention, LatencyTable
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
@@ -122,6 +122,18 @@ def test_a_schedule_is_set_beside_plain_decoding_of_the_texts_that_it_ran_itself
     facts = outcome_facts(judged, plan, PAIR, used=None)
     assert (facts["num_prompts"], facts["num_recorded_prompts"]) == (4, 4)
     assert facts["coverage"] == sum(one.is_held for one in judged.results) / 2
+
+
+def test_a_run_that_was_stopped_has_lost_no_lane():
+    profile, record = machine(), acceptance_record(num_prompts=2, num_tokens=20)
+    candidates = rank([PLAIN, DRAFT_MIRROR], profile, record).candidates
+    measured = made_up_runs([one.schedule for one in candidates], profile, record)
+    stopped, lost = measured.runs[0][0].trace, measured.runs[1][0].trace
+    stopped.events.append(LaneEvent(0.1, "target", "mirrorsd was stopped for 12.0 s", is_loss=False))
+    lost.events.append(LaneEvent(0.1, "draft", "it hung"))
+    entries = schedule_entries(judge_runs(candidates, measured, profile, record))
+    assert [len(entry["events"]) for entry in entries] == [1, 1]
+    assert [entry["lost_lane"] for entry in entries] == [False, True]
 
 
 def test_accuracy_sums_schedules_up_by_absolute_error():
