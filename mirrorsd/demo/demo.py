@@ -148,8 +148,8 @@ class Demo:
                 progress = self._stages.begin(SEARCH)
                 progress("playing every schedule", 0.0)
                 plan = make_plan(SearchSpace(), profile, accepted)
-                save_schedule(plan.search.winner.schedule, self._path("best.yaml"))
-                self.saved.append(f"The schedule predicted fastest is in {self._path('best.yaml')}.")
+                save_schedule(plan.recommended.schedule, self._path("best.yaml"))
+                self.saved.append(f"The schedule that the prediction recommends is in {self._path('best.yaml')}.")
                 candidates = self._choose(plan)
                 more = self._record_more(plan, candidates)
                 measured = self._run_for_real(engine, plan, candidates)
@@ -264,7 +264,7 @@ class Demo:
 
     def _choose(self, plan: Plan) -> list[Candidate]:
         picked, stages = pick_demo_schedules(plan.search), self._stages
-        candidates = most_telling(picked, plan.search.winner)
+        candidates = most_telling(picked, plan.recommended)
         costs, num_prompts = self._short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
         count = what_fits(costs, left_s, num_prompts)
@@ -309,7 +309,7 @@ class Demo:
             "total_s": self._stages.elapsed_s,
             "shortage": self._shortage,
             "winner": judged.verdict.recommended,
-            "predicted_winner": named.get(plan.search.winner.schedule),
+            "predicted_winner": named.get(plan.recommended.schedule),
         }
         files = {"profile": self._path("profile.yaml"), "record": self._path("record.npz")}
         outcome = Outcome(

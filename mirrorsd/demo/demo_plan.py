@@ -125,7 +125,7 @@ def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: floa
 
 
 def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
-    """Order candidates by how much they decide: best plain one, the search's choice, then the fastest of every kind."""
+    """Order candidates by how much they decide: best plain one, what is recommended, then the fastest of every kind."""
     by_speed = sorted(candidates, key=lambda one: one.tpot_s)
     best = first_of_each(by_speed, lambda one: kind_of(one.schedule))
     plain = [one for one in best if kind_of(one.schedule) == "plain"]

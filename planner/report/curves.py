@@ -10,7 +10,7 @@ from decoding.metrics import per_position_acceptance_rate
 from decoding.schedule import MAX_WINDOW, Schedule
 from planner.pictures.xy_plot import Series, xy_plot
 from planner.report.report_data import ScheduleResult
-from planner.search.search import SearchResult
+from planner.search.search import Candidate, SearchResult
 from planner.what_if.sensitivity import Sweep
 from planner.wording import KINDS, Kind, factor, kind_of, milliseconds, percent
 
@@ -34,7 +34,7 @@ KIND_COLOUR: Final[dict[Kind, str]] = {
 _ROUND_SPEEDS: Final = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 
-def landscape(result: SearchResult) -> Markup | None:
+def landscape(result: SearchResult, chosen: Candidate) -> Markup | None:
     """Plot the best time per token over drafted tokens, a line per way of decoding; None if nothing drafts."""
     lines: dict[tuple[str, Kind], dict[int, float]] = {}
     for one in result.candidates:  # the fastest first
@@ -45,13 +45,13 @@ def landscape(result: SearchResult) -> Markup | None:
         return None
     windows = sorted(set().union(*lines.values()))
     series = [Series(name, sorted(line.items()), colour=KIND_COLOUR[kind]) for (name, kind), line in lines.items()]
-    plain, winner = result.best(kind="plain"), result.winner
+    plain = result.best(kind="plain")
     if plain is not None:
         ends = [(float(window), 1e3 * plain.tpot_s) for window in (windows[0], windows[-1])]
         series.append(Series(KINDS["plain"], ends, colour=KIND_COLOUR["plain"]))
-    if winner.schedule.num_rows > 1:
-        at = winner.schedule.num_rows - 1, 1e3 * winner.tpot_s
-        series.append(Series(f"chosen: {milliseconds(winner.tpot_s)}", [at], joined=False, colour="--ink"))
+    if chosen.schedule.num_rows > 1:
+        at = chosen.schedule.num_rows - 1, 1e3 * chosen.tpot_s
+        series.append(Series(f"chosen: {milliseconds(chosen.tpot_s)}", [at], joined=False, colour="--ink"))
     is_wide = windows[-1] > MAX_WINDOW  # trees much wider than chains
     return xy_plot(
         series,

@@ -130,9 +130,8 @@ def _figures(data: ReportData) -> dict[str, Any]:
         "timeline_keys": keys(drawn),
         "prompt_name": data.plan.record.prompts[0].name,
         "acceptance": acceptance(longest_windows(data.results)),
-        "winner_drafts": data.plan.search.winner.schedule.traits.window != "none",
-        "winner_leads": data.plan.search.winner is data.plan.search.candidates[0],
-        "landscape": landscape(data.plan.search),
+        "chosen_drafts": data.plan.recommended.schedule.num_rows > 1,
+        "landscape": landscape(data.plan.search, data.plan.recommended),
         "exit_layers": exit_layers(data.plan.search),
         "break_even": [
             (SWEEP_TITLE[sweep.quantity], sweep_picture(sweep, whose_tokens(data.plan.record)))

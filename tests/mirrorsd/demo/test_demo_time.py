@@ -18,6 +18,7 @@ from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
 from mirrorsd.demo.demo_plan import FIRST_PROMPTS, PromptCost
 from mirrorsd.demo.stages import Stages
+from planner.plan import make_plan
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
@@ -163,7 +164,7 @@ def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo
     outcome = demo_in(world, 6.5, run_options=("--target", "t"), device="openvino:CPU")
     assert world.device == "openvino:CPU"
     assert world.asked_s == pytest.approx(175.5)
-    assert load_schedule(tmp_path / "best.yaml") == outcome.plan.search.winner.schedule
+    assert load_schedule(tmp_path / "best.yaml") == outcome.plan.recommended.schedule
     assert outcome.facts["winner"] == outcome.judged.verdict.recommended
     command = run_command(tmp_path / "best.yaml", load_schedule(tmp_path / "best.yaml"), outcome.run_options)
     assert command.endswith("best.yaml --target t --prompt 'Why is the sky blue?'")
@@ -196,6 +197,20 @@ def test_the_time_is_kept_within_a_fifth_whatever_takes_longer(demo_in, minutes,
     assert world.device == "cpu"
     assert world.now_s <= 1.2 * 60 * minutes
     assert outcome.judged.measured.num_prompts >= 1
+
+
+def test_best_yaml_is_what_the_prediction_recommends_whatever_the_choosing_half_liked(demo_in, monkeypatch, tmp_path):
+    def planned(*given):
+        plan = make_plan(*given)
+        drafting = [one.schedule for one in plan.search.candidates if one.schedule.draft_lane]
+        return replace(plan, verdict=replace(plan.verdict, schedule=drafting[-1]))
+
+    monkeypatch.setattr(module, "make_plan", planned)
+    outcome = demo_in(World(), 2)
+    best = outcome.plan.recommended.schedule
+    assert load_schedule(tmp_path / "best.yaml") == best != outcome.plan.search.winner.schedule
+    ran = dict(zip(outcome.judged.names, outcome.judged.results, strict=True))
+    assert ran[outcome.facts["predicted_winner"]].candidate.schedule == best
 
 
 def test_time_in_which_it_is_stopped_is_none_of_the_time_of_a_demo(demo_in, monkeypatch):

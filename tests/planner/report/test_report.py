@@ -14,9 +14,8 @@ from hwprofiles.profile import Anchor
 from planner.paired_ratio import Ratio
 from planner.report.report import render_report, tiles
 from planner.report.table import result_rows
-from planner.search.space import Halves
 from planner.verdict import PAYS
-from planner.wording import tokens_per_second
+from planner.wording import milliseconds, tokens_per_second
 from tests.planner.conftest import SMALL
 from tests.planner.report.page import Page
 from tests.planner.report.synthetic_report import judged_runs, report_data
@@ -171,16 +170,15 @@ def test_no_number_of_the_answers_tile_contradicts_its_word(data, speedup):
     assert all(number >= 1 if verdict.pays == "yes" else number <= 1 for number in shown)
 
 
-def test_the_dot_of_the_search_is_the_fastest_or_says_on_which_prompts_it_is(data, page):
-    found = data.plan.search
-    last = len(found.candidates) - 1
-    slower = replace(found, candidates=(found.candidates[last], *found.candidates[:last]), halves=None)
-    turned = replace(slower, halves=Halves(choosing=(0,), judging=(1,)))
-    assert turned.winner is not turned.candidates[0]
-    chosen = Page(render_report(replace(data, plan=replace(data.plan, search=turned)))).text
-    said = "dot marks the fastest"
-    assert f"{said}." in page.text
-    assert f"{said} on the half of the prompts that it is chosen on." in chosen
+def test_the_dot_of_the_search_is_what_is_recommended_on_whatever_prompts_it_leads(data, page):
+    said = "The large dot marks what the prediction recommends."
+    other = next(one for one in reversed(data.plan.search.candidates) if one.schedule.num_rows > 1)
+    verdict = replace(data.plan.verdict, schedule=other.schedule)
+    changed = Page(render_report(replace(data, plan=replace(data.plan, verdict=verdict)))).text
+    for plan_page, chosen in ((page.text, data.plan.recommended), (changed, other)):
+        assert chosen.schedule.num_rows > 1
+        assert said in plan_page
+        assert f"chosen: {milliseconds(chosen.tpot_s)}" in plan_page
 
 
 def test_without_judged_runs_the_answer_is_what_was_predicted(data):

@@ -106,7 +106,7 @@ def best_by_line(picture):
 
 
 def test_landscape_has_the_best_of_every_kind_and_window(data):
-    lines = best_by_line(landscape(data.plan.search))
+    lines = best_by_line(landscape(data.plan.search, data.plan.recommended))
     winner = data.plan.search.winner
     plain, chosen = lines.pop("plain decoding"), lines.pop(f"chosen: {milliseconds(winner.tpot_s)}")
     assert set(lines) == {"synchronous split", "synchronous pooled", "mirror exit", "mirror draft", "mirror hybrid"}
@@ -120,7 +120,7 @@ def test_landscape_has_the_best_of_every_kind_and_window(data):
 
 
 def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
-    picture = landscape(tree_data.plan.search)
+    picture = landscape(tree_data.plan.search, tree_data.plan.recommended)
     lines = best_by_line(picture)
     assert {"Medusa", "Hydra", "EAGLE-2", "EAGLE-3", "streaming"} < set(lines)
     strokes = re.findall(r'color: var\((--\w+)\)"><polyline points="[^"]*?"( stroke-dasharray="[^"]*")?', picture)
@@ -132,10 +132,11 @@ def test_trees_have_a_line_each_over_the_number_of_nodes(tree_data):
 
 def test_trees_much_wider_than_chains_are_drawn_by_ratio(tree_data):
     wide = SMALL.model_copy(update={"tree_sizes": (4, 32)})
-    picture = landscape(search(wide, machine(), acceptance_record(trees=TREES)))
+    found = search(wide, machine(), acceptance_record(trees=TREES))
+    picture = landscape(found, found.winner)
     assert "(logarithmic)" in picture
     assert re.findall(r'text-anchor="middle">(\d+)</text>', picture) == ["1", "2", "3", "4", "10", "32"]
-    assert "logarithmic" not in landscape(tree_data.plan.search)
+    assert "logarithmic" not in landscape(tree_data.plan.search, tree_data.plan.recommended)
 
 
 def test_exit_layers_have_the_best_of_each_and_need_two_exits(data):
