@@ -69,7 +69,7 @@ def read_compressed(path: Path, max_bytes: int) -> bytes:
 
     Raises `OSError`, and `ValueError` for more than `most_unpacked` and for what is no whole gzip file.
     """
-    most = most_unpacked(path, max_bytes)
+    most = most_unpacked(path.stat().st_size, max_bytes)
     try:
         with gzip.open(path) as file:
             content = file.read(most + 1)
@@ -86,9 +86,9 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def most_unpacked(path: Path, max_bytes: int) -> int:
-    """Return the most bytes that a compressed file may unpack to: `max_bytes`, and fewer for a small file."""
-    return min(max_bytes, max(_SMALL_BYTES, _MOST_TIMES_SMALLER * path.stat().st_size))
+def most_unpacked(num_packed: int, max_bytes: int) -> int:
+    """Return the most bytes that a compressed file of a size may unpack to: `max_bytes`, and fewer for a small one."""
+    return min(max_bytes, max(_SMALL_BYTES, _MOST_TIMES_SMALLER * num_packed))
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -201,10 +201,13 @@ class AcceptanceRecord:
 
         Raises `RecordError` where it cannot be written, or would be too large to be read.
         """
-        if (complaint := self.file_size.complaint) is not None:
-            raise RecordError(f"{path}: {complaint}")
-        content = io.BytesIO()
+        size, content = self.file_size, io.BytesIO()
+        if size.complaint is not None:
+            raise RecordError(f"{path}: {size.complaint}")
         np.savez_compressed(content, **self._named_arrays())
+        if size.arrays > most_unpacked(content.getbuffer().nbytes, MAX_BYTES):  # of texts that repeat one token
+            content = io.BytesIO()
+            np.savez(content, **self._named_arrays())
         with errors_as(RecordError, f"{path}: cannot be written"):
             replace_file(Path(path), content.getvalue())
 
@@ -226,7 +229,7 @@ class AcceptanceRecord:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if len({*arrays.files}) < len(arrays.files):
                     raise RecordError("an array is there more than once")
-                most = most_unpacked(Path(path), MAX_BYTES)
+                most = most_unpacked(Path(path).stat().st_size, MAX_BYTES)
                 if (num_bytes := sum(entry.file_size for entry in arrays.zip.infolist())) > most:
                     raise RecordError(f"its arrays have {num_bytes:,} bytes; at most {most:,} are read")
                 return cls._from_arrays({name: arrays[name] for name in arrays.files})

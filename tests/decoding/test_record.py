@@ -298,6 +298,16 @@ def test_what_is_too_large_to_be_read_is_not_written(tmp_path, monkeypatch, limi
     assert not (tmp_path / "more.npz").exists()
 
 
+def test_texts_that_repeat_one_token_are_read_however_well_they_pack(tmp_path):
+    """As of a target that loops: only bombs are thought to unpack to a hundred times their size."""
+    alike = {"text": 5_000, "rollouts": (5_000, 30), "alternatives": (5_000, 30)}
+    arrays = {name: np.full(shape, 7, dtype=np.int32) for name, shape in alike.items()}
+    looping = prompt(**arrays, feature_rollouts=ids()[:0].reshape(0, 30), exits={4: np.full((5_000, 9), 7, np.int32)})
+    made = record(looping, max_window=30, max_new_tokens=5_000)
+    made.save(tmp_path / "record.npz")
+    assert_same(AcceptanceRecord.load(tmp_path / "record.npz").prompts[0], looping)
+
+
 def test_a_record_reaches_from_its_shortest_prompt_to_its_longest_text_and_as_wide_as_its_narrowest_prompt():
     narrow = prompt(prompt_length=9, exits={4: ids([1, 2], [1, 2], [12, 2])}, alternatives=ids([10], [11], [0]))
     known = record(prompt(), narrow)

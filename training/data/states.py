@@ -101,7 +101,7 @@ def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Convers
     number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(_lines(file, most_unpacked(path, MAX_CHARACTERS)), 1):
+            for number, line in enumerate(_lines(file, most_unpacked(path.stat().st_size, MAX_CHARACTERS)), 1):
                 if not line.strip():
                     continue
                 row = _parse(line, vocab_size, f"{path}:{number}")
