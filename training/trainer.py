@@ -53,27 +53,38 @@ def train(
 ) -> Report:
     """Train `task.module` in place from the checkpoint in `folder`, if any; return the report of the end.
 
+    What is evaluated is saved before: a run that is cut off there is evaluated when it goes on.
+
     Raises `TrainingError` if loss or gradient are not finite, or a checkpoint is damaged or cannot be written; the last
     good one is kept.
     """
     state = _State(task, settings, folder)
     resumed_s, started_s = state.elapsed_s, time.monotonic()
     next_report_s = next_save_s = 0.0
-    last = state.report(task.evaluate() if state.is_finished else {})
+    points = [point.num_tokens for point in read_curve(folder) if point.num_tokens <= state.num_tokens]
+    evaluated = max(points, default=0)
+
+    def scores() -> Mapping[str, float]:
+        """Return the scores that are due now, if any; they are a point of the curve then."""
+        nonlocal evaluated
+        if not is_due():
+            return {}
+        found, evaluated = task.evaluate(), state.num_tokens
+        add_point(folder, evaluated, found)
+        return found
+
+    def is_due() -> bool:
+        return state.is_finished or state.num_tokens // evaluate_every_tokens > evaluated // evaluate_every_tokens
+
+    last = state.report(scores())
     for batch in state.remaining_batches():
-        evaluated = state.num_tokens // evaluate_every_tokens
-        scores: Mapping[str, float] = {}
         state.advance(batch)
         state.elapsed_s = resumed_s + time.monotonic() - started_s
-        evaluate = state.is_finished or state.num_tokens // evaluate_every_tokens > evaluated
-        if evaluate:  # before the checkpoint: a run that goes on after it asks no more
-            scores = task.evaluate()
-            add_point(folder, state.num_tokens, scores)
-        if state.is_finished or state.elapsed_s >= next_save_s:
+        if is_due() or state.elapsed_s >= next_save_s:
             state.save()
             next_save_s = state.elapsed_s + save_every_s
-        if evaluate or state.elapsed_s >= next_report_s:
-            last = state.report(scores)
+        if is_due() or state.elapsed_s >= next_report_s:
+            last = state.report(scores())
             progress(last)
             next_report_s = state.elapsed_s + report_every_s
     return last

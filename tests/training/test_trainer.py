@@ -132,6 +132,19 @@ def test_a_run_that_is_stopped_in_its_evaluations_has_all_points_in_the_end(tmp_
     assert len(read_curve(tmp_path / "whole")) == 3
 
 
+def test_a_run_that_cannot_be_evaluated_goes_on_with_the_steps_it_has(tmp_path, uninterrupted):
+    class Failing(NoisyLine):
+        def evaluate(self):
+            raise OSError("the device is full")
+
+    failing, task = Failing(), NoisyLine()
+    with pytest.raises(OSError, match="device is full"):
+        train(failing, SETTINGS, tmp_path, evaluate_every_tokens=90)
+    assert len(failing.batches) > 1
+    train(task, SETTINGS, tmp_path)
+    assert [*failing.batches, *task.batches] == uninterrupted[0].batches
+
+
 def test_a_finished_run_is_only_evaluated_again(tmp_path, uninterrupted):
     task = NoisyLine()
     report = train(task, SETTINGS, tmp_path / "whole")
