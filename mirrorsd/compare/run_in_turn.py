@@ -111,8 +111,6 @@ class _Turns:
             self.warm_up(schedule, prompt)
             return replace(self._between_anchors(schedule, prompt, cut), given_up=run.trace)
         except MemoryFitError:
-            if not _drafts_elsewhere(schedule):
-                raise
             return run
 
     def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:

@@ -228,6 +228,25 @@ def test_a_draft_without_room_ends_the_runs_of_its_schedule_alone(monkeypatch, i
         run(machine, [SPLIT], PROMPTS[2:])
 
 
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize("schedule", [PLAIN, POOLED, SPLIT])
+def test_a_stopped_run_is_made_again_unless_there_is_no_room_for_that(monkeypatch, schedule, is_full):
+    machine, stop = Machine(), LaneEvent(0.1, "target", "mirrorsd was stopped for 9.0 s", is_loss=False)
+    generate = machine.generate
+
+    def stopped(schedule, prompt, **options):
+        if machine.done.count((schedule, 9)) == 1 and options["max_new_tokens"] == 4 and is_full:
+            raise MemoryFitError("another program took it")
+        made = generate(schedule, prompt, **options)
+        made.trace.events += [stop] * (machine.measured_runs == [schedule])
+        return made
+
+    monkeypatch.setattr(machine, "generate", stopped)
+    ((one,),) = run(machine, [schedule], PROMPTS[:1]).runs
+    assert list(one.events) == [stop]
+    assert (one.given_up is None) == is_full
+
+
 @pytest.mark.parametrize("schedule", [PLAIN, SPLIT])
 def test_runs_end_where_the_targets_lane_is_lost(schedule):
     machine = Machine(lost_in=[(schedule, PROMPTS[1].ids)], lane="target")
