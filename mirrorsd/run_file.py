@@ -49,6 +49,8 @@ class Row(BaseModel):
     num_rounds: Count
     prefill_s: Seconds
     decode_s: Seconds
+    prompt_hash: str | None = None
+    events: list[str] = Field(default_factory=list)
     label: str = ""
     """What is not real about it: random weights, replayed acceptance."""
 

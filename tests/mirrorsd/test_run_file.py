@@ -129,6 +129,8 @@ def test_rows_are_not_written_where_they_cannot_be_read(tmp_path):
         ({"decode_s": "0.2"}, "decode_s: "),
         ({"text": "\ud800"}, "half a pair of surrogates"),
         ({"prefill_s": 10**400}, "prefill_s: "),
+        ({"prompt_hash": [1]}, "prompt_hash: "),
+        ({"events": "it hung"}, "events: "),
     ],
 )
 def test_a_damaged_row_is_refused_before_anything_is_run(tmp_path, changes, complaint):

@@ -103,15 +103,17 @@ def run(
 
         def row_of(prompt: Prompt, place: str) -> dict[str, Any]:
             say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
-            row = _row(prompt, engine.answer(prompt, wanted, decoding, on_text=stream))
+            answer = engine.answer(prompt, wanted, decoding, on_text=stream)
             stream("\n")
+            if out is not None and answer.trace.events and not answer.trace.has_loss:
+                say("[dim]mirrorsd was stopped: the same text again, for its times[/]")
+                answer = engine.answer(prompt, wanted, decoding)
             others.look()
-            for event in row["events"]:
-                say(f"[yellow]{escaped(event)}[/]")
-            return row
+            return _row(prompt, answer)
 
         rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
     summary = _summary(rows)
+    warnings += [f"{row['prompt_id']}: {event}" for row in rows for event in row.get("events", ())]
     if not source.settings:
         warnings += _never_accepted(wanted, pair.target, summary)
     for warning in warnings:
@@ -140,7 +142,8 @@ def _computing(schedule: Schedule, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
     """Return what computes a row, and with how many threads: the names of lanes are those of other machines too."""
     from hwprofiles.host import computing_host
 
-    used = [lane for lane in lanes if lane.name in (schedule.target_lane, schedule.draft_lane)]
+    names = schedule.target_lane, schedule.draft_lane
+    used = sorted((lane for lane in lanes if lane.name in names), key=lambda lane: lane.name)
     host: dict[str, str] = {}
     for lane in used:
         host |= computing_host(lane.device.name)

@@ -7,8 +7,9 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.schedule import load_schedule
+from decoding.trace import LaneEvent
 from hwprofiles.host import computing_host
-from mirrorsd.text_engine import Decoding, generate
+from mirrorsd.text_engine import Decoding, TextEngine, generate
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.runtime import plain
@@ -90,6 +91,29 @@ def test_an_interrupted_file_is_finished_and_a_finished_one_left_alone(run, sche
     finished = out.read_bytes()
     assert run(*words).exit_code == 0
     assert out.read_bytes() == finished
+
+
+def test_what_happened_in_a_row_is_told_again_with_it_and_a_stopped_one_is_timed_again(
+    run, schedule_file, prompt_file, tmp_path, monkeypatch
+):
+    texts, answer = [], TextEngine.answer
+    troubles = [LaneEvent(0.1, "cpu0", "it hung"), LaneEvent(0.1, "cpu0", "mirrorsd was stopped", is_loss=False)]
+
+    def troubled(*given, **named):
+        made = answer(*given, **named)
+        made.trace.events += troubles[len(texts) : len(texts) + 1]
+        texts.append(made.text)
+        return made
+
+    monkeypatch.setattr(TextEngine, "answer", troubled)
+    words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompt_file(*PROMPTS), "--json")
+    for _ in range(2):
+        result = run(*words, tmp_path / "all.json", "--out", tmp_path / "rows.jsonl")
+        found = json.loads((tmp_path / "all.json").read_text())
+        assert found["warnings"][2:] == ["p0: cpu0: it hung"]
+        assert "p0: cpu0: it hung" in result.said
+        assert [row["events"] for row in found["prompts"]] == [["cpu0: it hung"], [], []]
+    assert (len(texts), texts[1]) == (4, texts[2])
 
 
 def test_bare_prompts_of_a_renamed_file_are_not_answered_again(run, schedule_file, tmp_path):
