@@ -78,7 +78,7 @@ def compare(
     *,
     is_tree: bool = False,
 ) -> Comparison:
-    """Compare the worlds over the traces of one schedule, one pair per prompt, of which there is one at least.
+    """Return how the worlds compare over the traces of one schedule: a pair per prompt, one at least.
 
     `margins` are by prompt the target's logit margin at every position of its text.
     """

@@ -210,7 +210,7 @@ def _names(has: Callable[[MethodTraits], bool]) -> str:
 
 
 def load_schedule(path: str | Path) -> Schedule:
-    """Read a schedule YAML; raises `ConfigError`, with line and value, where it is missing, malformed or wrong."""
+    """Return the schedule of a YAML file; raises `ConfigError`, with line and value, where it is missing or wrong."""
     return load_yaml(path, Schedule)
 
 

@@ -66,7 +66,7 @@ class UserModel(StrictModel):
 
 
 def load_yaml(path: str | Path, model: type[T]) -> T:
-    """Read `path` as a `model` (a pydantic model, or any type pydantic can validate).
+    """Return the content of `path` as a `model` (a pydantic model, or any type pydantic can validate).
 
     Raises:
         ConfigError: the file is missing, is not YAML, is too large or too deep, repeats a key, or has wrong values;

@@ -106,7 +106,7 @@ class ModelPair:
     heads: tuple[NamedFolder, ...] = ()
 
     def unheeded(self, temperature: float = 0.0) -> str | None:
-        """Say what the target's folder asks of texts that no run applies (`hf_config.unheeded`); None if nothing."""
+        """Return what the target's folder asks of texts that no run applies (`hf_config.unheeded`); None if nothing."""
         return unheeded(self.target_folder, temperature)
 
     def head_for(self, method: Method) -> str | None:

@@ -14,7 +14,7 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 
 def num_tokens(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[int, ...]:
-    """Count each prompt's tokens for the target; by characters for one with random weights, which has no tokenizer."""
+    """Return each prompt's number of tokens for the target; one with random weights has no tokenizer: by characters."""
     if has_random_weights(Path(target_folder)):
         return tuple(max(1, len(prompt.text) // _CHARACTERS_PER_TOKEN) for prompt in prompts)
     return tuple(len(prompt.ids) for prompt in encode(prompts, target_folder))

@@ -121,10 +121,11 @@ def require_same_models(
     sides: tuple[object, object] = ("the profile", "the record"),
     schedule: Schedule | None = None,
 ) -> str | None:
-    """Refuse a profile and a record of different targets, drafters, weights or back ends.
+    """Return the warning that results of a profile and a record have to carry; refuse those that do not fit.
 
-    Of the lanes of the profile one at least has to compute as was recorded, and all of those of a `schedule`. Where
-    they differ and that is `replayed` on purpose, the sentence is returned that results have to carry; else None.
+    Both have to be of the same target, drafters, weights and back ends; of the profile's lanes one at least has to
+    compute as was recorded, and all of those of a `schedule`. There is a warning only where they differ and that is
+    `replayed` on purpose; else None.
 
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
@@ -197,7 +198,7 @@ def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str,
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
-    """Name the lanes that `as_recorded` leaves out of a search, in a sentence; None if it leaves none out."""
+    """Return a sentence that names the lanes that `as_recorded` leaves out of a search; None if it leaves none out."""
     kept = {lane.name for lane in as_recorded(profile, record).lanes}
     found = {lane: backend for lane, backend in backends_of(profile).items() if lane not in kept}
     if not found:

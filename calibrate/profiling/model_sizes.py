@@ -36,7 +36,7 @@ class ModelSizes:
 
     @classmethod
     def of(cls, config: ModelConfig, drafter_folder: Path | None, exits_folder: Path | None, dtype: str) -> Self:
-        """Read the configurations of the folders; raises `ModelFormatError` where one is not what it should be."""
+        """Return the sizes that the folders' configurations name; raises `ModelFormatError` where one is wrong."""
         return cls(
             config=config,
             draft=None if drafter_folder is None else _draft(drafter_folder),

@@ -180,7 +180,7 @@ def save_samples(samples: Samples, path: Path, question: str = "") -> None:
 
 
 def load_samples(path: Path, question: str = "") -> Samples:
-    """Read what `save_samples` wrote.
+    """Return what `save_samples` wrote.
 
     Raises `ProfileError` for a file that is missing, damaged or something else, or answers another question.
     """

@@ -49,7 +49,7 @@ def visit_in_turn(
 
 
 def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[str, list[Cell]]:
-    """Choose the cells of each lane to be timed again, where more rows or a longer context seem to take less."""
+    """Return the cells of each lane to be timed again, where more rows or a longer context seem to take less."""
     ratios = samples.ratios()
     wanted = {cell for own in cells.values() for cell in own}
     found = {cell: estimate(own) for cell, own in ratios.items() if cell in wanted}

@@ -97,7 +97,7 @@ class RecordedFinder(NamedTuple):
         return RecordedChain(method=method, drafter=self.name)
 
     def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
-        """Find windows after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
+        """Return windows after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
         index = self.drafter.index()
         index.extend(ids[:start])
         windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)

@@ -30,7 +30,7 @@ class ModelNames(NamedTuple):
     dtype: Dtype = Dtype.BFLOAT16
 
     def find(self, progress: ReportProgress) -> ModelPair:
-        """Find the folders of the models; raises `ModelError` where one is not available."""
+        """Return the folders of the models; raises `ModelError` where one is not available."""
         from mirrorsd.model_pair import find_pair
 
         named = () if self.heads in (None, "none") else tuple(filter(None, listed(str(self.heads))))

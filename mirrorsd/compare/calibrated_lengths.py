@@ -34,7 +34,7 @@ def require_reach(
 
 
 def reach_in_words(profile: Profile, record: AcceptanceRecord, lanes: Collection[str]) -> str | None:
-    """Say that a calibration has seen only the lengths of a record's texts; None if nothing was measured."""
+    """Return a warning that a calibration has seen only the lengths of a record's texts; None if nothing was."""
     if not any(lane.anchor is not None for lane in profile.lanes):
         return None
     reach, (first, last) = calibrated_contexts(profile, lanes), _contexts(record)

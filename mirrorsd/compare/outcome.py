@@ -49,7 +49,7 @@ def is_unexplained(comparison: Comparison) -> bool:
 
 
 def divergence_in_words(found: Divergence) -> str:
-    """Say where the two worlds differ first, and what each of them decided there."""
+    """Return where the two worlds differ first, and what each of them decided there."""
     return (
         f"round {found.round + 1}, after {counted(found.position, 'new token')}: "
         f"predicted {_decided(found.simulated)}, measured {_decided(found.measured)}."
@@ -159,7 +159,7 @@ def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
 
 
 def disturbed_runs(judged: JudgedRuns) -> Iterator[str]:
-    """Warn of every run in which a lane was lost, or something else happened that its trace tells."""
+    """Yield a warning for every run in which a lane was lost, or something else happened that its trace tells."""
     for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
         for place, run in enumerate(runs, 1):
             for event in run.events:
@@ -171,7 +171,7 @@ def disturbed_runs(judged: JudgedRuns) -> Iterator[str]:
 
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:
-    """Warn if the machine had another speed in the runs than in the calibration and intervals missed."""
+    """Yield a warning if the machine had another speed in the runs than in the calibration and intervals missed."""
     speed = median(one.measured_at_anchor_s / one.measured_s for one in judged.results)
     missed = sum(not one.is_held for one in judged.results)
     if missed and abs(speed - 1) > _CHANGED:
@@ -183,7 +183,7 @@ def changed_speed(judged: JudgedRuns) -> Iterator[str]:
 
 
 def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
-    """Warn of lanes that slowed each other more or less during the runs than during calibration."""
+    """Yield a warning of lanes that slowed each other more or less during the runs than during calibration."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for result, runs in zip(judged.results, judged.measured.runs, strict=True):
         schedule = result.candidate.schedule

@@ -107,7 +107,7 @@ def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
 
 
 def load_traces(path: Path) -> list[list[Trace]]:
-    """Read what `save_traces` wrote; `TraceError` where the file is missing, damaged, or holds something else."""
+    """Return what `save_traces` wrote; `TraceError` where the file is missing, damaged, or holds something else."""
     with errors_as(TraceError, f"{path}: not a readable file of traces"):
         content = _Traces.model_validate_json(read_compressed(path, _MAX_BYTES))
         _check([trace for row in content.traces for trace in row])
