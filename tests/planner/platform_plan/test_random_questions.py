@@ -97,7 +97,11 @@ def require_rising(words: list[str], found: dict[str, Any]) -> None:
         platform = load_platform(words[words.index("--platform") + 1])
         shared = {device for pool in platform.memory_pools.values() for device in pool.devices}
         rates = [f"{pool}.bytes_per_s" for pool in platform.memory_pools]
-        rates += [f"{device}.memory_bytes_per_s" for device in platform.devices if device not in shared]
+        rates += [
+            f"{device}.memory_bytes_per_s"
+            for device, sheet in platform.devices.items()
+            if device not in shared and sheet.memory_bytes_per_s is not None
+        ]
         require_no_slower(found, answer([*words, *(word for rate in rates for word in ("--set", f"{rate}=+30%"))]))
 
 
