@@ -4,7 +4,7 @@ It is worked out beside the ranking, from the same costs: all parts of a pass ta
 is on a card. Times have no interval.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -73,7 +73,7 @@ class PartialOffload:
         layers: on each card.
         cpu: the lane of the others.
         of_layers: of the target.
-        plain_tpot_s: time per token of plain decoding.
+        plain_tpot_s: time per token of the fastest plain decoding, whose split has no draft to make room for.
         num_drafted, tpot_s: draft length of the fastest speculation, and its time per token; 0 drafted where none pays.
         options: llama.cpp's command.
         in_words: a sentence.
@@ -89,10 +89,10 @@ class PartialOffload:
     in_words: str
 
 
-def layer_split(question: Question) -> LayerSplit | None:
-    """Return as many layers of a dense target as cards hold beside the draft, else alone, if a CPU holds the rest.
+def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
+    """Return as many layers of a dense target as cards hold beside the draft, or alone, if a CPU holds the rest.
 
-    None if a single card holds all, or none holds any.
+    A head in the target's file is always there. None if a single card holds all, or none holds any.
     """
     platform, target = question.platform, question.target
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
@@ -100,9 +100,7 @@ def layer_split(question: Question) -> LayerSplit | None:
     cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
     if cpu is None or target.shape.num_experts:
         return None
-    beside = _split(question, cards, cpu, has_draft=True)
-    is_in_one_file = question.draft.head == "mtp"
-    return beside if beside is not None or is_in_one_file else _split(question, cards, cpu, has_draft=False)
+    return _split(question, cards, cpu, has_draft=has_draft or question.draft.head == "mtp")
 
 
 def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: bool) -> LayerSplit | None:
@@ -172,27 +170,29 @@ def _is_card(platform: Platform, name: str, weights: str) -> bool:
 
 
 def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
-    """Return the split of a dense target over cards that cannot hold it and a CPU; None if nothing gains."""
-    question, split = plan.question, layer_split(plan.question)
-    if split is None:
+    """Return the split of a dense target over cards that cannot hold it and a CPU; None if nothing gains.
+
+    Plain decoding has the room of the draft for more layers.
+    """
+    ways = list(_ways(plan))
+    if not ways:
         return None
-    times_s = _times_s(plan, split)
-    best = min(times_s, key=lambda one: times_s[one])
-    command = _command(question, split, best)
-    if times_s[best] >= plan.recommended.tpot_s or command is None:
+    plain_s = min([plan.plain.tpot_s, *(time_s for time_s, _, one in ways if not one.num_speculative_tokens)])
+    best_s, split, best = min(ways, key=lambda way: way[0])
+    command = _command(plan.question, split, best)
+    if best_s >= plan.recommended.tpot_s or command is None:
         return None
-    plain_s = next(time_s for one, time_s in times_s.items() if not one.num_speculative_tokens)
     drafted = best.num_speculative_tokens
     plain = tokens_per_second(plain_s)
-    gain = f"{tokens_per_second(times_s[best])} with {drafted} drafted, {plain} without"
-    speed = f"{gain} ({factor(plain_s / times_s[best])})" if drafted else f"{plain}, plain"
+    gain = f"{tokens_per_second(best_s)} with {drafted} drafted, {plain} without"
+    speed = f"{gain} ({factor(plain_s / best_s)})" if drafted else f"{plain}, plain"
     return PartialOffload(
         layers=split.layers,
         cpu=split.cpu,
         of_layers=split.of_layers,
         plain_tpot_s=plain_s,
         num_drafted=drafted,
-        tpot_s=times_s[best],
+        tpot_s=best_s,
         options=command,
         in_words=f"Faster than all of the table: {split}, {speed}",
     )
@@ -227,13 +227,15 @@ def pass_s(question: Question, split: LayerSplit, rows: int) -> float:
     return layers_s + costs[cards[-1]].one(LM_HEAD, rows, context) + crossing_s
 
 
-def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
-    """Return seconds per token of plain decoding and of chains in turn, by schedules of other places."""
+def _ways(plan: "PlatformPlan") -> Iterator[tuple[float, LayerSplit, Schedule]]:
+    """Yield seconds per token of plain decoding and of chains in turn, their splits, and schedules of other places."""
     question, head = plan.question, plan.question.draft.head
     context = float(question.record.contexts.start)
-    found = {plan.plain.schedule: pass_s(question, split, 1)}
-    if split.home is None:
-        return found
+    alone, split = (layer_split(question, has_draft=has_draft) for has_draft in (False, True))
+    if alone is not None:
+        yield pass_s(question, alone, 1), alone, plan.plain.schedule
+    if split is None or split.home is None:
+        return
     home = _costs(question, [split.home])[split.home]
     step_s = 0.0 if head in IN_ONE_PASS else home.one(DRAFT_STEP, 1, context)
     for one in plan.speculation:
@@ -245,5 +247,4 @@ def _times_s(plan: "PlatformPlan", split: LayerSplit) -> dict[Schedule, float]:
         if question.draft.reads_verified_rows:
             drafting_s += home.one(DRAFT_READS, schedule.num_rows, context)
         round_s = pass_s(question, split, schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
-        found[schedule] = round_s / one.prediction.mean_acceptance_length
-    return found
+        yield round_s / one.prediction.mean_acceptance_length, split, schedule

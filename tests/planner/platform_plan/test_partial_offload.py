@@ -114,11 +114,24 @@ def test_without_room_for_the_draft_the_target_alone_is_split(platform, weights,
     assert "-md" not in large.options
 
 
+@pytest.mark.parametrize(("rate", "pays"), [(0.75, True), (0.3, False)])
+def test_speculation_is_compared_with_plain_decoding_that_has_the_room_of_the_draft(rate, pays):
+    """A draft of 5 GB takes the place of seventeen of 36 layers; where it does not pay for them it is left out."""
+    asked = question("rtx3060", weights="q4_k_m", rate=rate, models=("qwen3-32b", "qwen3-8b"), lengths=(64, 24))
+    lookup = StoredModel(shape=head_shape(LOOKUP, asked.target.shape), weights="q4_k_m", head=LOOKUP)
+    split, alone = (partial_offload(plan_platform(one)) for one in (asked, replace(asked, draft=lookup)))
+    assert split.plain_tpot_s == alone.plain_tpot_s
+    assert (split.num_drafted > 0) is pays
+    assert (split.layers == alone.layers) is not pays
+    assert split.tpot_s <= split.plain_tpot_s
+
+
 def test_a_card_that_holds_a_few_layers_need_not_hold_the_draft_or_the_lm_head_too():
     """Of three cards the first has the draft and the last the `lm_head`."""
     three = with_devices(load_platform("rtx3090"), ["rtx3060"])
     three = with_devices(with_overrides(three, {"rtx3060.memory_bytes": "1.5 GB"}), ["rtx3060@pcie-3-x16"])
-    split = layer_split(question(three, weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-3b"), lengths=(64, 24)))
+    asked = question(three, weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-3b"), lengths=(64, 24))
+    split = layer_split(asked, has_draft=True)
     assert split.home == "gpu"
     assert list(split.layers) == ["gpu", "rtx3060", "rtx3060-2"]
 
@@ -160,7 +173,7 @@ def test_a_head_in_a_file_of_its_own_is_on_the_card_that_has_room_for_it():
 def test_a_head_in_the_targets_file_is_a_block_more_on_its_card():
     asked = question("rtx3090", weights="q8_0", models=("qwen3.6-27b", "qwen3.5-0.8b"), lengths=(64, 24))
     draft = StoredModel(shape=head_shape("mtp", asked.target.shape), weights="q8_0", head="mtp")
-    split = layer_split(replace(asked, draft=draft))
+    split = layer_split(replace(asked, draft=draft), has_draft=False)
     assert split.options == f"-ngl {split.layers['gpu'] + 2}"
 
 
