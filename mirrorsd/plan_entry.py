@@ -9,7 +9,6 @@ from planner.platform_plan.advice import advice, engines_of, held_back
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
-from planner.platform_plan.partial_offload import partial_offload
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import schedule_names_of
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
@@ -27,7 +26,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
     """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on."""
     needed, names = plan.needed, schedule_names_of(plan.ranking)
     front = set(map(id, pareto(plan.ranking)))
-    rows, split = list(zip(names, plan.ranking, strict=True)), partial_offload(plan)
+    rows = list(zip(names, plan.ranking, strict=True))
     return {
         "ranking": [
             {
@@ -55,9 +54,14 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         },
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
         "left_out": list(plan.left_out),
-        "partial_offload": None if split is None else asdict(split) | {"in_words": split.in_words},
+        "partial_offload": _split_entry(plan),
         "assumptions": [asdict(one) for one in plan.assumptions],
     }
+
+
+def _split_entry(plan: PlatformPlan) -> dict[str, Any] | None:
+    split = plan.split
+    return None if split is None else asdict(split) | {"in_words": split.in_words}
 
 
 def _bar_entry(one: TornadoBar) -> dict[str, Any]:
@@ -119,6 +123,7 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
         "break_even": None if plan.needed is None else plan.needed.at,
         "acceptance_to_lead": choice.acceptance_to_lead,
+        "partial_offload": _split_entry(plan),
     }
 
 
@@ -139,6 +144,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "held_back": held_back(plan),
         "pays": plan.pays,
         "speedup": ratio_entry(plan.comparison),
+        "partial_offload": _split_entry(plan),
     }
 
 

@@ -246,9 +246,14 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
 
 def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     """Return several drafts, the fastest first, and the acceptance at which each of the others would be the fastest."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in drafts:
-        plan, best = one.plan, one.best
+        plan, best, split = one.plan, one.best, one.plan.split
+        if split is not None:
+            rate = percent(plan.question.acceptance.value)
+            speed = in_ms(split.tpot_s), factor(split.speedup)
+            rows.append((one.name, split.name, split.place, *speed, rate, NOTHING, NOTHING))
+            continue
         if best is None:
             rows.append((one.name, "none that fits", *[NOTHING] * 6))
             continue
@@ -288,7 +293,12 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
             rows.append((machine.name, "", machine.refused))
             continue
         plan = machine.drafts[0].plan
-        best = plan.recommended
+        best, split = plan.recommended, plan.split
+        if split is not None:
+            speeds = digits(1 / split.tpot_s), digits(1 / split.plain_tpot_s)
+            left = machine.name, plan.question.target.weights, split.name, split.place, NOTHING
+            rows.append((*left, *speeds, *[NOTHING] * 4))
+            continue
         row = _row(plan, best)
         left = machine.name, plan.question.target.weights, _name(best), best.place, plan.pays.replace("_", " ")
         speeds = digits(1 / best.tpot_s), digits(1 / plan.plain.tpot_s)

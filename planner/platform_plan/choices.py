@@ -20,8 +20,9 @@ class DraftChoice(NamedTuple):
         name: as it was asked for.
         plan: with this draft alone.
         acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
-            and for the fastest itself.
-        times_s: time per token of its best method and placement at each of `RATES`; empty for a single draft.
+            or where layers are split, and for the fastest itself.
+        times_s: time per token of its best method and placement at each of `RATES`; empty for a single draft, and where
+            layers are split.
     """
 
     name: str
@@ -37,13 +38,18 @@ class DraftChoice(NamedTuple):
 
 def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
     """Return the drafts of plans that differ in nothing else, the fastest first."""
-    ranked = sorted(plans, key=lambda one: inf if one[1].drafting is None else one[1].drafting.tpot_s)
+
+    def times_s(one: tuple[str, PlatformPlan]) -> tuple[float, float]:
+        return one[1].fastest_s, inf if one[1].drafting is None else one[1].drafting.tpot_s
+
+    ranked = sorted(plans, key=times_s)
     if len(ranked) == 1:
         return [DraftChoice(*ranked[0], None)]
-    fastest_s, curves = ranked[0][1].recommended.tpot_s, [_times_s(plan) for _, plan in ranked]
+    fastest_s, is_split = ranked[0][1].fastest_s, any(plan.split for _, plan in ranked)
+    curves = [[] if is_split else _times_s(plan) for _, plan in ranked]
     return [
-        DraftChoice(name, plan, _acceptance_for(times_s, fastest_s) if index else None, times_s)
-        for index, ((name, plan), times_s) in enumerate(zip(ranked, curves, strict=True))
+        DraftChoice(name, plan, _acceptance_for(curve, fastest_s) if index else None, curve)
+        for index, ((name, plan), curve) in enumerate(zip(ranked, curves, strict=True))
     ]
 
 
@@ -78,7 +84,7 @@ class MachineChoice(NamedTuple):
 
 
 def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
-    """Return machines by the time per token of each one's recommended schedule; those without one come last.
+    """Return machines by the time per token of each one's fastest schedule; those without one come last.
 
     Args:
         questions: by machine and draft, as they were asked for.
@@ -95,4 +101,4 @@ def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[Mach
             refused.append(MachineChoice(name, [], str(error)))
     if not found:
         raise PlanError(refused[0].refused)
-    return [*sorted(found, key=lambda one: one.drafts[0].plan.recommended.tpot_s), *refused]
+    return [*sorted(found, key=lambda one: one.drafts[0].plan.fastest_s), *refused]

@@ -25,7 +25,6 @@ from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.measured_run import BesideMeasured, told_of
-from planner.platform_plan.partial_offload import partial_offload
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule, schedule_names_of
 from planner.platform_plan.what_turns.tornado import TornadoBar
@@ -69,7 +68,7 @@ def render_page(
         plan=plan,
         verdict=advice(plan),
         command=next(iter(engines_of(plan, runnable)), None) if (runnable := best_with_engine(plan)) else None,
-        split=partial_offload(plan),
+        split=plan.split,
         rows=list(zip(names, leaders, strict=True)),
         machine=machine_of(question.platform, plan.profile, chosen, (str(question.target), str(question.draft))),
         costs_over_rows=costs_over_rows(

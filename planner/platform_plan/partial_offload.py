@@ -76,7 +76,7 @@ class PartialOffload:
         plain_tpot_s: time per token of the fastest plain decoding, whose split has no draft to make room for.
         num_drafted, tpot_s: draft length of the fastest speculation, and its time per token; 0 drafted where none pays.
         options: llama.cpp's command.
-        in_words: a sentence.
+        place: where the layers are.
     """
 
     layers: Mapping[str, int]
@@ -86,7 +86,25 @@ class PartialOffload:
     num_drafted: int
     tpot_s: float
     options: str
-    in_words: str
+    place: str
+
+    @property
+    def speedup(self) -> float:
+        """Speed over plain decoding."""
+        return self.plain_tpot_s / self.tpot_s
+
+    @property
+    def name(self) -> str:
+        """What is decoded there."""
+        return f"{self.num_drafted} drafted" if self.num_drafted else "plain"
+
+    @property
+    def in_words(self) -> str:
+        """A sentence."""
+        plain = tokens_per_second(self.plain_tpot_s)
+        gain = f"{tokens_per_second(self.tpot_s)} with {self.name}, {plain} without ({factor(self.speedup)})"
+        speed = gain if self.num_drafted else f"{plain}, plain"
+        return f"Faster than all of the table: {self.place}, {speed}; batches, sweeps and pictures leave it out"
 
 
 def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
@@ -182,19 +200,15 @@ def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
     command = _command(plan.question, split, best)
     if best_s >= plan.recommended.tpot_s or command is None:
         return None
-    drafted = best.num_speculative_tokens
-    plain = tokens_per_second(plain_s)
-    gain = f"{tokens_per_second(best_s)} with {drafted} drafted, {plain} without"
-    speed = f"{gain} ({factor(plain_s / best_s)})" if drafted else f"{plain}, plain"
     return PartialOffload(
         layers=split.layers,
         cpu=split.cpu,
         of_layers=split.of_layers,
         plain_tpot_s=plain_s,
-        num_drafted=drafted,
+        num_drafted=best.num_speculative_tokens,
         tpot_s=best_s,
         options=command,
-        in_words=f"Faster than all of the table: {split}, {speed}",
+        place=str(split),
     )
 
 

@@ -141,6 +141,24 @@ def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
         choose_machine({"lunar-lake": asked["lunar-lake"]})
 
 
+def test_a_machine_and_a_draft_are_as_fast_as_the_split_of_layers_there():
+    """Nine tenths of a 14B fit on a card of 8 GB, which is faster than all of it on an M4."""
+    asked = {
+        name: {
+            draft: question_of("qwen3-14b", draft, name, lengths=(64, 32), weights=("q4_k_m", None)) for draft in drafts
+        }
+        for name, drafts in {"M4 16GB": ["qwen3-0.6b"], "rtx4060": ["qwen3-0.6b", "prompt-lookup"]}.items()
+    }
+    first, second = choose_machine(asked)
+    lookup, model = first.drafts
+    assert (first.name, second.name) == ("rtx4060", "M4 16GB")
+    assert second.drafts[0].plan.recommended.tpot_s < min(one.plan.recommended.tpot_s for one in first.drafts)
+    assert (lookup.name, model.name) == ("prompt-lookup", "qwen3-0.6b"), "which is faster in the table"
+    assert model.plan.drafting.tpot_s < lookup.plan.drafting.tpot_s
+    assert lookup.plan.split.tpot_s < model.plan.split.tpot_s
+    assert (model.acceptance_to_lead, model.times_s) == (None, []), "curves are of the table"
+
+
 def test_a_mixture_that_no_memory_holds_alone_is_told_which_split_is_not_planned():
     for platform, is_told in (("rtx3090", True), ("lunar-lake", False)):
         with pytest.raises(PlanError, match="fits nowhere") as refused:

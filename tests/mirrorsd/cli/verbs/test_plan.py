@@ -146,6 +146,16 @@ def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of
         assert "cannot hold" not in run("--platform", "rtx4090", *fitting).stdout
 
 
+def test_a_split_of_layers_is_told_of_each_machine_and_each_draft():
+    shown = run("--platform", "m4-max,rtx4060", "--weights", "q4_k_m").stdout
+    first, second = found("--platform", "rtx4060,M4 16GB", "--weights", "q4_k_m")["platforms"]
+    (draft,) = found("--platform", "rtx4060", "--weights", "q4_k_m")["drafts"]
+    assert re.search(r"rtx4060 +q4_k_m +2 drafted +3\d of 40 layers on gpu and the rest on cpu +\S +2\d\.\d ", shown)
+    assert (first["platform"], second["partial_offload"]) == ("rtx4060", None)
+    assert first["partial_offload"] == draft["partial_offload"]
+    assert first["partial_offload"]["tpot_s"] < second["tpot_s"] < first["tpot_s"]
+
+
 def test_a_command_that_loses_to_plain_decoding_says_so():
     """No engine has a back end for this accelerator, so what one runs is on the CPU."""
     *_, command = run("--platform", "tt-p150", "--weights", "int8").stdout.strip().split("\n\n")[0].splitlines()
