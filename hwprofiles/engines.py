@@ -95,6 +95,16 @@ def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
     return sheet.engine or (default_engine(sheet.name, weights) if sheet.kind == "gpu" else None)
 
 
+def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:
+    """Return the engine that runs models on a platform's CPUs: llama.cpp beside its GPUs, and where all are CPUs.
+
+    None beside other GPUs, and where `mirrorsd run` has lanes.
+    """
+    on_gpus = {engine_of(engine_on(one, weights) or "") for one in platform.devices.values() if one.kind == "gpu"}
+    is_anywhere = ANYWHERE in on_gpus or not (on_gpus or platform.lanes)
+    return (weights and made_for_engine(weights)) or ANYWHERE if is_anywhere else None
+
+
 def run_by(sheet: Sheet, engine: str) -> Sheet:
     """Return a GPU's sheet with an engine on it, other devices' as they are.
 

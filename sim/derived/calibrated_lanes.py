@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Own, Part, PartFacts, Shared
 from decoding.errors import ProfileError, mistake
+from hwprofiles.curves.names import engine_of
 from hwprofiles.lane_profile import TARGET_PARTS, LaneProfile
 from hwprofiles.machines.device_names import find_device
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -171,6 +172,8 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
     kind = _kind(lane)
     device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": kind, "cores": lane.cores}
+    if engine_of(engine := str(profile.host.get("engine", ""))) is not None:
+        device["engine"] = engine
     if lane.dispatch_s:
         device |= {"dispatch_s": _measured(lane.dispatch_s, profile), "dispatch_of": "graph"}
     streams = profile.contention_of(lane.name, f"{lane.name}{SECOND_STREAM}")
@@ -184,6 +187,7 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     if not num_bytes or not one_s:
         return device
     device["memory_cap_bytes_per_s"] = _measured(num_bytes / one_s, profile, CARRIED)
+    device["memory_efficiency"] = _measured(1.0, profile)  # of that rate, so that no curves tell another
     if kind != "cpu":
         device["memory_bytes_per_s"] = _measured(num_bytes / one_s, profile)
     if few > 1:

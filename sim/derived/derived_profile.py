@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from costs.cost_model import LaneCost
 from costs.round_plan import LAYER
 from decoding.errors import ProfileError, mistake
-from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import READS_AGAIN, engine_on, priced
+from hwprofiles.engines import engine_of_cpus, priced
 from hwprofiles.lane_profile import DeviceGroup
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
@@ -233,18 +232,10 @@ def speed_on(
     sheet = platform.device(device)
     by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
     peak = platform.reading_peak(device)
+    if sheet.kind == "cpu" and sheet.engine is None:  # but its prices stay those of its sheet
+        sheet = sheet.model_copy(update={"engine": engine_of_cpus(platform, weights)})
     speed = device_speed(device, sheet, peak, by_curves, weights, numbers, num_together=num_together)
-    return replace(
-        speed,
-        bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value),
-        reads_again=speed.reads_again or (sheet.kind == "cpu" and _are_gpus_of_reading_again(platform, weights)),
-    )
-
-
-def _are_gpus_of_reading_again(platform: Platform, weights: str | None) -> bool:
-    """Return whether an engine on the GPUs is one of `READS_AGAIN`: it runs a draft on the CPU beside them, too."""
-    engines = [engine_on(sheet, weights) for sheet in platform.devices.values() if sheet.kind == "gpu"]
-    return any(engine_of(engine or "") in READS_AGAIN for engine in engines)
+    return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
 def _way(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import Reading, RowPrices
 from hwprofiles.engines import ANYWHERE, EAGER, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law, is_eager
-from hwprofiles.quantity import Quantity, Status
+from hwprofiles.quantity import CALIBRATION, Quantity, Status
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
 
@@ -63,8 +63,8 @@ class DeviceSpeed:
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
         starts_of_mixtures: how many times as many kernels a mixture of experts starts.
         graph_s: dispatch of one compiled graph, which is one operation; else 0.
-        engine_step_s: what an engine's host takes for each pass of a draft, and of a target unless the curves of its
-            whole passes have it in them.
+        engine_step_s: what an engine's host takes for each pass of a draft.
+        steps_target: whether each pass of a target takes it, too, and does not have it in what was measured of passes.
         reads_again: whether the engine's draft model reads every verified row once more.
         queues_kernels: whether kernels are dispatched while earlier ones compute.
         row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
@@ -84,6 +84,7 @@ class DeviceSpeed:
     starts_of_mixtures: float = 1.0
     graph_s: float = 0.0
     engine_step_s: float = 0.0
+    steps_target: bool = False
     reads_again: bool = False
     queues_kernels: bool = True
     row_buckets: tuple[int, ...] = ()
@@ -190,7 +191,8 @@ def device_speed(
         prices=found.prices,
         kernel_s=0.0 if is_graph else dispatch_s,
         graph_s=dispatch_s if is_graph else 0.0,
-        engine_step_s=0.0 if engine is None else found.engine_step_s(engine, num_together),
+        engine_step_s=found.engine_step_s(engine, num_together),
+        steps_target=sheet.kind == "gpu" and found.reading is None and not found.is_calibrated,
         reads_again=engine_of(engine or "") in READS_AGAIN,
         starts_of_mixtures=found.starts_of_mixtures() if is_eager(sheet) else 1.0,
         queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
@@ -228,6 +230,7 @@ class _Numbers:
         is_known = own is not None and own.status != "guessed"
         is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
         self.is_socket = sheet.kind == "cpu" and sheet.memory_pool is None and not is_known and not is_capped
+        self.is_calibrated = own is not None and own.by == CALIBRATION
         self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
         if self.prices is not None:
@@ -259,9 +262,11 @@ class _Numbers:
         """Return how many times as many operations an eager framework starts for a mixture."""
         return self.known("starts_of_mixtures", guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"])
 
-    def engine_step_s(self, engine: str, num_together: int) -> float:
+    def engine_step_s(self, engine: str | None, num_together: int) -> float:
         """Return the sheet's number, or the guess for an engine: of one that nobody knows it is llama.cpp's."""
-        name = (engine_of(engine) or ANYWHERE).removeprefix("ik_")
+        if engine is None and self._sheet.engine_step_s is None:
+            return 0.0
+        name = (engine_of(engine or "") or ANYWHERE).removeprefix("ik_")
         name = name if f"engine_step_s/{name}" in guesses() else ANYWHERE
         name += " split" * (name == ANYWHERE and num_together > 1)
         guess = guesses()[f"engine_step_s/{name}"]["gpu"]

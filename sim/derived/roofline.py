@@ -268,7 +268,7 @@ class RooflineCost:
         is_draft = part.kind not in TARGET_PARTS
         if part.kind not in _END_OF_PASS or self._known_model(part).head == LOOKUP:
             return 0.0
-        return self.device.engine_step_s if is_draft or self.device.queues_kernels else 0.0
+        return self.device.engine_step_s if is_draft or self.device.steps_target else 0.0
 
     def _dispatch_s(self, part: Part, rows: float) -> float:
         num_kernels = self._work(part, rows)[2]

@@ -1,8 +1,10 @@
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 
+from costs.round_plan import DRAFT_READS, DRAFT_STEP
 from decoding.errors import ConfigError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
@@ -174,6 +176,21 @@ def test_with_another_draft_the_target_costs_what_was_measured(alone):
     plain = {one.pair.target: one.tpot_s for one in plan.ranking if not one.schedule.draft_lane}
     assert plain == {one.pair.target: one.tpot_s for one in alone.ranking if not one.schedule.draft_lane}
     assert "and not with this draft" in plan.question.calibrated.in_words
+
+
+def test_another_draft_of_an_engine_reads_verified_rows_again_and_pays_the_engines_host_as_on_any_card():
+    imported = PROFILE.model_copy(update={"host": {"engine": "llama.cpp"}})
+    ours, theirs = (
+        plan_pair(PAIR[0], "smollm2-135m", one, acceptance=Bernoulli(0.7), lengths=(64, 32))
+        for one in (PROFILE, imported)
+    )
+    lane, context = ours.plain.pair.target, np.array([64.0])
+    own, charged = (plan.costs[lane] for plan in (ours, theirs))
+    assert own.missing(DRAFT_READS, 3, context) is not None
+    assert charged.missing(DRAFT_READS, 3, context) is None
+    step_s = charged.seconds(DRAFT_STEP, 1, context) - own.seconds(DRAFT_STEP, 1, context)
+    assert step_s == pytest.approx(5e-4)
+    assert ours.plain.tpot_s == theirs.plain.tpot_s
 
 
 def test_in_another_form_of_weights_nothing_was_measured():

@@ -288,7 +288,9 @@ def test_what_no_profile_can_hold_is_refused_in_words():
         ("rtx3090", "gpu", "q4_k_m", 5e-4, 0.0),  # curves of whole passes have it in them
         ("2xrtx3090", "gpus", "q4_k_m", 2e-3, 0.0),
         ("2xrtx3090", "gpu0", "q4_k_m", 5e-4, 0.0),
-        ("rtx3090", "cpu", "q4_k_m", 0.0, 0.0),
+        ("rtx3090", "cpu", "q4_k_m", 5e-4, 0.0),
+        ("core-i9-14900k", "cpu", "q4_k_m", 5e-4, 0.0),
+        ("cpu-2core", "cpu0", "int4", 0.0, 0.0),  # `mirrorsd run` has it
         ("m4-max", "gpu", "mlx-4bit", 5e-4, 0.0),
         ("2xh100", "gpus", "bf16", 5.6e-4, 5.6e-4),  # by a kernel law
         ("lunar-lake", "gpu", "int4", 0.0, 0.0),
@@ -321,7 +323,8 @@ def test_an_engines_host_takes_its_time_for_each_pass_of_a_draft(machine, lane, 
         ("rtx3090", "cpu", "q4_k_m", None, True),  # it runs the draft there as well
         ("rtx3090", "cpu", "awq-int4", None, False),
         ("lunar-lake", "npu", "q4_k_m", None, False),
-        ("core-i9-14900k", "cpu", "q4_k_m", None, False),  # whose speeds are of no engine
+        ("core-i9-14900k", "cpu", "q4_k_m", None, True),  # which is all that runs there
+        ("cpu-2core", "cpu0", "int4", None, False),
     ],
 )
 def test_a_draft_of_llama_cpp_reads_every_verified_row_once_more(machine, lane, weights, head, reads):
