@@ -21,6 +21,8 @@ from decoding.schedule import MAX_WINDOW
 from planner.imported.engine_page import Page, PageRow, Told
 
 _BISECTIONS: Final = 60
+_TOLD: Final = 0.005
+"""Tokens per verification that are told."""
 _SHORTER: Final = 0.1
 """By how much, relative, drafts are shorter than they might be where they only end with their answers."""
 _OLDER_SGLANG: Final = ("spec_accept_token_num", "spec_draft_token_num")
@@ -37,6 +39,8 @@ class EngineAcceptance:
         rates: for each drafted place how often it was accepted, given that all before it were.
         how: whether the engine counts by position, or only a mean, which one rate at every position explains.
         num_rounds: verifications that were counted; None where that is not told.
+        mean_acceptance_length: committed tokens per verification, on average.
+        drafted: tokens of a draft, on average, where only means are counted.
     """
 
     engine: str
@@ -44,11 +48,18 @@ class EngineAcceptance:
     how: str
     num_rounds: int | None
     source: str
+    mean_acceptance_length: float
+    drafted: float | None = None
 
     @property
-    def mean_acceptance_length(self) -> float:
-        """Return the mean of committed tokens per verification."""
-        return 1.0 + sum(accumulate(self.rates, mul), 0.0)
+    def in_words(self) -> str:
+        """What a verification commits; and what the rates come to where drafts are of other lengths than they."""
+        told, of_rates = f"{self.mean_acceptance_length:.2f} tokens per verification", _committed(self.rates)
+        if self.drafted is None or abs(of_rates - self.mean_acceptance_length) < _TOLD:
+            return told
+        return (
+            f"{told} of {self.drafted:.3g} drafted on average, and {of_rates:.2f} of {len(self.rates)} by these rates"
+        )
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -59,6 +70,7 @@ class EngineAcceptance:
             "how": self.how,
             "rounds": self.num_rounds,
             "mean_acceptance_length": self.mean_acceptance_length,
+            "drafted": self.drafted,
             "source": self.source,
         }
 
@@ -76,7 +88,14 @@ class EngineAcceptance:
             raise at.wrong(field, f"numbers that fall from place to place, from {out_of:g} at most to 0 at least")
         known = [(before, later) for before, later in pairwise(numbers) if before > 0]
         rates = tuple(min(1.0, later / before) for before, later in known)
-        return cls(engine=engine, rates=rates, how="by position", num_rounds=num_rounds, source=row.path.name)
+        return cls(
+            engine=engine,
+            rates=rates,
+            how="by position",
+            num_rounds=num_rounds,
+            source=row.path.name,
+            mean_acceptance_length=_committed(rates),
+        )
 
     @classmethod
     def of_places(
@@ -125,7 +144,20 @@ class EngineAcceptance:
             low, high = (rate, high) if committed(rate) < mean_length else (low, rate)
         window = max(1, round(drafted))
         rates, counted = (high,) * window, round(num_rounds) if num_rounds else None
-        return cls(engine=engine, rates=rates, how="one rate from the mean", num_rounds=counted, source=path.name)
+        return cls(
+            engine=engine,
+            rates=rates,
+            how="one rate from the mean",
+            num_rounds=counted,
+            source=path.name,
+            mean_acceptance_length=mean_length,
+            drafted=drafted,
+        )
+
+
+def _committed(rates: Sequence[float]) -> float:
+    """Return the tokens that a verification commits on average where every place of its draft has a rate."""
+    return 1.0 + sum(accumulate(rates, mul), 0.0)
 
 
 def _number(value: Any) -> float:

@@ -105,8 +105,7 @@ def import_(
     for accepted in found.acceptance:
         show(_accepted_table(accepted))
         rates = ",".join(f"{round(rate, 3):g}" for rate in accepted.rates)
-        length = f"{accepted.mean_acceptance_length:.2f} tokens per verification"
-        show_paragraphs(f"{length}. In a plan: --acceptance {rates}")
+        show_paragraphs(f"{accepted.in_words}. In a plan: --acceptance {rates}")
 
 
 def _write_profile(
@@ -191,6 +190,9 @@ def _write_acceptance(found: "tuple[EngineAcceptance, ...]", path: Path) -> None
         for index, one in enumerate(found)
     ]
     rates = {name: {"rates": [round(rate, 6) for rate in one.rates]} for name, one in zip(names, found, strict=True)}
-    told = [f"# {one.source}: {one.engine}, {one.how}, {one.num_rounds or 'some'} verifications\n" for one in found]
+    told = [
+        f"# {one.source}: {one.engine}, {one.how}, {one.num_rounds or 'some'} verifications, {one.in_words}\n"
+        for one in found
+    ]
     content = {"tasks": rates} if len(found) > 1 else next(iter(rates.values()))
     write_atomically(path, "".join(told) + yaml.safe_dump(content, sort_keys=False))

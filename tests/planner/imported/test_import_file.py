@@ -67,6 +67,11 @@ def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, 
     (tmp_path / "answer.json").write_text(json.dumps({"timings": timings}))
     (found,) = import_files([tmp_path / "answer.json"], Told()).acceptance
     assert found.rates == pytest.approx((rate,) * window, abs=1e-4)
+    rounds = new - accepted - 1
+    assert found.entry["mean_acceptance_length"] == pytest.approx(1 + accepted / rounds), "what the file tells"
+    assert found.entry["drafted"] == drafted / rounds
+    told = f"{1 + accepted / rounds:.2f} tokens per verification of {drafted / rounds:.3g} drafted on average, and "
+    assert found.in_words.startswith(told) == (drafted % rounds > 0)
 
 
 COUNTED = {"num_drafts": 1000, "num_accepted_tokens": 1560, "num_draft_tokens": 1900}
