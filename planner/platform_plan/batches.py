@@ -131,17 +131,17 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
 
 
 def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str]:
-    """Say of each target lane from which size on its passes have more rows than the curves of its engine."""
+    """Say of each target lane from which size on its passes have more rows than anybody knows the price of."""
     told = set[str]()
     for size, choice in choices.items():
         schedule = choice.best.schedule
         lane, rows = schedule.target_lane, size * schedule.num_rows
         speed = plan.machine.speeds.get(lane)
-        if speed is not None and speed.prices is not None and rows > speed.prices.rows[-1] and lane not in told:
+        if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
             told.add(lane)
             yield (
-                f"From {size} on passes on {lane} have more rows ({rows}) than were measured "
-                f"({speed.prices.rows[-1]}): reading is taken to slow down no further"
+                f"From {size} on passes on {lane} have more rows ({rows}) than are priced "
+                f"({speed.known_rows}): reading is taken to slow down no further"
             )
 
 

@@ -121,6 +121,13 @@ class DeviceSpeed:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, GROWING_ROWS) - 1)
 
+    @property
+    def known_rows(self) -> int | None:
+        """Most rows that there is a price of; None where rows have none: by a kernel law, or one after the other."""
+        if self.unhidden_share is not None or self.feeds_single_rows:
+            return None
+        return GROWING_ROWS if self.prices is None else self.prices.rows[-1]
+
     def growing_on(self, rows: float) -> "DeviceSpeed":
         """Return the device if all of `rows` rows slowed reading as the first eight do."""
         further = (max(self.padded_rows(rows), GROWING_ROWS) - 1) / (GROWING_ROWS - 1)

@@ -1,5 +1,6 @@
 """Which window is best with how many sequences at once, on a machine that is not here."""
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -107,9 +108,19 @@ def test_batches_with_more_rows_than_were_measured_are_told():
     found = plan_batches(planned(platform="mi300x", weights="bf16"), (1, 8, 16, 32))
     windows = [choice.best.schedule.num_speculative_tokens for choice in found.choices.values()]
     assert windows == [2, 2, 2, 2]
-    told = "From 16 on passes on gpu have more rows (48) than were measured (32)"
+    told = "From 16 on passes on gpu have more rows (48) than are priced (32)"
     assert f"{told}: reading is taken to slow down no further. Batches are simulated only" in found.in_words
-    assert "measured" not in plan_batches(planned(platform="h200", weights="bf16"), (32,)).in_words
+    assert "more rows" not in plan_batches(planned(platform="h200", weights="bf16"), (32,)).in_words
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"platform": "mi300x", "weights": "bf16", "changes": {"gpu.growth_per_row": "0.05"}}],
+    ids=["guessed", "given"],
+)
+def test_a_growth_per_row_is_of_eight_rows_wherever_it_is_from(asked):
+    found = plan_batches(planned(**asked), (8,)).in_words
+    assert re.search(r"From 8 on passes on gpu have more rows \(\d+\) than are priced \(8\)", found)
 
 
 def test_what_does_not_fit_into_memory_is_left_out_by_size():
