@@ -165,7 +165,8 @@ class PredictedCase:
         pace = plain_s / self.plain_s(one.context)
         verifying_s = pace * self._pass_s(rows, one.context)
         drafting_s, host_s = pace * steps * self._step_s(self.draft.step), steps * self.cost.device.engine_step_s
-        if self.draft.model.reads_verified_rows and self.cost.device.reads_again:
+        does_read = self.draft.model.reads_verified_rows and not self.draft.is_parallel
+        if does_read and self.cost.device.reads_again:
             again = self.draft.model.shared_work("draft_reads", rows)
             drafting_s += pace * self._step_s(again) * self.cost.device.growth(rows)
         errors = (

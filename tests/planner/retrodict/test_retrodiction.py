@@ -1,6 +1,7 @@
 """Public measurements of speculation, predicted: what is asked, what an answer is made of, and what is refused."""
 
 import json
+from dataclasses import replace
 from math import exp, log
 from statistics import median
 
@@ -45,6 +46,16 @@ def test_a_card_without_a_sheet_is_told_by_its_architecture_in_ratios_alone():
     found = retrodict([case(device="CMP 50HX")])
     assert {one.question for one in found.found} == {"ratio"}
     assert {one.question for one in found.skipped} == {"absolute", "plain"}
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_draft_that_runs_ahead_reads_nothing_again_as_in_a_plan(parallel):
+    """Only llama.cpp's own loop in turn does."""
+    drafter = {"kind": "draft", "shape": "qwen3-8b", "parallel": parallel}
+    found = PredictedCase.of(case(drafter=drafter))
+    device = replace(found.cost.device, reads_again=False)
+    (one, *_), once = found.case.measured, replace(found, cost=replace(found.cost, device=device))
+    assert (found.ratio(one) == once.ratio(one)) is parallel
 
 
 @pytest.mark.parametrize("label", ["2x RTX 3090", "2x RTX 5060 Ti", "4x RTX 4090", "8x H100", "8x B200"])
