@@ -128,7 +128,9 @@ def places_of(question: Question) -> Places:
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
         told += [EXPERTS_APART] * may_be_split(question)
-        if (split := layer_split(question, has_draft=False)) is not None:
+        if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
+            least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
+            reasons = least.in_words.removeprefix(_PLAIN_ON)
             speed = tokens_per_second(pass_s(question, split, 1))
             told.append(f"{split} would fit (llama.cpp's {split.options}: {speed}, plain)")
         advice = f" {', '.join(told)}." if told else ""

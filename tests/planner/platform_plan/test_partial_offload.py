@@ -141,6 +141,8 @@ def test_a_cpu_that_does_not_hold_the_target_holds_the_rest():
         PlanError, match=r"of 80 layers on gpu and the rest on cpu would fit \(llama.cpp's -ngl \d+: 2\.\d+ t"
     ):
         planned(changes={"cpu.memory_bytes": "32 GB"})
+    with pytest.raises(PlanError, match=r"--weights .* 26 of 80 layers on gpu0, 26 on gpu1, 25 on gpu2 and the"):
+        planned("3xrtx-a6000", "bf16")
     with pytest.raises(PlanError, match="fits nowhere") as refused:
         planned(changes={"cpu.memory_bytes": "16 GB"})
     assert "layers" not in str(refused.value)
