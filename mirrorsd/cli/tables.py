@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from planner.plan import Plan
-from planner.platform_plan.advice import engines_of
-from planner.platform_plan.batches import BatchChoice, BatchPlan
+from planner.platform_plan.advice import engine_of_batch, engines_of
+from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, breaks_even
@@ -309,12 +309,6 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
 
 def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
     """Return the best speculation next to plain decoding, by batch size."""
-    planned = {one.schedule: one for one in plan.ranking}
-
-    def runs_on(choice: BatchChoice) -> str:
-        engines = () if choice.drafting is None else engines_of(plan, planned[choice.drafting.schedule])
-        return NOTHING if choice.drafting is None else engines[0].engine if engines else "none known"
-
     rows = (
         (
             str(size),
@@ -323,7 +317,7 @@ def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
             NOTHING if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}",
             f"{choice.plain.tokens_per_s:.1f}",
             NOTHING if choice.speedup is None else factor(choice.speedup),
-            runs_on(choice),
+            engine_of_batch(plan, choice),
         )
         for size, choice in found.choices.items()
     )

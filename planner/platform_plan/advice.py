@@ -14,6 +14,7 @@ from hwprofiles.quantity import Status
 from hwprofiles.sheets import device_sheet
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
+from planner.platform_plan.batches import BatchChoice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
@@ -90,6 +91,15 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
         weights=[model.weights for model in models],
         cache_bits=target.cache_bits,
     )
+
+
+def engine_of_batch(plan: PlatformPlan, choice: BatchChoice) -> str:
+    """Return the name of the engine that runs the best speculation of a batch, for a table's cell."""
+    if choice.drafting is None:
+        return "\N{EN DASH}"
+    planned = next(one for one in plan.ranking if one.schedule == choice.drafting.schedule)
+    engines = engines_of(plan, planned)
+    return engines[0].engine if engines else "none known"
 
 
 def held_back(plan: PlatformPlan) -> str | None:

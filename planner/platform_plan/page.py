@@ -5,6 +5,7 @@ that are neither recorded nor given are taken to be right as often as the paper'
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +20,7 @@ from planner.pictures.plan_pictures import (
     speedups_over_acceptance,
     trade_offs,
 )
-from planner.platform_plan.advice import advice, best_with_engine, engines_of
+from planner.platform_plan.advice import advice, best_with_engine, engine_of_batch, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
@@ -82,6 +83,7 @@ def render_page(
         arms=arms if any(arm.schedule for arm in arms) else (),
         streams=_streams(plan),
         batches=batches,
+        engine_of_batch=partial(engine_of_batch, plan),
         measured=measured,
         drafts=drafts if len(drafts) > 1 else (),
         drafts_over_acceptance=drafts_over_acceptance(drafts) if any(one.times_s for one in drafts) else "",

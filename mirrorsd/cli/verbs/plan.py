@@ -204,7 +204,7 @@ def plan(
             tables.draft_table(drafts) if len(drafts) > 1 else None,
             tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
             tables.sweep_table(swept, cells) if swept else None,
-            None if batches is None else tables.batch_table(batches, found),
+            tables.batch_table(batches, found) if batches is not None and batches.choices else None,
         )
         for table in filter(None, shown):
             show("")
