@@ -4,6 +4,7 @@ With the models of the calibration a lane costs what its tables say. With others
 computes and starts graphs as fast as it did with those, with a wider interval.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
@@ -31,6 +32,8 @@ CARRIED: Final = (0.75, 1.35)
 """Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
 by the speed of a core with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
 _FEW_ROWS: Final = 8
+_CPU: Final = re.compile("cpu|blas|processor|core|xeon|epyc|ryzen|cortex|neoverse")
+"""What is in the names of CPUs that engines tell; vLLM and SGLang tell none, and run on GPUs."""
 _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
 
 
@@ -170,7 +173,7 @@ def calibrated_platform(profile: Profile) -> Platform:
 
 def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
-    kind = _kind(lane)
+    kind = _kind(lane, profile)
     device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": kind, "cores": lane.cores}
     if engine_of(engine := str(profile.host.get("engine", ""))) is not None:
         device["engine"] = engine
@@ -179,6 +182,8 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     streams = profile.contention_of(lane.name, f"{lane.name}{SECOND_STREAM}")
     if streams is not None:
         device["two_streams_slowdown"] = _measured(max(1.0, *streams.slowdown), profile)
+    if kind == "gpu" and (memory := _memory_of(lane.device)) is not None:
+        device["memory_bytes"] = memory
     layer, head = lane.layer, lane.lm_head
     if layer is None or head is None:
         return device
@@ -201,13 +206,24 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     return device
 
 
-def _kind(lane: LaneProfile) -> str:
+def _kind(lane: LaneProfile, profile: Profile) -> str:
     """Return the kind of a lane's device: by the lane's name, or that of a device which an engine says it ran on."""
     named = next((kind for kind in ("npu", "gpu", "cuda") if kind in lane.name.lower()), None)
     if named is not None:
         return "gpu" if named == "cuda" else named
     found = find_device(lane.device)
-    return "cpu" if found is None else device_sheet(found.sheet).kind
+    if found is not None:
+        return device_sheet(found.sheet).kind
+    return "gpu" if "engine" in profile.host and not _CPU.search(lane.device.lower()) else "cpu"
+
+
+def _memory_of(label: str) -> Quantity | None:
+    """Return the memory of all cards that a label lists; None unless it is known of each."""
+    cards = [find_device(one) for one in label.split(", ")]
+    sizes = [card and card.own_sheet.memory_bytes for card in cards for _ in range(card.num_devices if card else 1)]
+    known = [size for size in sizes if size is not None]
+    total = sum(size.value for size in known)
+    return known[0].model_copy(update={"value": total}) if known and len(known) == len(sizes) else None
 
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:

@@ -179,6 +179,27 @@ def test_a_draft_in_another_format_keeps_it_and_its_table(tmp_path):
     assert by_window[2] * (1 + 0.75 + 0.5) == pytest.approx(ROUND_S, rel=0.03)
 
 
+def test_an_engine_that_tells_no_device_runs_on_a_gpu_and_is_named_in_commands(tmp_path):
+    served, batched = tmp_path / "served.yaml", tmp_path / "batched.yaml"
+    call("import", PAGES / "vllm-serve-1.json", *MODELS[:2], "--profile-out", served, exit_code=0)
+    (tmp_path / "bench.jsonl").write_text(json.dumps({"pl": 1, "tg": 16, "pp": 64, "t_tg": 0.16}))
+    call("import", tmp_path / "bench.jsonl", *MODELS[:2], "--profile-out", batched, exit_code=0)
+    asked = ("--target", "llama-3.1-8b", "--draft", "prompt-lookup", "--context", 512, "--profile")
+    rows = json_of("plan", *asked, served)["ranking"]
+    assert {row["runs_on"][0]["engine"] for row in rows} == {"vllm"}
+    rows = json_of("plan", *asked, batched, "--add", "rtx3060")["ranking"]
+    commands = [one["options"] for row in rows for one in row["runs_on"] if row["schedule"]["target_lane"] == "engine"]
+    assert commands
+    assert not any("none" in command for command in commands)
+
+
+def test_a_target_that_the_card_of_an_engine_cannot_hold_is_refused(imported):
+    """The file names an RTX 3090, which has 24 GB."""
+    told = error_of("plan", "--target", "llama-3.3-70b", "--draft", "prompt-lookup", "--profile", imported)
+    assert "engine has to hold 4" in told
+    assert "23.0 GB are usable" in told
+
+
 def test_an_engine_on_a_card_is_no_cpu_beside_another_card(imported):
     asked = ("--profile", imported, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
     rows = json_of("plan", *MODELS, *asked)["ranking"]
