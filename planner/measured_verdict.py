@@ -232,8 +232,8 @@ def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule |
     """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
 
     Where some of them are faster than plain decoding beyond their intervals, only these count. The drafting schedule
-    that a *yes* is about, `headline`, is preferred where it is one of them and tables show it faster than that one and
-    all of simpler kinds.
+    that a *yes* is about, `headline`, is preferred where it is one of them: it yields only to that one and to simpler
+    kinds that tables show to be faster.
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
@@ -241,9 +241,10 @@ def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule |
     winner = runs.fastest_of([one for one in contenders if _complexity(one) == simplest])
     if headline is None or headline not in contenders:
         return winner
-    rivals = [one for one in contenders if one is winner or _complexity(one) < _complexity(headline)]
-    is_faster = all(one is headline or runs.as_run(headline, one).value > 1 for one in rivals)
-    return headline if is_faster else winner
+    simpler = [one for one in contenders if one is winner or _complexity(one) < _complexity(headline)]
+    ahead = [headline, *(one for one in simpler if one is not headline and runs.as_run(headline, one).value <= 1)]
+    simplest = min(map(_complexity, ahead))
+    return runs.fastest_of([one for one in ahead if _complexity(one) == simplest])
 
 
 def _complexity(one: MeasuredSchedule) -> int:

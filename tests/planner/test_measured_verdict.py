@@ -190,6 +190,17 @@ def test_without_any_finished_run_nothing_is_recommended():
     assert verdict.next_step == ("run it again: no schedule finished",)
 
 
+def test_the_headline_yields_to_a_simpler_kind_that_was_faster_not_to_the_simplest():
+    noises = [tuple(np.roll((0.8, 1.0, 1.2, 0.9, 1.1, 1.0), place)) for place in range(4)]
+    times = {"plain": (1.0, 1.0), "lookup": (0.8, 1.4), "wider": (0.69, 1.0), "tree": (0.71, 0.7)}
+    schedules = [
+        ran(name, measured_s, predicted_s=predicted_s, noise=noise)
+        for (name, (measured_s, predicted_s)), noise in zip(times.items(), noises, strict=True)
+    ]
+    verdict = judged(*schedules)
+    assert (verdict.pays, verdict.claim.one, verdict.recommended) == ("yes", "tree", "wider")
+
+
 def test_texts_of_other_lengths_are_compared_by_token():
     verdict = judge_measured([ran("plain", 1.0), ran("tree", 0.8, tokens=80)])
     assert verdict.speedup.value == pytest.approx(1.25)
@@ -230,8 +241,7 @@ def test_whatever_was_measured_nothing_contradicts_it(names, num_prompts, noise,
     for one in schedules:
         if kind_of(one.schedule) in simpler:
             is_beaten = any(is_faster(other, one) for other in schedules)
-            is_headline = verdict.pays == "yes" and verdict.claim.one == winner.name
-            is_slower = is_headline and sum(times_s(one)) > sum(times_s(winner))
+            is_slower = verdict.pays == "yes" and sum(times_s(one)) > sum(times_s(winner))
             assert is_beaten or is_slower or (beats_plain(winner) and not beats_plain(one))
 
 
