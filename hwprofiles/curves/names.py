@@ -55,10 +55,15 @@ _WEIGHTS: Final = {
 
 
 def device_key(label: str) -> str:
-    """Return the one name of the device that a label is of; the label itself, squeezed, where none is known."""
-    found = _DEVICE.search(label.lower().replace("-", " "))
-    key = re.sub(r"[^a-z0-9]", "", found.group() if found else label.lower())
+    """Return the one name of the device whose curves a label's has: cards for export have those of their chips."""
+    key = device_in(label)
     return _SAME.get(key, key)
+
+
+def device_in(label: str) -> str:
+    """Return the name of the device in a label; the label itself, squeezed, where none is known."""
+    found = _DEVICE.search(label.lower().replace("-", " "))
+    return re.sub(r"[^a-z0-9]", "", found.group() if found else label.lower())
 
 
 def family_of(key: str, engine: str = "", weights: str = "") -> str | None:

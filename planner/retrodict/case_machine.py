@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
-from hwprofiles.curves.names import device_key, family_of
+from hwprofiles.curves.names import device_in, device_key, family_of
 from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, NamedDevice, find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 from sim.derived.assumption import Assumption
@@ -81,12 +81,11 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     is_on_cpu = "cpu" in engine.lower()
     label = _running(label, is_on_cpu=is_on_cpu)
     mixed = _slowest_of(label)
-    key = device_key(label)
     kind = _kind_told(f"{label}, {engine}")
     bare = _KINDS[kind].sub("", label) if kind else label
-    named = mixed or find_device(label) or find_device(key) or find_device(bare)
+    named = mixed or find_device(label) or find_device(device_in(label)) or find_device(bare)
     count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
-    sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(key)
+    sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(device_key(label))
     reason = f"no device that ships is called {whole!r}, and none is known to be of its architecture"
     if sheet is not None and sheet.memory_pool is not None and kind and kind != sheet.kind:
         reason = f"no sheet that ships is of the {kind.upper()} of {sheet.name}"

@@ -58,6 +58,19 @@ def test_a_machine_with_cards_is_told_by_these_and_their_memory(label, name, num
 
 
 @pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("H800 SXM5", "NVIDIA H800 SXM"),
+        ("8x H800-SXM5-80GB", "NVIDIA H800 SXM"),
+        ("A800 80GB PCIe", "NVIDIA A800 80 GB SXM"),
+        ("8x H800 PCIe", "NVIDIA H100 (PCIe, 80 GB)"),
+    ],
+)
+def test_a_card_for_export_is_none_of_those_with_faster_links(label, name):
+    assert case_machine(label, "vLLM").sheet.name == name
+
+
+@pytest.mark.parametrize(
     ("label", "engine", "num_together"),
     [
         ("8x H100, tp2", "vLLM", 2),
