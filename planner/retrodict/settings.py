@@ -18,7 +18,10 @@ _TEXTS: Final = re.compile(r"gsm-?8k|math-?500", re.IGNORECASE)
 """Names of texts with digits that count nothing here."""
 _CACHED: Final = re.compile(r"(?:(\D*)[\s=:])?((?!0\d)\d{1,9}(?:\.\d+)?)(\s?k)?(?:\s(\D*))?", re.IGNORECASE)
 """No number begins with 0: YAML takes `{4,096: 120}` for two keys, of which the second would be 96."""
-_OF_CACHED: Final = {"tokens", "cached", "context", "ctx", "depth", "prompt"}
+_OF_CACHED: Final = (
+    *("tokens", "cached", "context", "ctx", "depth", "prompt", "length", "input", "kv"),
+    *("after", "of", "in"),
+)
 """Words beside a number of cached tokens; beside others (`batch 128`) it may be of anything unless it ends in `k`."""
 _IN_NOTE: Final = re.compile(r"(?<![\d,./])(?<!\bof )(\d{1,2}) drafted(?: (?:a|per|at a) \w+)?\s*(?=$|[;,.)])")
 """At the end of a clause: `600 of 1,000 drafted tokens accepted` is of something else, as `12 of 20 drafted` is."""

@@ -25,6 +25,9 @@ from tests.planner.retrodict.test_retrodiction import TOLD, case
         ("8k (Long prose)", (None, 8192, "long prose")),
         ("ctx=4096, K=3", (3, 4096)),
         ("65 cached tokens", (None, 65)),
+        ("context length 4096", (None, 4096)),
+        ("after 4096 tokens of input, K=3", (3, 4096)),
+        ("KV 4096", (None, 4096)),
         ("0.5k", (None, 512)),
         ("n=3 at 16k", (3, 16384)),
         ("16k, 3 drafted", (3, 16384)),
@@ -59,7 +62,10 @@ OF_ANYTHING = [
 ]
 
 
-@pytest.mark.parametrize("key", [*OF_ANYTHING, "AIME 2025", "batch 128", "128 users", "300 W", "code, seed 100"])
+@pytest.mark.parametrize(
+    "key",
+    [*OF_ANYTHING, "AIME 2025", "batch 128", "output 2048", "max length 2048", "128 users", "300 W", "code, seed 100"],
+)
 def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_other(key):
     speeds = {key: 70.0, 2: 71.0, "left empty -1": None}
     found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
