@@ -264,7 +264,7 @@ def find_entry(name_or_path: str) -> Entry:
     path = named_path(name_or_path)
     is_file = path.is_file() or path.suffix in (".yaml", ".yml")
     if not is_file and (device := find_device(name_or_path)) is not None:
-        return Entry("device", device.sheet, device_sheet(device.sheet))
+        return Entry("device", device.sheet, device.own_sheet)
     if is_file:
         kind = kind_of(_described(path))
         return Entry(kind, name_or_path, load_yaml(path, MODELS[kind]))

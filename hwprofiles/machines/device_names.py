@@ -122,6 +122,15 @@ AS_CALLED: Final = "as the machine was called"
 """The source of a memory that a label tells."""
 
 
+def other_memory(device: DeviceSheet, sheet: str | None) -> str | None:
+    """Say whose bandwidth a device has that was called with another memory than its shipped sheet's; None of others."""
+    own, usual = device.memory_bytes, None if sheet is None else device_sheet(sheet).memory_bytes
+    if own is None or own.source != AS_CALLED or usual is None or own.value == usual.value:
+        return None
+    told, known = (f"{one.value / 1e9:g} GB" for one in (own, usual))
+    return f"{device.name} with {told} is taken to read as fast as the one with {known}: makers often cut both."
+
+
 def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[str, Any]:
     """Return the data of a platform, as its file would hold them; `sheet` is that of a device which does not ship.
 

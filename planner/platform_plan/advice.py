@@ -6,12 +6,11 @@ from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import engine_on, made_for_engine
-from hwprofiles.machines.device_names import AS_CALLED
+from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
-from hwprofiles.platform import SECOND_STREAM, Platform
+from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
-from hwprofiles.sheets import device_sheet
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.batches import BatchChoice
@@ -257,7 +256,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     question = plan.question
     if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
         yield carried
-    yield from dict.fromkeys(_other_memories(question.platform))
+    told_of = (other_memory(device, device.sheet) for device in question.platform.devices.values())
+    yield from dict.fromkeys(filter(None, told_of))
     stored = question.target.weights, question.draft.weights
     told: dict[str, list[str]] = {}
     for lane, weights in dict.fromkeys(held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)):
@@ -288,16 +288,6 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif head is None and is_taken_for_granted(*shapes):
         yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
-
-
-def _other_memories(platform: Platform) -> Iterator[str]:
-    """Say of devices that were called with another memory than their sheet's whose bandwidth they have."""
-    for device in platform.devices.values():
-        own = device.memory_bytes
-        usual = None if device.sheet is None else device_sheet(device.sheet).memory_bytes
-        if own is not None and own.source == AS_CALLED and usual is not None and own.value != usual.value:
-            told, known = (f"{one.value / 1e9:g} GB" for one in (own, usual))
-            yield f"{device.name} with {told} is taken to read as fast as the one with {known}: makers often cut both."
 
 
 def _numbers(plan: PlatformPlan) -> str:

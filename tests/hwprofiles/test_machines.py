@@ -154,6 +154,10 @@ def test_an_entry_is_found_by_a_label():
     assert find_entry("GeForce RTX 3090").name == "rtx3090"
 
 
+def test_an_entry_has_the_memory_that_its_label_tells():
+    assert find_entry("RTX 3080 20GB").content.memory_bytes.value == 20e9
+
+
 def test_a_sheet_of_ones_own_makes_a_machine_with_numbers_as_people_write_them(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("{name: Mine, kind: npu, memory_bytes_per_s: 80 GB/s, memory_bytes: 16 GB, bf16_flops: 25 TFLOPS}")

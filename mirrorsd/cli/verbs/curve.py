@@ -35,7 +35,7 @@ def curve(
     """Predict the time of a pass over several tokens, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import load_yaml, write_atomically
     from hwprofiles.engines import run_by
-    from hwprofiles.machines.device_names import device_named, find_device
+    from hwprofiles.machines.device_names import device_named, find_device, other_memory
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet
     from hwprofiles.weights.formats import weights_in_name, weights_named
@@ -47,6 +47,7 @@ def curve(
     shape = model_shape(target)
     if len(listed(device)) > 1 and all(map(find_device, listed(device))):
         raise ConfigError(f"--device {device}: one device at a time")
+    of_memory = None
     if device.endswith((".yaml", ".yml")):
         device, sheet = Path(device).stem, load_yaml(device, DeviceSheet)
     else:
@@ -54,6 +55,7 @@ def curve(
         if named.num_devices > 1:
             raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
         device, sheet = named.sheet, named.own_sheet
+        of_memory = other_memory(sheet, device)
     if engine is not None:
         sheet = run_by(sheet, engine)
         if sheet.kind != "gpu":
@@ -65,7 +67,7 @@ def curve(
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(_table(found))
-        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond]))
+        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond, of_memory]))
         if not sheet.runs(stored):
             show_paragraphs(f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}.")
 

@@ -59,6 +59,12 @@ def test_weights_that_a_device_does_not_run_are_priced_and_named_as_in_a_plan(we
     assert ("Data sheet: weights in fp16 or int8; predicted as if in q4_k_m." in shown) is is_told
 
 
+@pytest.mark.parametrize(("device", "is_told"), [("rtx3080", False), ("RTX 3080 20GB", True)])
+def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(device, is_told):
+    shown = call(*ASKED, "--device", device, "--weights", "q4_k_m", exit_code=0).shown
+    assert ("(10 GB) with 20 GB is taken to read as fast as the one with 10 GB" in " ".join(shown.split())) is is_told
+
+
 def test_a_device_of_ones_own_has_a_curve(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("{name: Mine, kind: gpu, memory_bytes_per_s: 800 GB/s, bf16_flops: 90 TFLOPS}")
