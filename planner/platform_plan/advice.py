@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import engine_on, made_for_engine
+from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
 from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
@@ -274,6 +274,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             f"Times are those of {listing(sorted(asked))}, as asked for, but {question.target.weights} is made for "
             f"{made_for}: the command is of that."
         )
+    yield from _unused_cards(plan)
     head, target = question.draft.head, shapes[0]
     if (drafted := _most_drafted(plan)) < MOST_DRAFTED:
         yield (
@@ -288,6 +289,24 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif head is None and is_taken_for_granted(*shapes):
         yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
+
+
+def _unused_cards(plan: PlatformPlan) -> Iterator[str]:
+    """Name cards that what is told to run leaves out: only llama.cpp's layers are split over unlike ones."""
+    platform, weights = plan.question.platform, plan.question.target.weights
+    pair = (best_with_engine(plan) or plan.recommended).pair
+    is_of_others = made_for_engine(weights) not in (None, ANYWHERE)
+    cards = {
+        name: device
+        for name, device in platform.devices.items()
+        if device.kind == "gpu"
+        and platform.has_own_memory(name)
+        and (is_of_others or not (engine_on(device, weights) or "").startswith(ANYWHERE))
+    }
+    used = {name for lane in pair[:2] for name in platform.members(lane.removesuffix(SECOND_STREAM))}
+    left = {name: device for name, device in cards.items() if all(device != cards.get(one) for one in used)}
+    if any(one != other for one in left.values() for other in cards.values()):
+        yield f"Unused: {listing(list(left))}, since no split of {weights} over unlike cards is planned."
 
 
 def _numbers(plan: PlatformPlan) -> str:

@@ -275,6 +275,23 @@ def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_b
     ]
 
 
+@pytest.mark.parametrize(
+    ("cards", "weights", "unused"),
+    [
+        (("rtx4090", "rtx3090"), "awq-int4", ["rtx3090"]),
+        (("rtx3090", "2xrtx4090"), "awq-int4", ["gpu"]),
+        (("h100-sxm", "a100-80-sxm"), "bf16", ["a100-80-sxm"]),
+        (("rtx4090", "rtx4090"), "awq-int4", []),
+        (("rtx4090", "rtx3090"), "q4_k_m", []),
+    ],
+)
+def test_a_card_that_nothing_is_split_over_is_told_to_be_unused(cards, weights, unused):
+    platform, models = with_devices(load_platform(cards[0]), cards[1:]), ("qwen3-14b", "qwen3-0.6b")
+    plan = plan_platform(question(platform, weights=weights, models=models, lengths=(64, 24)))
+    told = [one for one in advice(plan).warnings if one.startswith("Unused: ")]
+    assert told == [f"Unused: {one}, since no split of {weights} over unlike cards is planned." for one in unused]
+
+
 @pytest.mark.parametrize(("label", "of"), [("2xrtx3060", " on each"), ("rtx3060", "")])
 def test_what_a_group_cannot_hold_is_told_of_each_card(label, of):
     plan = plan_platform(question(label, weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-1b"), lengths=(64, 24)))
