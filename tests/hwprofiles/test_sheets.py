@@ -63,3 +63,12 @@ def test_a_peak_in_16_bits_with_fp32_sums_is_as_published(name: str, published: 
     flops = device_sheet(name).bf16_flops
     assert flops is not None
     assert flops.value == pytest.approx(published, rel=0.01)
+
+
+def test_what_one_small_model_told_of_an_npu_is_open_towards_larger_ones() -> None:
+    efficiency = device_sheet("lunar-lake-npu4").memory_efficiency
+    assert efficiency is not None
+    assert efficiency.span is not None
+    assert efficiency.value == 0.064
+    assert efficiency.span[1] > 2 * efficiency.value
+    assert "rests on this one model of 0.6B" in efficiency.source
