@@ -93,9 +93,9 @@ def plan_pair(
             nearest that were calibrated; a record has its own.
         weights: of the target (a format alone is the target's), else those of a calibration, or those that its name
             tells, or as the model is published (`bf16` mostly), but in no more bits than `int4` where devices share one
-            memory and no card has its own; and of the draft, else those that its name tells, or, as with a
-            calibration, those of the target (of published heads of a server's target `bf16`); `Storage` says how caches
-            are stored too.
+            memory and no card has its own, added devices left aside; and of the draft, else those that its name tells,
+            or, as with a calibration, those of the target (of published heads of a server's target `bf16`); `Storage`
+            says how caches are stored too.
         changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:

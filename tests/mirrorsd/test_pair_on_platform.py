@@ -242,6 +242,11 @@ def test_more_devices_are_named_as_platforms_are_and_cost_what_they_cost():
     assert with_devices(before, ["l4"]).usd_per_hour is None, "nobody says what that card costs"
 
 
+def test_a_card_that_is_added_changes_no_default_of_weights():
+    asked = question_of("llama-3.1-70b", "llama-3.2-1b", PlannedMachine("strix-halo", "rtx3090"))
+    assert asked.target.weights == "int4", "so that it is compared with the machine without it"
+
+
 @pytest.mark.parametrize(
     ("before", "additions", "groups"),
     [

@@ -75,7 +75,8 @@ def plan(
         str | None,
         option(
             f"Weights of the target: {FORMATS}. Default: as its name tells (Qwen3-8B-Q8_0.gguf), or as the model is "
-            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own.",
+            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own, "
+            "--add left aside.",
             **weights_option,
         ),
     ] = None,
