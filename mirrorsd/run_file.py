@@ -27,6 +27,7 @@ FILES = {
     "replay_files": "another record or other rates in a file of the same name",
 }
 """Digests of files, of which names say nothing, and how a difference is told."""
+_TOLD = FILES | {"drawn_by": "random draws of a version in which prompts shared them"}
 GROWN = (*FILES, "host", "threads")
 """Settings that older rows lack, which are taken without."""
 
@@ -161,8 +162,8 @@ def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             yield from _others(one, other)
-        elif name in FILES:
-            yield FILES[name]
+        elif name in _TOLD:
+            yield _TOLD[name]
         else:
             yield f"{name} {shown(one)}, not {shown(other)}"
 

@@ -38,6 +38,7 @@ from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.sampled_digest import sampled_sha256
 from runtime.target.target_model import TargetModel
+from runtime.verification.rules import DRAWN_BY
 from runtime.worker.server import models_on
 
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
@@ -197,7 +198,7 @@ def load_models(
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
     """Return 16 hexadecimal digits that change with anything a record depends on."""
-    drawn_by = reach.seed if reach.temperature else 0
+    drawn_by = (DRAWN_BY, reach.seed) if reach.temperature else 0
     known, computed_by = asdict(reach) | {"enough": None, "seed": drawn_by}, models.computed_by
     names = models.target_name, models.drafter_name, models.exits_name
     by = computed_by, models.dtype, computing_host(computed_by)

@@ -68,7 +68,7 @@ def run(
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding
-    from runtime.verification.rules import require_temperature
+    from runtime.verification.rules import DRAWN_BY, require_temperature
 
     source = _Source(prompt, prompts, replay)
     source.check(temperature)
@@ -88,6 +88,7 @@ def run(
         "exits": name_of(pair.exits),
         "dtype": pair.dtype,
         **asdict(decoding),
+        **({"drawn_by": DRAWN_BY} if temperature else {}),
         **source.settings,
         **({} if out is None else _digests(pair.only_for(wanted), source) | _computing(wanted, lanes)),
     }
