@@ -23,6 +23,8 @@ _BEHIND: Final = re.compile(
 """What may stand at the end of a name without making it another shape."""
 _SEES: Final = re.compile(r"(?<=[\d.])-(vl|math|chat|instruct)(?=-|$)")
 """A model that sees, or was taught to compute, decodes as the one without."""
+_NOT_OF_KEYS: Final = re.compile(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]")
+"""What names are spelled with or without; points in numbers stay, for OPT-1.3B is not OPT-13B."""
 
 
 class Alias(NamedTuple):
@@ -43,6 +45,7 @@ def aliases() -> Mapping[str, Alias]:
 def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:
     """Return which of the shapes that ship a name means; None if none of them does."""
     known = {_key(one): Alias(one) for one in shipped} | {_key(alias): one for alias, one in aliases().items()}
+    known = {key.replace(".", ""): one for key, one in known.items()} | known  # llama.cpp says `qwen35`
     text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
     text = _MAKERS.sub("", re.sub(r"[ _]+", "-", _FILE_TYPE.sub("-", text)))
     while (found := known.get(_key(text)) or known.get(_key(_SEES.sub("", text)))) is None:
@@ -54,4 +57,4 @@ def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return _NOT_OF_KEYS.sub("", name.lower())

@@ -42,6 +42,9 @@ NAMES = {
     "double7/vicuna-68m": "llama-68m",
     "deepseek-r1:32b": "qwen2.5-32b",
     "google/gemma-4-E2B-it": "gemma-4-e2b",
+    "facebook/opt-1.3b": "opt-1.3b",
+    "OPT 13B": "opt-13b",
+    "qwen35-4b-mtp": "qwen3.5-4b",
 }
 
 
@@ -59,6 +62,12 @@ def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
 def test_what_is_around_a_name_does_not_matter(name, owner, ending):
     found = named_shape(f"{owner}{name.upper()}{ending}", SHIPPED)
     assert found.shape == (aliases()[name].shape if name in aliases() else name)
+
+
+@pytest.mark.parametrize("spelled", ["owner/{}", "{}-Instruct-GGUF", "owner/{}.Q4_K_M.gguf"])
+def test_none_of_all_names_means_the_shape_of_another(spelled):
+    shapes = {name: name for name in SHIPPED} | {alias: one.shape for alias, one in aliases().items()}
+    assert {name: named_shape(spelled.format(name), SHIPPED).shape for name in shapes} == shapes
 
 
 def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
