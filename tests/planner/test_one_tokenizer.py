@@ -36,6 +36,8 @@ def test_every_shipped_shape_says_whose_tokenizer_it_has():
         (described("llama", 128256), model_shape("llama-3.2-1b")),
         (described("gemma3_text", 262208), described("gemma3_text", 262144)),
         (described("opt", 50272), model_shape("opt-125m")),
+        (model_shape("deepseek-coder-33b"), model_shape("deepseek-coder-6.7b-instruct")),
+        (model_shape("deepseek-coder-6.7b"), model_shape("deepseek-coder-1.3b")),
     ],
 )
 def test_one_tokenizer_pairs_however_its_vocabulary_is_padded(target, draft):
