@@ -100,6 +100,7 @@ class DeviceSheet(Priced):
             up; kernels of a replayed graph.
         unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
         engine_step_s: what the engine's host takes for each pass, beside what such a law or kernels of a draft take.
+        starts_of_mixtures: how many times as many kernels an eager framework starts for a mixture of experts.
         engine: what runs models on it, `llama.cpp` or `llama.cpp vulkan` say; None: what most people run on such a one.
         power_w: board or package power while working.
         idle_power_w: the same while waiting.
@@ -133,6 +134,7 @@ class DeviceSheet(Priced):
     kernel_start_s: Times | None = None
     unhidden_share: Shares | None = None
     engine_step_s: Times | None = None
+    starts_of_mixtures: Annotated[Quantity, within(1.0, 100.0)] | None = None
     engine: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     power_w: Powers | None = None
     idle_power_w: Powers | None = None

@@ -93,10 +93,12 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     pairs = [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
     timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
     pairs = [pair for pair in pairs if pair not in timed]
+    has_mixture = any(model.shape.num_experts for model in (demand.target, demand.draft))
     assumptions = [
         one
         for name, cost in derived.items()
         for one in (calibrated[name].assumptions(cost) if name in calibrated else cost.device.assumptions)
+        if has_mixture or not one.field.endswith(".starts_of_mixtures")
     ]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
     overhead, pool = demand.constant(ROUND_OVERHEAD), demand.constant(POOL_EFFICIENCY)

@@ -37,7 +37,7 @@ ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Default `row_buckets` of a device with static shapes."""
 MOVABLE: Final = (
     *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
-    *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row"),
+    *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row", "starts_of_mixtures"),
 )
 """Numbers of a device that a what-if can replace."""
 CONTEXT_STEP: Final = 256
@@ -267,7 +267,8 @@ class _Numbers:
 
     def starts_of_mixtures(self) -> float:
         """Return how many times as many operations an eager framework starts for a mixture."""
-        return self.known("starts_of_mixtures", guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"])
+        guess = guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"]
+        return self.known("starts_of_mixtures", self._sheet.starts_of_mixtures or guess)
 
     def engine_step_s(self, engine: str | None, num_together: int) -> float:
         """Return the sheet's number, or the guess for an engine: of one that nobody knows it is llama.cpp's."""

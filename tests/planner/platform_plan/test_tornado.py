@@ -4,9 +4,14 @@ from math import inf
 import pytest
 
 from decoding.errors import PlanError
+from hwprofiles.engines import platform_run_by
+from hwprofiles.overrides import with_overrides
+from hwprofiles.platform import load_platform
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.what_turns.moved_question import MovedQuestion
+from planner.platform_plan.what_turns.moved_question import MovedQuestion, Way
 from planner.platform_plan.what_turns.tornado import tornado, uncertain_numbers
+from tests.planner.platform_plan.conftest import question
 
 EXCHANGING = "gpu0-gpu1.collective_latency_s"
 
@@ -44,6 +49,17 @@ def test_every_uncertain_number_has_a_name_that_can_be_set_and_equal_parts_have_
     assert len(numbers) < len(asked.plan.assumptions)
     if len(asked.question.platform.groups):
         assert "devices:h100-sxm.memory_efficiency" in {number.field for number in numbers}
+
+
+@pytest.mark.parametrize(("models", "is_told"), [(("qwen3-30b-a3b", "qwen3-0.6b"), True), ((), False)])
+def test_the_kernels_that_an_eager_framework_starts_for_mixtures_are_a_number_of_plans_with_mixtures(models, is_told):
+    machine = platform_run_by(load_platform("2xrtx3090"), "transformers")
+    asked = MovedQuestion(plan_platform(question(machine, **{"models": models} if models else {})))
+    name, on_card = "devices:rtx3090.starts_of_mixtures", Way(LanePair.alone("gpu0"), "plain")
+    few, many = (asked.standing({name: value}).times_s[on_card] for value in (2.0, 16.0))
+    assert (few < many) is is_told is (name in {one.field for one in uncertain_numbers(asked.plan)})
+    told = MovedQuestion(plan_platform(replace(asked.question, platform=with_overrides(machine, {name: 16.0}))))
+    assert told.standing().times_s[on_card] == pytest.approx(many)
 
 
 def test_the_restricted_question_agrees_with_the_whole_plan_at_the_ends(asked, bars):
