@@ -129,6 +129,7 @@ def test_an_engine_on_the_cpu_is_not_taken_off_it():
         ("Ryzen 7 7840U", "AMD Ryzen 9 7940HS CPU"),
         ("Threadripper 5965WX", "AMD EPYC 7742 (one socket)"),
         ("AWS Graviton3", "AWS Graviton4 (one socket)"),
+        ("NVIDIA Grace CPU Superchip", "AWS Graviton4 (one socket)"),
         ("2x EPYC 9654", "AMD EPYC 9654 (one socket)"),
     ],
 )
@@ -143,6 +144,20 @@ def test_the_gpu_or_npu_beside_a_cpu_that_is_named_alone_is_not_the_cpu():
     assert case_machine("Core Ultra 7 155H", "llama.cpp").sheet.kind == "cpu"
     with pytest.raises(ProfileError, match="no device that ships is called 'Core Ultra 7 155H'"):
         case_machine("Core Ultra 7 155H", "llama.cpp Vulkan")
+
+
+@pytest.mark.parametrize(
+    ("label", "engine"),
+    [
+        ("NVIDIA Grace Hopper", "vllm"),
+        ("Grace-Blackwell", "llama.cpp"),
+        ("Ryzen AI Max+ 395", "llama.cpp CPU"),
+        ("Strix Halo", "llama.cpp CPU"),
+    ],
+)
+def test_no_cpu_stands_in_for_a_gpu_or_for_one_with_twice_its_channels(label, engine):
+    with pytest.raises(ProfileError, match="no (device|sheet) that ships"):
+        case_machine(label, engine)
 
 
 def test_every_cpu_that_stands_in_for_others_ships_with_its_bandwidth():
