@@ -35,7 +35,7 @@ _KINDS_FILE: Final = Path(__file__).with_name("drafter-kinds.csv")
 TREE_ROWS: Final = 64
 """Nodes of the trees that heads were published with, all of which are verified (arXiv 2401.10774 and 2402.05109)."""
 _OF_CHAINS: Final = "vllm"
-"""The engine that verifies a chain of the heads' best tokens."""
+"""The engine that verifies a chain of the heads' best tokens; TensorRT-LLM, which is priced as it is, has trees."""
 _FEWEST_SOURCES: Final = 4
 
 
@@ -126,9 +126,9 @@ class Draft(NamedTuple):
         """Return steps for a window."""
         return (1 if self.is_once else drafted) if self.kind != "lookup" else 0
 
-    def num_rows(self, drafted: int, engine: str | None) -> int:
+    def num_rows(self, drafted: int, engine: str) -> int:
         """Return the rows of a verification by an engine: a window and the token before it, or the nodes of a tree."""
-        is_tree = self.kind == "heads" and engine != _OF_CHAINS
+        is_tree = self.kind == "heads" and _OF_CHAINS not in engine.lower()
         return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
 
 

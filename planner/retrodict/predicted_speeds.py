@@ -161,7 +161,7 @@ class PredictedCase:
     def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
         """Return the seconds of a round where plain decoding takes `plain_s`, and their relative error."""
         steps = self.draft.num_steps(one.drafted)
-        rows = self.draft.num_rows(one.drafted, engine_of(self.case.engine))
+        rows = self.draft.num_rows(one.drafted, self.case.engine)
         pace = plain_s / self.plain_s(one.context)
         verifying_s = pace * self._pass_s(rows, one.context)
         drafting_s, host_s = pace * steps * self._step_s(self.draft.step), steps * self.cost.device.engine_step_s

@@ -106,7 +106,14 @@ def test_a_head_is_the_same_in_a_plan(kind, target):
 
 @pytest.mark.parametrize(
     ("kind", "engine", "rows"),
-    [("medusa", "", 64), ("hydra", "transformers", 64), ("medusa", "vllm", 5), ("mtp", "", 5), ("eagle3", "sglang", 5)],
+    [
+        ("medusa", "", 64),
+        ("hydra", "transformers", 64),
+        ("medusa", "TensorRT-LLM", 64),
+        ("medusa", "vLLM 0.27", 5),
+        ("mtp", "", 5),
+        ("eagle3", "sglang", 5),
+    ],
 )
 def test_trees_of_heads_are_verified_whole(kind, engine, rows):
     assert drafting(kind).num_rows(4, engine) == rows
