@@ -19,7 +19,7 @@ from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weight
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.platform_plan.runs_on import OURS, RunsOn, runs_on
+from planner.platform_plan.runs_on import OURS, RunsOn, drafting_head, runs_on
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
@@ -85,7 +85,7 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
         question.platform,
         one.pair,
         one.schedule,
-        draft.head,
+        drafting_head(draft),
         num_heads=[model.shape.num_heads for model in models],
         weights=[model.weights for model in models],
         cache_bits=target.cache_bits,

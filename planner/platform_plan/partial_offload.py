@@ -16,7 +16,7 @@ from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, usable_bytes, usable_lanes
 from planner.platform_plan.question import Question, demand_of
-from planner.platform_plan.runs_on import SPLIT_TENSORS, runs_on
+from planner.platform_plan.runs_on import SPLIT_TENSORS, drafting_head, runs_on
 from planner.wording import factor, listing, tokens_per_second
 from sim.derived.derived_profile import lane_cost
 from sim.derived.roofline import RooflineCost
@@ -118,7 +118,7 @@ def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
     cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
     if cpu is None or target.shape.num_experts:
         return None
-    return _split(question, cards, cpu, has_draft=has_draft or question.draft.head == "mtp")
+    return _split(question, cards, cpu, has_draft=has_draft or question.draft.is_in_target)
 
 
 def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: bool) -> LayerSplit | None:
@@ -130,7 +130,7 @@ def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: boo
         cpu=cpu,
         of_layers=shape.num_layers,
         home=_home(question, list(layers)) if has_draft and layers else None,
-        num_more=int(question.draft.head == "mtp"),
+        num_more=int(question.draft.is_in_target),
     )
     tables_bytes = shape.weight_bytes(target.weights) - split.of_layers * shape.layer_weight_bytes(target.weights)
     embedding_bytes = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
@@ -222,7 +222,7 @@ def _command(question: Question, split: LayerSplit, schedule: Schedule) -> str |
         platform,
         LanePair(lane, split.home or lane, in_turn=True),
         there,
-        question.draft.head,
+        drafting_head(question.draft),
         weights=(question.target.weights,),
         cache_bits=question.target.cache_bits,
     )

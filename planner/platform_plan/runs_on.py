@@ -15,8 +15,11 @@ from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.platform_parts import PlacedDevice
 from planner.platform_plan.device_pairs import LanePair
+from sim.derived.roofline import StoredModel
 
 OURS: Final = "mirrorsd"
+ASSISTANT: Final = "assistant"
+"""A small model that drafts from its target's states, which its makers and engines call MTP (Gemma 4's)."""
 SPLIT_TENSORS: Final = " --split-mode tensor"
 """How llama.cpp is told that several devices work on each layer at once."""
 
@@ -85,7 +88,7 @@ def runs_on(
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like, where the draft is no model of its own; `cache_bits` are the target's,
+    `head` is `mtp`, `eagle3` and the like (`drafting_head`), where one drafts; `cache_bits` are the target's,
     `num_heads` and `weights` its own and those of a draft model.
     """
     made_for = {engine for one in weights if (engine := made_for_engine(one)) is not None}
@@ -128,6 +131,11 @@ def runs_on(
     return tuple(found)
 
 
+def drafting_head(draft: StoredModel) -> str | None:
+    """Return the kind of head that drafts, as engines load it; one that is called MTP and has own files is apart."""
+    return ASSISTANT if draft.head == "mtp" and not draft.is_in_target else draft.head
+
+
 def _chip(platform: Platform, name: str) -> str | None:
     """Return the memory of the chip that a device is a part of; None for a device that is none."""
     pools = (pool for pool, memory in platform.memory_pools.items() if name in memory.devices)
@@ -155,6 +163,7 @@ _LLAMA_CPP: Final[Mapping[str, str]] = {
     "speculative": " --spec-type draft-simple -md DRAFT.gguf",
     "eagle3": " --spec-type draft-eagle3 -md DRAFT.gguf",
     "mtp": " --spec-type draft-mtp",
+    ASSISTANT: " --spec-type draft-mtp -md DRAFT.gguf",
     "block": " --spec-type draft-dflash -md DRAFT.gguf",
     "prompt_lookup": " --spec-type ngram-simple",
 }
@@ -191,6 +200,7 @@ _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
     "eagle3": {"method": "eagle3", "model": "DRAFT"},
     "medusa": {"method": "medusa", "model": "DRAFT"},
     "mtp": {"method": "mtp"},
+    ASSISTANT: {"method": "mtp", "model": "DRAFT"},
     "block": {"method": "dflash", "model": "DRAFT"},
     "prompt_lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},  # a min untold is the max
 }
@@ -209,6 +219,7 @@ _SGLANG: Final[Mapping[str, str]] = {
     "speculative": " --speculative-algorithm STANDALONE --speculative-draft-model-path DRAFT",
     "eagle3": " --speculative-algorithm EAGLE3 --speculative-draft-model-path DRAFT",
     "mtp": " --speculative-algorithm EAGLE",
+    ASSISTANT: " --speculative-algorithm EAGLE --speculative-draft-model-path DRAFT",
     "block": " --speculative-algorithm DFLASH --speculative-draft-model-path DRAFT",
     "prompt_lookup": " --speculative-algorithm NGRAM",
 }
@@ -241,8 +252,9 @@ def _transformers(asked: _Asked) -> str | None:
         "speculative": f", assistant_model=DRAFT, num_assistant_tokens={asked.window}",
         "prompt_lookup": f", prompt_lookup_num_tokens={asked.window}",
     }
+    kind = "speculative" if asked.kind == ASSISTANT else asked.kind
     is_asked_for = asked.are_gpus(EAGER) and asked.is_together
-    return f"TARGET.generate(**INPUTS{options[asked.kind]})" if is_asked_for and asked.kind in options else None
+    return f"TARGET.generate(**INPUTS{options[kind]})" if is_asked_for and kind in options else None
 
 
 def _openvino(asked: _Asked) -> str | None:

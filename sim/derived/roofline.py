@@ -94,7 +94,12 @@ class StoredModel:
 
         Draft models and MTP layers keep keys and values of their own; Gemma 4's assistants read the target's.
         """
-        return self.head is None or (self.head == "mtp" and self.shape.borrows_lm_head)
+        return self.head is None or self.is_in_target
+
+    @property
+    def is_in_target(self) -> bool:
+        """Whether its weights are in its target's files, as those of MTP layers are; Gemma 4's assistants have own ones."""
+        return self.head == "mtp" and self.shape.borrows_lm_head
 
     @property
     def head_bytes(self) -> float:

@@ -172,11 +172,12 @@ def test_a_head_in_a_file_of_its_own_is_on_the_card_that_has_room_for_it():
     assert split.options.endswith(" -devd DEVICE")
 
 
-def test_a_head_in_the_targets_file_is_a_block_more_on_its_card():
-    asked = question("rtx3090", weights="q8_0", models=("qwen3.6-27b", "qwen3.5-0.8b"), lengths=(64, 24))
+@pytest.mark.parametrize(("target", "num_more"), [("qwen3.6-27b", 1), ("gemma-4-31b", 0)])
+def test_a_head_in_the_targets_file_is_a_block_more_on_its_card(target, num_more):
+    asked = question("rtx3090", weights="q8_0", models=(target, target), lengths=(64, 24))
     draft = StoredModel(shape=head_shape("mtp", asked.target.shape), weights="q8_0", head="mtp")
     split = layer_split(replace(asked, draft=draft), has_draft=False)
-    assert split.options == f"-ngl {split.layers['gpu'] + 2}"
+    assert split.options == f"-ngl {split.layers['gpu'] + 1 + num_more}"
 
 
 def test_there_is_none_where_all_on_the_cpu_is_faster():

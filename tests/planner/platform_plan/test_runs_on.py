@@ -5,11 +5,13 @@ import pytest
 
 from decoding.schedule import Schedule
 from hwprofiles.engines import platform_run_by
-from hwprofiles.models.head_shapes import LOOKUP
+from hwprofiles.model_shape import model_shape
+from hwprofiles.models.head_shapes import LOOKUP, head_shape
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.runs_on import runs_on
+from planner.platform_plan.runs_on import drafting_head, runs_on
+from sim.derived.roofline import StoredModel
 
 DEMO = "mirrorsd demo --target TARGET --drafter"
 
@@ -125,6 +127,22 @@ def test_no_engine_runs_on_an_accelerator_that_it_has_no_back_end_for():
 def test_heads_are_named_as_engines_call_them(head, engine, option):
     assert option in engines("h100x2", "gpus", "gpus", head=head)[engine]
     assert "2" in engines("h100x2", "gpus", "gpus", head=head)["vllm"]
+
+
+def test_what_is_called_mtp_and_has_its_own_files_is_loaded_from_them():
+    gemma, qwen = (
+        drafting_head(StoredModel(shape=head_shape("mtp", model_shape(target)), weights="bf16", head="mtp"))
+        for target in ("gemma-4-31b", "qwen3.6-27b")
+    )
+    assert qwen == "mtp"
+    found = engines("rtx4090", "gpu", "gpu", head=gemma)
+    assert "--spec-type draft-mtp -md DRAFT.gguf --spec-draft-n-max 3" in found["llama.cpp"]
+    config = json.loads(re.search(r"'(\{.*\})'", found["vllm"])[1])
+    assert config == {"method": "mtp", "model": "DRAFT", "num_speculative_tokens": 3}
+    assert "--speculative-algorithm EAGLE --speculative-draft-model-path DRAFT" in found["sglang"]
+    eager = platform_run_by(load_platform("rtx4090"), "transformers")
+    assert "assistant_model=DRAFT" in engines(eager, "gpu", "gpu", head=gemma)["transformers"]
+    assert "transformers" not in engines(eager, "gpu", "gpu", head=qwen)
 
 
 def test_lookups_are_chains_after_one_to_four_tokens_as_the_planned_ones():
