@@ -98,7 +98,7 @@ class StoredModel:
 
     @property
     def is_in_target(self) -> bool:
-        """Whether its weights are in its target's files, as those of MTP layers are; Gemma 4's assistants have own ones."""
+        """Whether its weights are in its target's files, as those of MTP layers are, but not Gemma 4's assistants."""
         return self.head == "mtp" and self.shape.borrows_lm_head
 
     @property
