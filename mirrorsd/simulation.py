@@ -107,7 +107,7 @@ def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, r
     machine = profile if replayed else as_recorded(profile, record)
     plan = planner.plan.make_plan(space, machine, record)
     skipped = None if replayed else left_out_in_words(profile, record)
-    found = (label or in_words(record), skipped, predicted_on_repeating(plan))
+    found = (label, in_words(record), skipped, predicted_on_repeating(plan))
     warnings = tuple(filter(None, found))
     verdict = replace(plan.verdict, warnings=(*plan.verdict.warnings, *warnings))
     return replace(plan, search=_ranking(plan.search, label), judged=_ranking(plan.judged, label), verdict=verdict)

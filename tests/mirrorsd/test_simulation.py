@@ -9,7 +9,7 @@ import mirrorsd
 from decoding.errors import ConfigError
 from mirrorsd.simulation import require_same_models
 from sim.acceptance.replay import Replay
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import acceptance_record, machine, sampled_record
 
 MACHINE = machine()
 RECORD = acceptance_record(num_prompts=2, num_tokens=30)
@@ -66,6 +66,13 @@ def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
     assert [one.schedule for one in plan.search.candidates] == [one.schedule for one in own.search.candidates]
     assert LABEL in plan.verdict.text
     assert LABEL not in own.verdict.text
+
+
+def test_a_search_with_a_replayed_pair_tells_what_its_times_leave_out_too():
+    sampled = replace(sampled_record(0.75), target="bigger")
+    drawing = "Times leave out what drawing tokens at temperature 1 takes"
+    warnings = CALLS["make_plan"](sampled, replayed=True).verdict.warnings
+    assert [one[: len(told)] for one, told in zip(warnings, (LABEL, drawing), strict=False)] == [LABEL, drawing]
 
 
 @pytest.mark.parametrize(

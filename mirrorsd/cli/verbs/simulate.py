@@ -10,6 +10,8 @@ from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose,
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from decoding.record import AcceptanceRecord
     from decoding.trace import Trace
     from sim.prediction import Prediction
@@ -71,7 +73,7 @@ def simulate(
         "prompts": _by_prompt(accepted, traces),
     }
     if write_json(result, json):
-        show(_in_words(prediction, label or in_words(accepted), explain=explain))
+        show(_in_words(prediction, (label, in_words(accepted)), explain=explain))
         if label is None and record is not None:
             shipped = {prompt.prompt_id for prompt in bundled_prompts("pool")}
             if not accepted.temperature and {prompt.name for prompt in accepted.prompts} <= shipped:
@@ -95,7 +97,7 @@ def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[s
     return rows
 
 
-def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> str:
+def _in_words(prediction: "Prediction", told: "Iterable[str | None]", *, explain: bool) -> str:
     from planner.verdict import fact
     from planner.wording import PART, between, counted, duration, milliseconds, percent, tokens_per_second
 
@@ -114,7 +116,7 @@ def _in_words(prediction: "Prediction", label: str | None, *, explain: bool) -> 
     if explain:
         parts = prediction.bottlenecks._asdict()
         shares = [f"{PART[name]} {percent(time_s / sum(parts.values()))}" for name, time_s in parts.items() if time_s]
-        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]  # which has the label
-    elif label is not None:
-        lines.append(escaped(label))
+        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]  # which tells it too
+    else:
+        lines += map(escaped, filter(None, told))
     return "\n".join(lines)

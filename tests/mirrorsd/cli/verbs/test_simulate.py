@@ -111,6 +111,10 @@ def test_the_next_command_samples_as_what_was_recorded(words, record_path, tmp_p
     unpriced = "Times leave out what drawing tokens at temperature 0.7 takes"
     assert unpriced in shown.shown
     assert unpriced in searched.shown
+    replace(record, prompts=tuple(sampled), temperature=0.7, target="another").save(record_path)
+    replayed = call(*words, "--replayed-acceptance").shown
+    assert "Acceptance is replayed from another pair" in replayed
+    assert unpriced in replayed
 
 
 def test_the_trace_holds_every_prompt_and_texts_can_be_cut_shorter(words, tmp_path):
