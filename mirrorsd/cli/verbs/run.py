@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from decoding.errors import ConfigError, shown
+from decoding.errors import ConfigError, LaneError, MemoryFitError, shown
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
@@ -108,7 +108,8 @@ def run(
             stream("\n")
             if out is not None and answer.trace.events and not answer.trace.has_loss:
                 say("[dim]mirrorsd was stopped: the same text again, for its times[/]")
-                answer = engine.answer(prompt, wanted, decoding)
+                with suppress(MemoryFitError, LaneError):  # the answer is there, and its events are told with it
+                    answer = engine.answer(prompt, wanted, decoding)
             others.look()
             return _row(prompt, answer)
 

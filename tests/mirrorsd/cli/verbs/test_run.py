@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, LaneError, MemoryFitError
 from decoding.schedule import load_schedule
 from decoding.trace import LaneEvent
 from hwprofiles.host import computing_host
@@ -115,6 +115,24 @@ def test_what_happened_in_a_row_is_told_again_with_it_and_a_stopped_one_is_timed
         assert "p0: cpu0: it hung" in result.said
         assert [row["events"] for row in found["prompts"]] == [["cpu0: it hung"], [], []]
     assert (len(texts), texts[1]) == (4, texts[2])
+
+
+@pytest.mark.parametrize("lost", [MemoryFitError("another program took it"), LaneError("cpu0 died")])
+def test_a_stopped_row_that_cannot_be_timed_again_is_kept(run, schedule_file, tmp_path, monkeypatch, lost):
+    answer, made = TextEngine.answer, []
+
+    def once(*given, **named):
+        if made:
+            raise lost
+        made.append(answer(*given, **named))
+        made[0].trace.events.append(LaneEvent(0.1, "cpu0", "mirrorsd was stopped", is_loss=False))
+        return made[0]
+
+    monkeypatch.setattr(TextEngine, "answer", once)
+    out = tmp_path / "rows.jsonl"
+    run("--schedule", schedule_file(method="autoregressive"), "--prompt", PROMPTS[0], "--out", out)
+    [row] = rows_of(out)
+    assert (row["text"], row["events"]) == (made[0].text, ["cpu0: mirrorsd was stopped"])
 
 
 def test_bare_prompts_of_a_renamed_file_are_not_answered_again(run, schedule_file, tmp_path):
