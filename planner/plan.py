@@ -143,7 +143,7 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
         ends = f" ({percent(found.low)} to {percent(found.high)})" if found.low < found.high else ""
         num_drafters = (record.drafter is not None) + len(record.trees) + len(record.chains)
         others = " (other drafters scaled alike)" if num_drafters > 1 else ""
-        return f"{percent(found.at)}{ends} of {whose_tokens(record)} are accepted, not {percent(sweep.now)}{others}"
+        return f"{percent(found.at)}{ends} of {whose_tokens(record)} are right, not {percent(sweep.now)}{others}"
     is_faster = found.at > 1
     at, *limits = (value if is_faster else 1 / value for value in (found.at, found.low, found.high))
     ends = f" ({factor(min(limits))} to {factor(max(limits))})" if found.low < found.high else ""

@@ -141,7 +141,7 @@ def sweep_picture(sweep: Sweep, whose: str) -> Markup:
     series.append(Series(name, points, joined=False, labels=labels, colour="--ink"))
     return xy_plot(
         series,
-        x_title="speed of the draft, times today's (logarithmic)" if is_speed else f"{whose} accepted, %",
+        x_title="speed of the draft, times today's (logarithmic)" if is_speed else f"{whose} that are right, %",
         y_title="ms per token",
         alt="Time per token of every kind of decoding by " + ("speed of the draft" if is_speed else "acceptance"),
         x_ticks=_ROUND_SPEEDS if is_speed else (),

@@ -34,7 +34,7 @@ def token_acceptance(record: AcceptanceRecord) -> float:
 def whose_tokens(record: AcceptanceRecord) -> str:
     """Return in words whose tokens `token_acceptance` is about."""
     if record.drafter is not None:
-        return "the draft model's tokens"
+        return f"the draft model's {'likeliest ' if record.temperature else ''}tokens"  # not those that it samples
     drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
     return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
 

@@ -165,12 +165,12 @@ def test_lanes_that_are_faster_together_leave_no_negative_part():
 
 def test_it_says_what_would_have_to_change(plans):
     facts = plans["speculative"].verdict.slow_facts()
-    [plain, *_] = [item for item in facts["Fastest instead"] if "accepted" in item]
-    assert re.match(r"plain decoding, if \d+ % \(\d+ % to \d+ %\) of the draft model's tokens are accepted, not", plain)
+    [plain, *_] = [item for item in facts["Fastest instead"] if "right, not" in item]
+    assert re.match(r"plain decoding, if \d+ % \(\d+ % to \d+ %\) of the draft model's tokens are right, not", plain)
     assert any(re.search(r"drafting is [\d.]+× \(.*\) slower", item) for item in facts["Fastest instead"])
     parts = facts["Tokens per second if one part were 10 % faster"]
     assert [item.split()[0] for item in parts] == ["target", "draft", "link"]
-    accepted = [item for item in plans["mirror"].verdict.slow_facts()["Fastest instead"] if "accepted" in item]
+    accepted = [item for item in plans["mirror"].verdict.slow_facts()["Fastest instead"] if "right, not" in item]
     assert all(item.startswith("plain decoding") for item in accepted), "a worse draft helps no kind that uses it"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.record import AcceptanceRecord
-from planner.what_if.mixed_record import mixed_ranks, token_acceptance, with_acceptance
+from planner.what_if.mixed_record import mixed_ranks, token_acceptance, whose_tokens, with_acceptance
 from tests.planner.synthetic import CHAINS, TREES, acceptance_record, sampled_record
 
 
@@ -150,3 +150,9 @@ def test_a_better_draft_gets_more_accepted_of_trees_of_every_size_and_places_ris
                 known = [rank for rank in row if rank >= 0]
                 assert known == sorted(set(known))
                 assert row[: len(known)] == known
+
+
+def test_of_a_sampled_record_the_acceptance_is_told_of_the_likeliest_tokens_not_of_samples():
+    """Rule `ratio` accepts other tokens, and more of them."""
+    assert whose_tokens(acceptance_record()) == "the draft model's tokens"
+    assert whose_tokens(sampled_record(0.75)) == "the draft model's likeliest tokens"
