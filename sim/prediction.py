@@ -183,7 +183,7 @@ def summarise(
 def _chance(walk: Walk, seconds: Floats, tpot_s: Floats) -> dict[str, ErrorShare]:
     """Return the error by chance of drawn or sampled texts, from how much these differ.
 
-    Sampled texts differ within prompts, as far as there are several of one: else prompts differ too, which is more. A
+    Sampled texts differ within prompts, which two of each can show: of fewer the prompts differ too, which is more. A
     single text shows it by its rounds.
     """
     if walk.is_drawn and len(tpot_s) > 1:
@@ -192,8 +192,8 @@ def _chance(walk: Walk, seconds: Floats, tpot_s: Floats) -> dict[str, ErrorShare
         return {}
     prompts = np.array(walk.prompt_numbers)
     if len(tpot_s) > 1:
-        is_alone = len(set(walk.prompt_numbers)) == len(tpot_s)
-        return {SAMPLES: ErrorShare(1.0, _mean_error(tpot_s, prompts * (not is_alone)))}
+        are_several = len(tpot_s) >= 2 * len(set(walk.prompt_numbers))
+        return {SAMPLES: ErrorShare(1.0, _mean_error(tpot_s, prompts * are_several))}
     off_s, num_rounds = seconds - tpot_s[0] * walk.num_committed, len(seconds)
     if num_rounds < 2:
         return {}

@@ -7,6 +7,7 @@ the exception: where the target's two best logits nearly tie, a real run may tak
 
 import glob
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -52,7 +53,7 @@ def record_acceptance(
     partial = PartialRecord(path, fingerprint(models, prompts, reach))
     done = partial.load()
     try:
-        texts = [(prompt, number) for prompt in prompts for number in range(reach.num_texts)]
+        texts = recorder.texts(prompts)
         first, longest_s = len(done), {True: 0.0, False: 0.0}
         empty, size = recorder.assemble(()).file_size, recorder.assemble(done).file_size
         starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
@@ -129,6 +130,15 @@ class Recorder:
             layers=(*self.exit_layers, *models.feature_layers, *head_layers),
         )
 
+    def texts(self, prompts: Sequence[EncodedPrompt]) -> list[tuple[EncodedPrompt, int]]:
+        """Return each text to write by its number among those of its prompt: prompts of the same ids are one."""
+        found, taken = [], Counter[tuple[int, ...]]()
+        for prompt in prompts:
+            for _ in range(self.reach.num_texts):
+                found.append((prompt, taken[tuple(prompt.ids)]))
+                taken[tuple(prompt.ids)] += self.reach.temperature > 0  # greedy texts of a prompt are equal anyway
+        return found
+
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
         """Yield everything that schedules may replay of some texts of prompts, by their numbers; each when it is due.
 
@@ -173,7 +183,7 @@ class Recorder:
         del with_features["alternatives"]
         self._early_exit.add_prompt_tokens(prompt.ids)
         return PromptRecord(
-            name=prompt.name if reach.num_texts == 1 else f"{prompt.name}, seed {reach.seed + number}",
+            name=prompt.name if reach.num_texts == 1 and not number else f"{prompt.name}, seed {reach.seed + number}",
             category=prompt.category,
             prompt_length=start,
             prompt_hash=hash_of_ids(prompt.ids),

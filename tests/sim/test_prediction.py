@@ -88,6 +88,14 @@ def test_intervals_of_sampled_texts_hold_what_other_texts_of_the_prompts_take(nu
         assert inside <= 58, "no wider than they need to be"
 
 
+@pytest.mark.parametrize("others", [{0: 2}, {0: 2, 1: 2}])
+def test_a_text_or_two_that_are_there_twice_make_no_interval_vanish(others):
+    alone = sampled(3, 1, RATES)
+    texts = [one for place, one in enumerate(alone.prompts) for _ in range(others.get(place, 1))]
+    found = predict(speculative(), machine(), replace(alone, prompts=tuple(texts)))
+    assert found.relative_error > predict(speculative(), machine(), alone).relative_error / 4
+
+
 def test_the_chance_of_texts_is_no_error_of_a_ratio_of_two_times_of_them():
     """How their times differ from prompt to prompt holds it."""
     one, other = (predict(schedule, machine(), sampled(0, 2)).errors for schedule in (speculative(), AUTOREGRESSIVE))

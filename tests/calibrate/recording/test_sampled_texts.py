@@ -11,7 +11,7 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import load_models
 from calibrate.recording.recorded_text import TextWriter, WantedText
-from calibrate.recording.recorder import Recorder
+from calibrate.recording.recorder import Recorder, record_acceptance
 from calibrate.recording.sampled_drafts import SampledText, _decide, sampled_drafts
 from decoding.errors import MirrorsdError
 from decoding.messages import Candidates
@@ -224,6 +224,23 @@ def test_texts_share_no_draws_with_those_of_other_prompts():
     reach, prompts = Reach(temperature=1.0, num_texts=3, seed=7), [(5, token) for token in range(40)]
     samplings = [reach.sampling(prompt, number) for prompt in prompts for number in range(3)]
     assert len({uniform(one.seed, "target", 9) for one in samplings}) == len(samplings)
+
+
+def test_a_prompt_that_is_asked_twice_has_another_text_each_time_by_the_next_seed(folders, tmp_path):
+    """Else one text would count as two, which never differ."""
+    models = load_models(
+        NamedFolder("tiny", folders.target), NamedFolder("draft", folders.drafter), None, dtype="float32"
+    )
+    prompts = [PROMPTS[0], PROMPTS[1], PROMPTS[0]._replace(name="again")]
+    for temperature, names in ((TEMPERATURE, ["short", "long", "again, seed 8"]), (0.0, ["short", "long", "again"])):
+        reach = Reach(exit_layers=(2,), max_new_tokens=16, temperature=temperature, trees=(), seed=7)
+        record = record_acceptance(models, prompts, reach, tmp_path / "record.npz")
+        assert [one.name for one in record.prompts] == names
+        assert record.prompt_numbers == (0, 1, 0)
+        first, _, again = (one.text.tolist() for one in record.prompts)
+        assert (first == again) == (temperature == 0)
+    reach = Reach(exit_layers=(2,), temperature=1.0, num_texts=2)
+    assert [number for _, number in Recorder(models, reach).texts(prompts)] == [0, 1, 0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("wrong", [{"num_texts": 2, "temperature": 0.0}, {"num_texts": 0}, {"temperature": -1.0}])
