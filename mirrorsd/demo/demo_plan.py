@@ -47,8 +47,8 @@ _WARM_UP_S: Final = 1.0
 """Of a schedule: loading what it needs, and a few tokens."""
 _SIDE_BY_SIDE: Final = 8
 """Texts that are recorded in the same steps."""
-_GROWN_SHARE = 0.1
-"""Trees of many places grow in the same calls, and most are given up early: the text has left them."""
+_GROWN_SHARE = 0.25
+"""Of the steps of a whole tree from every token; most are given up early: the text has left them."""
 
 
 class PromptCost(NamedTuple):
