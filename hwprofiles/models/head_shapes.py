@@ -88,9 +88,11 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
     fields["borrows_lm_head"] = name in _BORROWERS
     wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name in _JOINING:
-        (layer,) = ModelShape.model_validate(fields).layer_kinds
-        joined = layer.parameters + 2 * target.width**2
-        fields |= {"mixers": (layer.model_copy(update={"parameters": joined}),), "latent": None}
+        layers = [*ModelShape.model_validate(fields).layer_kinds]
+        if name == "mtp":  # which is like a layer of full attention, where shapes tell these apart from others
+            layers += [one for one in target.mixers if one.window is None and not one.state_bytes]
+        joined = {"num_layers": 1, "parameters": layers[-1].parameters + 2 * target.width**2}
+        fields |= {"mixers": (layers[-1].model_copy(update=joined),), "latent": None}
     if name in ("eagle", "eagle3"):
         kept = min(EAGLE_VOCABULARY, target.vocab_size) if name == "eagle3" else None
         fields |= dict(_DENSE) | {"intermediate_size": wide, "kept_vocabulary": kept}

@@ -128,6 +128,14 @@ def test_a_head_of_a_model_whose_layers_share_indexers_has_one_of_its_own():
     assert mtp.kv_bytes(1000) == 1000 * ((512 + 64) * 2 + 128), "the indexer's key has eight bits"
 
 
+@pytest.mark.parametrize("target", ["glm-5.3-flash", "qwen3.8-flash-next", "deepseek-v3"])
+def test_a_head_that_is_a_layer_of_its_target_keeps_as_much_as_one_with_full_attention(target):
+    full = model_shape(target).layer_kinds[-1]
+    mtp = head_shape("mtp", model_shape(target))
+    assert mtp.kv_bytes(1000) == full.kept_bytes(1000, 16)
+    assert mtp.layer_kv_bytes(1, 131_072.0) == full.moved_bytes(1, 131_072.0, 16, num_states=1), "no more is read"
+
+
 def test_machines_are_ranked_and_one_that_holds_nothing_says_why():
     asked = {
         name: {"qwen3-0.6b": question_of("qwen3-32b", "qwen3-0.6b", name, lengths=(64, 32), weights=("bf16", None))}
