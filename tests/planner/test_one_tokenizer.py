@@ -37,6 +37,7 @@ def test_every_shipped_shape_says_whose_tokenizer_it_has():
         (described("gemma3_text", 262208), described("gemma3_text", 262144)),
         (described("opt", 50272), model_shape("opt-125m")),
         (model_shape("deepseek-coder-33b"), model_shape("deepseek-coder-6.7b-instruct")),
+        (model_shape("openlm-research/OpenLLaMA-13B"), model_shape("openllama-3b")),
         (model_shape("deepseek-coder-6.7b"), model_shape("deepseek-coder-1.3b")),
     ],
 )
@@ -54,6 +55,7 @@ def test_one_tokenizer_pairs_however_its_vocabulary_is_padded(target, draft):
         (model_shape("mistral-small-24b"), described("falcon", 131072 + 256)),
         (described("gemma2", 256000), described("gemma3_text", 262144)),
         (model_shape("opt-66b"), described("gpt2", 50257 + 1000)),
+        (model_shape("openllama-7b"), model_shape("llama-68m")),
     ],
 )
 def test_another_tokenizer_does_not(target, draft):
