@@ -86,7 +86,15 @@ def test_a_drafter_of_an_unknown_name_without_a_shape_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "rows"), [("EAGLE", 128_256), ("eagle-2", 128_256), ("HASS", 128_256), ("EAGLE-3", 32_000)]
+    ("kind", "rows"),
+    [
+        ("EAGLE", 128_256),
+        ("eagle-2", 128_256),
+        ("HASS", 128_256),
+        ("EAGLE-3", 32_000),
+        ("eagle_3", 32_000),
+        ("EAGLE v3", 32_000),
+    ],
 )
 def test_eagles_third_version_alone_has_an_output_head_of_few_rows(kind, rows):
     """Its first two take the target's whole `lm_head` (arXiv 2401.15077, 2406.16858, 2503.01840)."""
