@@ -222,7 +222,7 @@ class _Numbers:
     Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
     not count the starts. So it is of a CPU with memory of its own (`is_socket`) that nobody measured: a model of 12B
     reached twice the share of the bandwidth that one of 0.6B did. A what-if of the efficiency changes nothing else.
-    What an eager framework takes counts before what the device would.
+    What an eager framework takes counts before what the device is guessed to.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class _Numbers:
     def take(self, field: str) -> float:
         """Return a number of the sheet, of curves, or a guess."""
         own: Quantity | None = self._efficiency if field == "memory_efficiency" else getattr(self._sheet, field)
-        if self.reading is not None and field == "dispatch_s":
+        if self.reading is not None and field == "dispatch_s" and own is None:
             start_s = self.reading.kernel_start_s
             span = start_s / 2, 2 * start_s
             own = Quantity(value=start_s, span=span, status="derived", source=_START_SOURCE)
@@ -259,7 +259,7 @@ class _Numbers:
             return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
         guessed = _OF_SOCKETS.get(field, field) if self.is_socket else field
         of_framework = guesses().get(f"{field}/{EAGER}") if is_eager(self._sheet) else None
-        quantity = (of_framework or {}).get(self._sheet.kind) or own or guesses().get(guessed, {}).get(self._sheet.kind)
+        quantity = own or (of_framework or guesses().get(guessed, {})).get(self._sheet.kind)
         if quantity is None:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")

@@ -1,8 +1,10 @@
 import pytest
 
 from decoding.errors import OutOfRangeError, ProfileError
+from hwprofiles.engines import priced
+from hwprofiles.model_shape import model_shape
 from hwprofiles.quantity import Quantity
-from hwprofiles.sheets import DeviceSheet
+from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 from sim.derived.device_speed import ROW_BUCKETS, device_speed, guesses
 
 
@@ -34,6 +36,22 @@ def test_a_device_reads_at_an_efficiency_of_its_sheet_or_of_its_kind(fields, eff
         efficiency.span,
     )
     assert speed.bytes_per_s == pytest.approx(1e11 * efficiency.value)
+
+
+@pytest.mark.parametrize("engine", ["transformers", "llama.cpp"])
+def test_numbers_of_a_sheet_count_before_those_of_engines(engine):
+    own = {"memory_efficiency": known(0.3), "growth_per_row": known(0.2), "dispatch_s": known(1e-3)}
+    one = sheet(name="NVIDIA GeForce RTX 4090", engine=engine, dispatch_of="kernel", **own)
+    curves = priced(one, model_shape("llama-3.1-8b"), "bf16")
+    speed = device_speed("gpu", one, POOL, curves, "bf16")
+    assert (speed.bytes_per_s, speed.growth_per_row, speed.kernel_s) == (0.3e11, 0.2, 1e-3)
+    started = one.model_copy(update={"memory_efficiency": None})
+    assert device_speed("gpu", started, POOL, curves, "bf16").kernel_s == 1e-3
+
+
+def test_a_start_of_a_kernel_ships_with_no_gpu_since_it_is_the_engines():
+    gpus = [one for name in shipped_names("device") if (one := device_sheet(name)).kind == "gpu"]
+    assert [one.name for one in gpus if one.dispatch_s is not None] == []
 
 
 def test_errors_widen_with_every_step_that_nobody_measured():
