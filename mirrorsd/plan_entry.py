@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
-from planner.platform_plan.advice import advice, engines_of, held_back
+from planner.platform_plan.advice import advice, engines_of, engines_of_batch, held_back
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured
@@ -150,16 +150,14 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
 
 def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
     """Return the best speculation and plain decoding by batch size."""
-    planned = {one.schedule: one for one in plan.ranking}
 
     def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
         if one is None:
             return None
-        engines = engines_of(plan, planned[one.schedule])
         return {
             "schedule": schedule_entry(one.schedule),
             **picked(one, "tokens_per_s tpot_s"),
-            "runs_on": [engine._asdict() for engine in engines],
+            "runs_on": [engine._asdict() for engine in engines_of_batch(plan, one)],
         }
 
     return {

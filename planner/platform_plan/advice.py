@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
+from hwprofiles.engines import ANYWHERE, EAGER, engine_on, made_for_engine
 from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
@@ -32,6 +32,7 @@ from planner.wording import (
     schedule_name,
     tokens_per_second,
 )
+from sim.batch_prediction import BatchPrediction
 
 _CLOSE: Final = 0.85
 """Placements that may be as fast as the best one and save something are named from this share of its speed on."""
@@ -96,9 +97,15 @@ def engine_of_batch(plan: PlatformPlan, choice: BatchChoice) -> str:
     """Return the name of the engine that runs the best speculation of a batch, for a table's cell."""
     if choice.drafting is None:
         return "\N{EN DASH}"
-    planned = next(one for one in plan.ranking if one.schedule == choice.drafting.schedule)
-    engines = engines_of(plan, planned)
+    engines = engines_of_batch(plan, choice.drafting)
     return engines[0].engine if engines else "none known"
+
+
+def engines_of_batch(plan: PlatformPlan, one: BatchPrediction) -> tuple[RunsOn, ...]:
+    """Return the engines that can run a schedule for so many sequences: transformers drafts for one alone."""
+    engines = engines_of(plan, next(planned for planned in plan.ranking if planned.schedule == one.schedule))
+    drafts_many = one.batch_size > 1 and one.schedule.num_speculative_tokens > 0
+    return tuple(engine for engine in engines if not drafts_many or engine.engine != EAGER)
 
 
 def held_back(plan: PlatformPlan) -> str | None:

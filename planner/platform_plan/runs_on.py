@@ -249,12 +249,16 @@ def _mlx_lm(asked: _Asked) -> str | None:
 def _transformers(asked: _Asked) -> str | None:
     options = {
         "autoregressive": "",
-        "speculative": f", assistant_model=DRAFT, num_assistant_tokens={asked.window}",
+        "speculative": ", assistant_model=DRAFT",
         "prompt_lookup": f", prompt_lookup_num_tokens={asked.window}",
     }
     kind = "speculative" if asked.kind == ASSISTANT else asked.kind
-    is_asked_for = asked.are_gpus(EAGER) and asked.is_together
-    return f"TARGET.generate(**INPUTS{options[kind]})" if is_asked_for and kind in options else None
+    if kind not in options or not asked.are_gpus(EAGER) or not asked.is_together:
+        return None
+    # it reads these of the draft alone, whose own ends a draft that is not sure of itself before
+    window = f"num_assistant_tokens={asked.window}, assistant_confidence_threshold=0"
+    told = f"DRAFT.generation_config.update({window}); " * (kind == "speculative")
+    return f"{told}TARGET.generate(**INPUTS{options[kind]})"
 
 
 def _openvino(asked: _Asked) -> str | None:

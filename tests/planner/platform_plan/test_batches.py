@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import OutOfRangeError
+from hwprofiles.engines import EAGER, platform_run_by
+from hwprofiles.platform import load_platform
+from planner.platform_plan.advice import engines_of_batch
 from planner.platform_plan.batches import BatchPlan, _asked, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
@@ -89,6 +92,20 @@ def test_mirror_over_a_memory_that_both_lanes_share_is_played_too(plan):
     choice = plan_batches(replace(plan, ranking=(*at_once, plan.plain)), (2,)).choices[2]
     assert choice.drafting.schedule.traits.overlaps
     assert choice.pair == at_once[0].pair == LanePair("gpu", "gpu#2")
+
+
+def test_transformers_drafts_for_one_sequence_alone():
+    """Of more `assisted generate` is refused, whatever drafts."""
+    eager = planned(
+        platform=platform_run_by(load_platform("rtx4090"), "transformers"), models=("qwen3-8b", "qwen3-0.6b")
+    )
+    alone = replace(eager, ranking=tuple(one for one in eager.ranking if one.place in ("both on gpu", "target on gpu")))
+    found = plan_batches(alone, (1, 2)).choices
+    named = [
+        [EAGER in [engine.engine for engine in engines_of_batch(alone, one)] for one in (choice.plain, choice.drafting)]
+        for choice in found.values()
+    ]
+    assert named == [[True, True], [True, False]]
 
 
 def test_the_answer_in_words_says_where_to_switch_off(batches):

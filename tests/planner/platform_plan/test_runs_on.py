@@ -252,7 +252,10 @@ def test_lanes_of_this_project_load_no_weights_of_other_engines():
 
 def test_transformers_is_named_where_it_is_asked_for():
     asked = platform_run_by(load_platform("rtx4090"), "transformers")
-    command = "TARGET.generate(**INPUTS, assistant_model=DRAFT, num_assistant_tokens=3)"
+    command = (
+        "DRAFT.generation_config.update(num_assistant_tokens=3, assistant_confidence_threshold=0); "
+        "TARGET.generate(**INPUTS, assistant_model=DRAFT)"
+    )
     assert engines(asked, "gpu", "gpu")["transformers"] == command
     assert next(iter(engines(asked, "gpu", "gpu"))) == "transformers"
     assert "transformers" not in engines("rtx4090", "gpu", "gpu")
