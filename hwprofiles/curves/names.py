@@ -33,7 +33,8 @@ _ENGINES: Final = {
     "llama.cpp": re.compile(r"llama[.-]?(?:cpp|server)|llamacpp|lm ?studio|ollama|koboldcpp"),
     "vllm": re.compile(r"\bvllm\b|sglang|tensorrt|trt-?llm|lmdeploy|aphrodite|nano-?pearl"),
     "transformers": re.compile(
-        r"^(?!.*(?:compile|gpt-?fast|graph))(?:(?:the )?(?:spec-?bench|medusa|hydra|eagle|kangaroo|layer ?skip"
+        r"^(?!.*(?:compile|gpt-?fast|graph|\btgi\b|text-generation|\.js|rest api))"
+        r"(?:(?:the )?(?:spec-?bench|medusa|hydra|eagle|kangaroo|layer ?skip"
         r"|lookahead|rest|pld|hass|amusd|pearl)|.*\b(?:transformers|hugging ?face|hf|(?:py)?torch|eager"
         r"|(?:authors?'?s?|papers?'?s?|official|reference|research) (?:own )?(?:code|implementation)))-?\d?\b"
     ),
