@@ -32,7 +32,7 @@ CARRIED: Final = (0.75, 1.35)
 """Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
 by the speed of a core with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
 _FEW_ROWS: Final = 8
-_CPU: Final = re.compile("cpu|blas|processor|core|xeon|epyc|ryzen|cortex|neoverse")
+_CPU: Final = re.compile(r"cpu|blas|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
 """What is in the names of CPUs that engines tell; vLLM and SGLang tell none, and run on GPUs."""
 _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
 
