@@ -214,14 +214,18 @@ def judge_measured(
 def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule | None]:
     """Return the answer, and the plain and the drafting schedule that it is about.
 
-    Of several plain ones that is the one that the drafting one beats least surely; in a *no*, one that beats all.
+    Of several plain ones that is the one that the drafting one beats least surely; in a *yes*, which all agree on, of
+    those that ran most of its prompts; in a *no*, one that beats all.
     """
     plains, draftings = runs.side(plain=True), runs.side(plain=False)
     if not plains or not draftings:
         return "cannot_tell", next(iter(plains), None), next(iter(draftings), None)
-    hardest = min(plains, key=lambda plain: runs.ratio(draftings[0], plain).low)
+    ratios = {plain.name: runs.ratio(draftings[0], plain) for plain in plains}
+    hardest = min(plains, key=lambda plain: ratios[plain.name].low)
     if runs.beats_plain(draftings[0]):
-        return "yes", hardest, draftings[0]
+        pairs = {plain.name: runs.as_run(draftings[0], plain).num_pairs for plain in plains}
+        known_best = [plain for plain in plains if pairs[plain.name] == max(pairs.values())]
+        return "yes", min(known_best, key=lambda plain: ratios[plain.name].low), draftings[0]
     for plain in plains:
         if all(runs.tells_faster(plain, one) for one in draftings):
             return "no", plain, draftings[0]

@@ -201,6 +201,18 @@ def test_the_headline_yields_to_a_simpler_kind_that_was_faster_not_to_the_simple
     assert (verdict.pays, verdict.claim.one, verdict.recommended) == ("yes", "tree", "wider")
 
 
+def test_a_yes_is_told_of_the_plain_decoding_that_ran_most_of_the_prompts():
+    """A plain schedule that was dropped after two prompts has to be beaten, but tells little of by how much."""
+    dropped = ran("plain split", 0.0099, noise=QUIET[:2])
+    verdict = judged(ran("plain", 0.01), dropped, ran("lookup", 0.005))
+    assert verdict.pays == "yes"
+    assert verdict.claim.other == "plain"
+    assert "measured on 6 prompts" in verdict.text
+
+    as_fast = ran("plain split", 0.0049, noise=QUIET[:2])
+    assert judged(ran("plain", 0.01), as_fast, ran("lookup", 0.005)).claim.other == "plain split"
+
+
 def test_texts_of_other_lengths_are_compared_by_token():
     verdict = judge_measured([ran("plain", 1.0), ran("tree", 0.8, tokens=80)])
     assert verdict.speedup.value == pytest.approx(1.25)
