@@ -18,11 +18,14 @@ from runtime.arrays import inference
 from runtime.backends.backend import prefill_pieces, tree_rows
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
+from runtime.backends.openvino.buckets import limits_of
+from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.registry import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import load_decoder
 from tests.runtime.reading import compiled, first_layers, prepare
+from tests.tiny_models import tiny_config
 
 EDGES = (1, 65, 255, 256, 257, 383, 511, 513, 768, 1023, 1025)
 """Lengths of prompts around all that a length is compared with: slots of buffers, rows of calls, keys at once."""
@@ -98,6 +101,16 @@ def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded
             rows = [read(backend, own, text[start:stop]) for start, stop in pairwise(stops)]
             found.append(torch.cat(rows))
         assert torch.equal(found[0], found[1]), (form, length)
+
+
+@pytest.mark.parametrize(("lane", "one_call"), [("openvino:CPU", True), ("openvino:NPU", False)])
+def test_a_window_over_the_edge_of_a_buffer_reads_the_weights_twice_only_where_sums_may_differ(lane, one_call):
+    device = Device.of_lane(lane)
+    text = GrowingText(GrowingMemory(tiny_config(), 1, limits_of(device).half, device))
+    for edge in (256, 512, 1024, 2048):
+        first = edge - device.spare_slots - WINDOW // 2
+        assert device.num_slots(first + 1) == edge < device.num_slots(first + WINDOW)
+        assert len(list(text.parts(range(first, first + WINDOW)))) == (1 if one_call and edge < 1024 else 2), edge
 
 
 @pytest.mark.parametrize("path", [[1], [1, 3], [1, 3, 4]])

@@ -1,9 +1,9 @@
 """Texts and branches of them in the memory that graphs read and write.
 
-A buffer holds keys and values of all layers for one number of slots. A row runs in the buffer of its own position,
-whatever rows follow it in its pass: sums over more than 1,024 slots are split differently on some CPUs (OpenVINO
-2026.4), so in a larger buffer it would not have the bits of plain decoding. So a window over the end of a buffer has
-rows in two.
+A buffer holds keys and values of all layers for one number of slots. Sums over more than 1,024 slots are split
+differently on some CPUs (OpenVINO 2026.4), so in another buffer than that of its own position a row would not have the
+bits of plain decoding. So a window over the end of such a buffer takes two calls, each of which reads all weights. Up
+to 1,024 slots it takes one: there buffers agree, of which `self_test` compares the first two.
 Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
 """
 
@@ -22,6 +22,8 @@ from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
 """Added to masked scores: their shares are zero, so sums do not change; float16 can hold it."""
+_SUMMED_ALIKE: Final = 1024
+"""Slots up to which a CPU sums in the same order in every buffer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +51,7 @@ class GrowingMemory:
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
         self.config, self.num_texts, self.dtype = config, num_texts, dtype
         self.num_slots, self.spare_slots = device.num_slots, device.spare_slots
+        self.summed_alike = _SUMMED_ALIKE if device.has_dynamic_shapes else 0
         self._buffers: dict[int, Buffer] = {}
         self._num_slots = 0
         self._num_valid: dict[int, int] = {}
@@ -118,9 +121,9 @@ class GrowingText(Text):
     memory: GrowingMemory
 
     def parts(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield start and stop, counted from the cursor, of the next rows that run in one buffer."""
-        start = 0
-        for _, rows in groupby(positions, lambda position: self.memory.num_slots(position + 1)):
+        """Yield start and stop, counted from the cursor, of the next rows that run in one call."""
+        start, memory = 0, self.memory
+        for _, rows in groupby(positions, lambda position: max(memory.num_slots(position + 1), memory.summed_alike)):
             stop = start + len(list(rows))
             yield start, stop
             start = stop
