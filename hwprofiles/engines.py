@@ -4,7 +4,7 @@ An engine may be named with its back end or version: `llama.cpp`, `llama.cpp vul
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -27,11 +27,16 @@ EAGER: Final = "transformers"
 """The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
+IK: Final = "ik_llama.cpp"
+"""A fork of llama.cpp with kernels of its own, for the same files."""
 READS_AGAIN: Final = (ANYWHERE,)
 """Engines whose draft reads every verified row once more, as their source has it: `process` of llama.cpp's
 `draft-simple` and `draft-mtp` (common/speculative.cpp)."""
-_MAKERS: Final = {"cuda": "NVIDIA", "rocm": "AMD", "hip": "AMD", "metal": "Apple"}
-"""Whose GPUs a back end runs on, of those that run on one maker's."""
+_MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "cuda": ("NVIDIA",), "rocm": ("AMD",), "hip": ("AMD",), "metal": ("Apple",), "mlx": ("Apple", "NVIDIA"),
+}  # fmt: skip
+"""Whose GPUs a back end runs on, of those that do not run on all; MLX has Metal and CUDA."""
+_KNOWN_MAKERS: Final = ("NVIDIA", "AMD", "Apple", "Intel", "Qualcomm")
 _PLAIN_BITS: Final = 16
 _CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
@@ -40,6 +45,8 @@ _MADE_FOR: Final = {
     LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
 }
 """Formats of weights that one engine's own files have, by that engine."""
+_READ_BY: Final = {ANYWHERE: (ANYWHERE, IK), "mlx": ("mlx",), LAW_ENGINE: (LAW_ENGINE, EAGER)}
+"""Engines that load the formats made for one engine: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
 _OF_SERVERS: Final = ("mxfp4", "nvfp4")
 """Formats of servers' checkpoints beside those that are made for one engine."""
 _PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
@@ -56,7 +63,8 @@ class CurvePrices(NamedTuple):
 
 def engine_names() -> tuple[str, ...]:
     """Return the engines with public curves, and the one that is priced without."""
-    return tuple(sorted({EAGER, *(one.engine for one in read_curves())}))
+    known = (engine_of(one.engine) for one in read_curves())
+    return tuple(sorted({EAGER, *filter(None, known)}))
 
 
 def default_engine(name: str, weights: str | None = None) -> str | None:
@@ -78,6 +86,25 @@ def default_engine(name: str, weights: str | None = None) -> str | None:
 def made_for_engine(weights: str) -> str | None:
     """Return the engine whose own files have weights of that format; None where several engines read them."""
     return next((engine for engine, names in _MADE_FOR.items() if names.match(weights_named(weights))), None)
+
+
+def reads(engine: str, weights: str) -> bool:
+    """Return whether an engine loads weights of that format."""
+    made_for = made_for_engine(weights)
+    return made_for is None or engine_of(engine) in _READ_BY[made_for]
+
+
+def require_reading(devices: Iterable[DeviceSheet], weights: str, option: str = "--weights") -> None:
+    """Refuse weights that the engine named for a GPU cannot load: its times would be of what it does not run.
+
+    Raises `ConfigError`, which says what else to give.
+    """
+    for engine in {one.engine: None for one in devices if one.kind == "gpu" and one.engine is not None}:
+        if (made_for := made_for_engine(weights)) is not None and not reads(engine, weights):
+            raise ConfigError(
+                f"engine {engine!r} does not load {weights}: give {' or '.join(_READ_BY[made_for])} as the engine, or "
+                f"{option} bf16, int8 or int4, of which every engine has its own"
+            )
 
 
 def head_weights(head: str, shape: ModelShape, weights: str) -> str:
@@ -116,9 +143,9 @@ def run_by(sheet: Sheet, engine: str) -> Sheet:
     if sheet.kind != "gpu":
         return sheet
     backend = next((one for one in _MAKERS if one in engine.lower()), None)
-    maker = next((one for one in _MAKERS.values() if sheet.name.startswith(one)), None)
-    if backend is not None and maker not in (None, _MAKERS[backend]):
-        raise ConfigError(f"engine {engine!r}: {backend} runs on GPUs of {_MAKERS[backend]}, not on {sheet.name}")
+    maker = next((one for one in _KNOWN_MAKERS if sheet.name.startswith(one)), None)
+    if backend is not None and maker is not None and maker not in (makers := _MAKERS[backend]):
+        raise ConfigError(f"engine {engine!r}: {backend} runs on GPUs of {' and '.join(makers)}, not on {sheet.name}")
     return sheet.model_copy(update={"engine": engine})
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
-from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by
+from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by, require_reading
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
@@ -133,6 +133,9 @@ def question_of(
     larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, stored)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = run_by_engine(with_devices(machine, [add] if isinstance(add, str) else add))
+    if profile is None or engine is not None:
+        for model, option in ((larger, "--weights"), (smaller, "--draft-weights")):
+            require_reading(machine.devices.values(), model.weights, option)
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)

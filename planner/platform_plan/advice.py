@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import ANYWHERE, EAGER, engine_on, made_for_engine
+from hwprofiles.engines import ANYWHERE, EAGER, engine_on, made_for_engine, reads
 from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
@@ -218,10 +218,19 @@ def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
 
 
 def _is_by_its_engine(plan: PlatformPlan, one: PlannedSchedule) -> bool:
-    """Return whether an engine runs a schedule whose times, or those of its kin, are predicted; true where none is."""
+    """Return whether an engine runs a schedule whose times, or those of its kin, are predicted; true where none is.
+
+    Nothing is known of engines on CPUs, where plain decoding is no stand-in for what another one does on a GPU.
+    """
+    own = _engine_of_times(plan, one)
+    if own is None:
+        return _engine_of_times(plan, plan.recommended) is None
+    return any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one))
+
+
+def _engine_of_times(plan: PlatformPlan, one: PlannedSchedule) -> str | None:
     device = plan.question.platform.device(plan.question.platform.members(one.pair.target)[0])
-    own = engine_of(engine_on(device, plan.question.target.weights) or "")
-    return own is None or any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one))
+    return engine_of(engine_on(device, plan.question.target.weights) or "")
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
@@ -273,13 +282,13 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             formats = " or ".join(device.weight_formats)
             told.setdefault(f"weights in {formats}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
-    made_for = made_for_engine(question.target.weights)
+    weights = question.target.weights
     devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
-    asked = {one.engine for one in devices if one.engine is not None and engine_of(one.engine) != made_for}
-    if made_for is not None and asked and engines_of(plan, plan.recommended):
+    engines = dict.fromkeys(filter(None, (engine_on(device, weights) for device in devices)))
+    if unread := [engine for engine in engines if not reads(engine, weights)]:
         yield (
-            f"Times are those of {listing(sorted(asked))}, as asked for, but {question.target.weights} is made for "
-            f"{made_for}: the command is of that."
+            f"Times are those of {listing(unread)}, which does not load {weights}: none that does was measured on "
+            f"such a GPU. --engine {made_for_engine(weights)} takes that, and --weights int8 or int4 what it loads."
         )
     yield from _unused_cards(plan)
     head, target = question.draft.head, shapes[0]

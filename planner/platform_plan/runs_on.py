@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
-from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import EAGER, engine_on, made_for_engine
+from hwprofiles.curves.names import device_key, engine_of, family_of
+from hwprofiles.engines import EAGER, IK, engine_on, made_for_engine, reads
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.platform_parts import PlacedDevice
@@ -69,11 +69,12 @@ class _Asked(NamedTuple):
         """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly.
 
         Both split a draft model over all GPUs of the target: vLLM refuses another `draft_tensor_parallel_size`, and
-        SGLang has none. Where heads of the target are is their own affair.
+        SGLang has none. Where heads of the target are is their own affair. GPUs have to be of Volta or newer.
         """
         has_own_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
         is_alike = self.is_together and not has_own_devices
-        return is_alike and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
+        are_new = all(family_of(device_key(one.name)) != "pascal" for one in self.devices)
+        return is_alike and are_new and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
 
 
 def runs_on(
@@ -91,7 +92,6 @@ def runs_on(
     `head` is `mtp`, `eagle3` and the like (`drafting_head`), where one drafts; `cache_bits` are the target's,
     `num_heads` and `weights` its own and those of a draft model.
     """
-    made_for = {engine for one in weights if (engine := made_for_engine(one)) is not None}
     found = []
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
@@ -110,7 +110,9 @@ def runs_on(
                 for name, one in platform.devices.items()
             ),
         )
-        commands = {engine: command(asked) for engine, command in _ENGINES.items() if made_for <= {engine_of(engine)}}
+        commands = {
+            engine: command(asked) for engine, command in _ENGINES.items() if all(reads(engine, one) for one in weights)
+        }
         caches = {engine: _cache_option(engine, asked, cache_bits) for engine in commands}
         found = [
             RunsOn(engine, command + cache)
@@ -121,7 +123,7 @@ def runs_on(
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if (
-        not made_for
+        all(made_for_engine(one) is None for one in weights)
         and cache_bits == 16
         and head in (None, LOOKUP)
         and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])
@@ -192,6 +194,21 @@ def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice]) 
     are_unlike = any(one != devices[0] for one in devices)
     is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu" or are_unlike
     return f" {option} {','.join(['DEVICE'] * len(devices))}" * is_told
+
+
+_IK_LLAMA_CPP: Final[Mapping[str, str]] = {
+    "autoregressive": "",
+    "speculative": " -md DRAFT.gguf --draft-max",
+    "prompt_lookup": " --spec-type ngram-simple --draft-max",
+}
+
+
+def _ik_llama_cpp(asked: _Asked) -> str | None:
+    """Return the command of the fork, which has other names of options, where both models are on all GPUs."""
+    is_on_all = len(asked.targets) == asked.num_gpus and asked.is_together
+    if asked.kind not in _IK_LLAMA_CPP or not is_on_all or len(asked.targets) > 1 or not asked.are_gpus(IK):
+        return None
+    return f"llama-server -m TARGET.gguf -ngl 99{_IK_LLAMA_CPP[asked.kind]}" + f" {asked.window}" * bool(asked.window)
 
 
 _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
@@ -288,4 +305,5 @@ _ENGINES: Final[Mapping[str, Callable[[_Asked], str | None]]] = {
     "mlx-lm": _mlx_lm,
     "openvino.genai": _openvino,
     EAGER: _transformers,
+    IK: _ik_llama_cpp,
 }

@@ -11,7 +11,7 @@ from decoding.errors import ConfigError
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
-from hwprofiles.engines import default_engine, engine_on, platform_run_by, run_by
+from hwprofiles.engines import default_engine, engine_names, engine_on, platform_run_by, run_by
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet, shipped_names
 from tests.benchmarks.scripts import RESULTS
@@ -179,12 +179,17 @@ def test_code_that_python_starts_operation_by_operation_is_told_by_its_name(labe
 
 
 @pytest.mark.parametrize(
-    ("device", "engine"), [("m4-max-gpu", "llama.cpp cuda"), ("rtx4090", "llama.cpp Metal"), ("rtx4090", "vllm rocm")]
+    ("device", "engine"),
+    [("m4-max-gpu", "llama.cpp cuda"), ("rtx4090", "llama.cpp Metal"), ("rtx4090", "vllm rocm"), ("mi300x", "mlx")],
 )
 def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
     with pytest.raises(ConfigError, match=f"runs on GPUs of .*, not on {device_sheet(device).name[:5]}"):
         run_by(device_sheet(device), engine)
     assert run_by(device_sheet(device), "llama.cpp vulkan").engine == "llama.cpp vulkan"
+
+
+def test_every_engine_that_an_error_names_is_taken():
+    assert {run_by(device_sheet("rtx4090"), engine).engine for engine in engine_names()} == set(engine_names())
 
 
 def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():

@@ -11,7 +11,7 @@ from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
 from mirrorsd.pair_on_platform import PlannedMachine, Storage, plan_pair, question_of
-from planner.platform_plan.advice import advice, engines_of
+from planner.platform_plan.advice import advice, best_with_engine, engines_of
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -40,6 +40,47 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
     plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
     assert plan.question.target.weights == "mxfp4_moe"
     assert plan.plain.pair.target == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("engine", "weights", "others"),
+    [
+        ("transformers", "q4_k_m", "llama.cpp or ik_llama.cpp"),
+        ("vllm", "mlx-4bit", "mlx"),
+        ("llama.cpp vulkan", "awq-int4", "vllm or transformers"),
+        ("mlx", "fp8", "vllm or transformers"),
+    ],
+)
+def test_weights_that_the_asked_engine_does_not_load_are_refused_with_those_that_do(engine, weights, others):
+    message = f"engine '{engine}' does not load {weights}: give {others} as the engine, or --weights bf16, int8 or int4"
+    with pytest.raises(ConfigError, match=message):
+        plan_pair("qwen3-8b", "qwen3-0.6b", PlannedMachine("rtx4090", (), engine), weights=weights)
+    drafts = Storage(None, weights)
+    with pytest.raises(ConfigError, match="--draft-weights"):
+        plan_pair("qwen3-8b", "qwen3-0.6b", PlannedMachine("rtx4090", (), engine), weights=drafts)
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int4", "awq-int4", "fp8"])
+@pytest.mark.parametrize("engine", ["transformers", "sglang"])
+def test_times_and_command_are_of_the_engine_that_is_asked_for(engine, weights):
+    plan = plan_pair("qwen3-8b", "qwen3-0.6b", PlannedMachine("rtx4090", (), engine), lengths=(64, 32), weights=weights)
+    assert engines_of(plan, best_with_engine(plan))[0].engine == engine
+
+
+def test_an_asked_engine_without_a_command_is_not_answered_by_the_cpu():
+    asked = PlannedMachine("rtx4090", (), "ik_llama.cpp")
+    plan = plan_pair("qwen3-8b", "eagle3", asked, lengths=(64, 32), weights="q4_k_m")
+    assert best_with_engine(plan).pair.target == "gpu"
+
+
+def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
+    said = "Times are those of llama.cpp, which does not load awq-int4"
+    mac, card = (
+        advice(plan_pair("qwen3-8b", "qwen3-0.6b", platform, lengths=(64, 32), weights="awq-int4"))
+        for platform in ("m4-max", "rtx4090")
+    )
+    assert any(one.startswith(said) and "--engine vllm takes that" in one for one in mac.warnings)
+    assert not any(said in one for one in card.warnings)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def curve(
 ) -> None:
     """Predict the time of a pass over several tokens, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import load_yaml, write_atomically
-    from hwprofiles.engines import run_by
+    from hwprofiles.engines import require_reading, run_by
     from hwprofiles.machines.device_names import device_named, find_device, other_memory
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet
@@ -61,6 +61,7 @@ def curve(
         if sheet.kind != "gpu":
             raise ConfigError(f"--engine {engine}: is of GPUs, and {device} is of kind {sheet.kind}")
     stored = weights_named(weights or weights_in_name(target, shape.published_in) or published_for(shape, [sheet]))
+    require_reading([sheet], stored)
     found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))

@@ -259,3 +259,30 @@ def test_transformers_is_named_where_it_is_asked_for():
     assert engines(asked, "gpu", "gpu")["transformers"] == command
     assert next(iter(engines(asked, "gpu", "gpu"))) == "transformers"
     assert "transformers" not in engines("rtx4090", "gpu", "gpu")
+
+
+def test_transformers_loads_checkpoints_of_servers_and_no_files_of_llama_cpp():
+    asked = platform_run_by(load_platform("rtx4090"), "transformers")
+    assert next(iter(engines(asked, "gpu", "gpu", weights="awq-int4"))) == "transformers"
+    assert next(iter(engines(asked, "gpu", "gpu", weights="fp8"))) == "transformers"
+    assert "transformers" not in engines(asked, "gpu", "gpu", weights="q4_k_m")
+
+
+def test_the_fork_of_llama_cpp_is_told_in_its_own_words_where_it_is_asked_for():
+    asked = platform_run_by(load_platform("rtx4090"), "ik_llama.cpp")
+    found = engines(asked, "gpu", "gpu", weights="q4_k_m")
+    assert next(iter(found.items())) == (
+        "ik_llama.cpp",
+        "llama-server -m TARGET.gguf -ngl 99 -md DRAFT.gguf --draft-max 3",
+    )
+    plain = engines(
+        asked, "gpu", "gpu", method="autoregressive", num_speculative_tokens=0, drafter=None, draft_lane=None
+    )
+    assert plain["ik_llama.cpp"] == "llama-server -m TARGET.gguf -ngl 99"
+    assert "ik_llama.cpp" not in engines(asked, "gpu", "cpu", weights="q4_k_m")
+    assert "ik_llama.cpp" not in engines("rtx4090", "gpu", "gpu", weights="q4_k_m")
+
+
+@pytest.mark.parametrize(("device", "are_new"), [("gtx1080ti", False), ("p40", False), ("rtx2060", True)])
+def test_vllm_and_sglang_run_on_no_gpu_before_volta(device, are_new):
+    assert ({"vllm", "sglang"} <= set(engines(device, "gpu", "gpu"))) == are_new
