@@ -79,7 +79,7 @@ class _Fit:
     def profile(self) -> Profile:
         profile = self._with_first_steps(self._in_a_loop(), None)
         levels = run_levels(
-            [run for run in self._fits if run.schedule.drafter is None],
+            self._fits,
             profile,
             self._contention,
             apart_by_rows="level_by_rows" not in self._without,

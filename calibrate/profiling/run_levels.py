@@ -51,18 +51,21 @@ def run_levels(
     *,
     apart_by_rows: bool = True,
 ) -> RunLevels:
-    """Return the levels that runs without draft heads show.
+    """Return the levels that runs show: of passes of one row and of steps those without draft heads.
 
     Args:
-        runs: those to fit; their passes reply hidden states where they have features.
+        runs: those to fit; their passes reply hidden states where they have features or a head.
         profile: everything as timed alone.
         slowed: how much lanes slow each other, by the levels of the draft model's steps.
         apart_by_rows: whether several rows have levels of their own (False in ablations).
     """
-    silent = [run for run in runs if not run.schedule.exit_features]
-    featured = [run for run in runs if run.schedule.exit_features]
+    heads = [run for run in runs if run.schedule.drafter is not None]
+    others = [run for run in runs if run.schedule.drafter is None]
+    silent = [run for run in others if not run.schedule.exit_features]
+    featured = [run for run in others if run.schedule.exit_features]
     plain = [run for run in silent if run.schedule.num_rows == 1] if apart_by_rows else silent
-    drafting = [run for run in silent if run.schedule.num_rows > 1]
+    # heads verify more rows than a draft model's runs: what a loop missed at the rows of these alone scaled all others
+    drafting = [run for run in (*silent, *heads) if run.schedule.num_rows > 1]
     branching = [run for run in silent if run.schedule.traits.overlaps]
     steps = draft_levels(silent, profile)
     profile = profile.model_copy(update={"contention": slowed(steps)})

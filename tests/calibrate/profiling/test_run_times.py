@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from calibrate.profiling.anchors import RunAnchors
 from calibrate.profiling.passes import decode
+from calibrate.profiling.run_levels import run_levels
 from calibrate.profiling.run_times import compare_run, compare_runs, first_step, gaps_s, level
 from decoding.trace import Trace, Work
 from hwprofiles.lane_profile import Overhead
@@ -116,6 +117,16 @@ def test_all_work_together_is_off_by_its_parts_as_far_as_they_share_in_it(target
     assert sum(shares.values()) == pytest.approx(1.0)
     assert 0.3 < shares["target cpu0"] < 0.8
     assert found.value == pytest.approx(shares["target cpu0"] * target + shares["draft cpu1"] * step)
+
+
+def test_passes_of_draft_heads_count_for_the_level_of_several_rows_and_for_no_other():
+    run, profile = run_of(SPECULATIVE)
+    slower, _ = run_of(SPECULATIVE, several_in_run=1.1, step_in_run=1.3)
+    of_head = replace(slower, schedule=SPECULATIVE.model_copy(update={"drafter": "eagle"}))
+    levels = run_levels([run_of(PLAIN)[0], *[run] * 4, *[of_head] * 4], profile, lambda _steps: ())
+    assert 1.03 < levels.wide_passes["cpu0"].factor < 1.07
+    assert levels.passes["cpu0"].factor == pytest.approx(1.0)
+    assert levels.steps["cpu1"].factor == pytest.approx(1.0)
 
 
 def test_a_run_of_a_single_round_says_nothing():
