@@ -25,6 +25,9 @@ _NO_SETTINGS: Final = re.compile(
 """Columns of one test and of its model; in all others curves of a model may differ."""
 _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
 _ENGINE: Final = "llama.cpp"
+_SIZES: Final = (("model_n_params", "params"), ("model_size", "size"))
+_SIZE: Final = re.compile(r"([\d.]+) ?([A-Za-z]*)$")
+_UNITS: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def read_llama_bench(page: Page, _: Told) -> Iterator[Sample]:
@@ -75,7 +78,14 @@ def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) 
     if num_new:
         time = BenchTime(*(seconds / num_new for seconds in time))
     of = CurveOf(_ENGINE, model, device, "one sequence", depth, _settings(row))
-    return Sample(of, num_prompt or 1, time, is_decoding=not num_prompt)
+    return Sample(of, num_prompt or 1, time, is_decoding=not num_prompt, model_size=_model_size(row))
+
+
+def _model_size(row: PageRow) -> str:
+    """Return parameters and bytes of a model in words, alike in all forms: `8.19 B`, `8190735360`; "" where untold."""
+    told = (_SIZE.match(str(row.fields.get(names[0]) or row.fields.get(names[1]))) for names in _SIZES)
+    params, size = (float(one[1]) * _UNITS.get(one[2], 1.0) if one else 0.0 for one in told)
+    return f"{params / 1e9:.3g} B parameters, {size / 2**30:.3g} GiB" if params or size else ""
 
 
 def _settings(row: PageRow) -> str:

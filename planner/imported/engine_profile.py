@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Final, Literal, NamedTuple
 
-from decoding.errors import ProfileError
+from decoding.errors import ConfigError, ProfileError
 from hwprofiles.engines import READS_AGAIN
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
@@ -19,6 +19,7 @@ from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import weights_in_name
+from planner.wording import counted, milliseconds
 
 How = Literal["one sequence", "several sequences"]
 UNNAMED: Final = "the device"
@@ -30,6 +31,8 @@ SERVED: Final = "through its server"
 """Settings of times over sampled prompts, whose mean length differs from run to run."""
 _ALIKE: Final = 0.1
 """By how much, relative, it may."""
+_ONE_MODEL: Final = 2.0
+"""By which factor times of one pass may differ: a machine has slow moments, and a draft is faster than its target."""
 
 
 class BenchTime(NamedTuple):
@@ -64,12 +67,16 @@ class CurveOf(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One time: of which curve, of how many rows, and whether it is of decoding, as of a prompt's tokens it is not."""
+    """One time: of which curve, of how many rows, and whether it is of decoding, as of a prompt's tokens it is not.
+
+    `model_size` is what the file says of its model beside the name, which tells apart what is called alike.
+    """
 
     curve: CurveOf
     rows: int
     time: BenchTime
     is_decoding: bool = True
+    model_size: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,10 +120,18 @@ class BenchCurve:
 
 
 def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
-    """Return the curves of samples with their files, one a kind; one row is a step of plain decoding, if timed."""
-    kinds = defaultdict[CurveOf, list[tuple[str, Sample]]](list)
-    for source, sample in sorted(samples, key=lambda one: one[1].curve.context * (one[1].curve.settings == SERVED)):
-        kinds[_kin(sample.curve, kinds)].append((source, sample))
+    """Return the curves of samples with their files, one a kind; one row is a step of plain decoding, if timed.
+
+    Raises `ConfigError` where times of one kind and as many rows are too far apart to be of one model.
+    """
+    found, kinds = list(samples), defaultdict[CurveOf, list[tuple[str, Sample]]](list)
+    sizes = defaultdict[str, set[str]](set)
+    for _, sample in found:
+        sizes[sample.curve.model].add(sample.model_size)
+    for source, sample in sorted(found, key=lambda one: one[1].curve.context * (one[1].curve.settings == SERVED)):
+        of, size = sample.curve, sample.model_size
+        of = of._replace(model=f"{of.model} ({size})") if size and len(sizes[of.model]) > 1 else of
+        kinds[_kin(of, kinds)].append((source, sample))
     return tuple(_curve(of, own) for of, own in kinds.items())
 
 
@@ -132,9 +147,17 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
     for _, one in samples:
         if one.rows > 1 or one.is_decoding or not has_plain:
             times[one.rows].append(one.time)
+    source = ", ".join(dict.fromkeys(source for source, _ in samples))
+    for rows, own in times.items():
+        least, most = (function(one.time_s for one in own) for function in (min, max))
+        if most > _ONE_MODEL * least:
+            raise ConfigError(
+                f"{source}: a pass over {counted(rows, 'row')} of {of.model} took {milliseconds(least)} and "
+                f"{milliseconds(most)}, as if of two models: give each a file of its own"
+            )
     means = {rows: BenchTime(*map(median, zip(*own, strict=True))) for rows, own in sorted(times.items())}
     of = of._replace(context=round(fmean(one.curve.context for _, one in samples)))
-    return BenchCurve(of=of, times=means, source=", ".join(dict.fromkeys(source for source, _ in samples)))
+    return BenchCurve(of=of, times=means, source=source)
 
 
 def settings_apart(curves: Sequence[BenchCurve]) -> list[tuple[list[str], list[str]]]:

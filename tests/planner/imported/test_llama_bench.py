@@ -29,6 +29,8 @@ warming up
 
 build: 0 (made up)
 """
+SIZES = f"{ROWS[0]['model_n_params'] / 1e9:.3g} B parameters, {ROWS[0]['model_size'] / 2**30:.3g} GiB"
+SIZES_OF_TABLE = "7.62 B parameters, 4.36 GiB"
 BATCHED = """
 |    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
 |-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
@@ -130,6 +132,29 @@ def test_whatever_a_run_was_set_to_makes_a_curve_of_its_own_however_much_else_is
     assert ([own, others], shared) == ([[f"{field} {value}"] for value in values], same)
     with pytest.raises(ProfileError, match=f"in several ways .*{field} {values[0]}; .*{field} {values[1]}\\)"):
         engine_profile((one, other))
+
+
+def test_two_models_of_one_name_are_told_apart_by_their_sizes_in_every_form(tmp_path):
+    smaller = [row | {"model_n_params": 596049920, "model_size": 639446688} for row in ROWS]
+    smaller = [row | {"avg_ns": row["avg_ns"] / 8} for row in smaller]
+    target, draft = read_bench(written(tmp_path, json.dumps(ROWS + smaller)))
+    assert (target.times, target.of.model) == (read_bench(JSONL)[0].times, f"{ROWS[0]['model_type']} ({SIZES})")
+    assert draft.of.model == f"{ROWS[0]['model_type']} (0.596 B parameters, 0.596 GiB)"
+    assert draft.ratio(8) == pytest.approx(target.ratio(8))
+    table = TABLE + TABLE.replace("4.36 GiB | 7.62 B", "639.45 MiB | 596.05 M")
+    names = {one.of.model for one in read_bench(written(tmp_path, table))}
+    assert names == {f"qwen2 7B Q4_K ({told})" for told in (SIZES_OF_TABLE, "0.596 B parameters, 0.624 GiB")}
+
+
+def test_times_of_two_models_that_nothing_tells_apart_are_refused(tmp_path):
+    faster = BATCHED.replace("0.320", "0.060").replace("0.448", "0.080")
+    with pytest.raises(
+        ConfigError, match=r"bench: a pass over 1 row of .* took 1\.88 ms and 10\.0 ms, as if of two mo"
+    ):
+        read_bench(written(tmp_path, BATCHED + faster))
+    again = BATCHED.replace("0.320", "0.360")
+    (curve,) = read_bench(written(tmp_path, BATCHED + again))
+    assert curve.times[1].time_s == pytest.approx(0.340 / 32)
 
 
 def test_sequences_of_a_batch_are_rows_with_caches_of_their_own(tmp_path):
