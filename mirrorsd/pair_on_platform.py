@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
+from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by, require_reading
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
@@ -124,6 +125,8 @@ def question_of(
     """Return what `plan_pair` answers, with names and files looked up; arguments and errors are those."""
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
+    if profile is not None:
+        engine = _engine_beside(profile, engine)
 
     def run_by_engine(machine: Platform) -> Platform:
         return machine if engine is None else platform_run_by(machine, engine)
@@ -133,9 +136,8 @@ def question_of(
     larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, stored)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
     machine = run_by_engine(with_devices(machine, [add] if isinstance(add, str) else add))
-    if profile is None or engine is not None:
-        for model, option in ((larger, "--weights"), (smaller, "--draft-weights")):
-            require_reading(machine.devices.values(), model.weights, option)
+    for model, option in ((larger, "--weights"), (smaller, "--draft-weights")):
+        require_reading(machine.devices.values(), model.weights, option)
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)
@@ -176,6 +178,16 @@ def weights_for_all(questions: Mapping[str, Mapping[str, Question]]) -> str | No
     """
     asked = {question.target.weights for drafts in questions.values() for question in drafts.values()}
     return _IN_SHARED_MEMORY if _IN_SHARED_MEMORY in asked and len(asked) > 1 else None
+
+
+def _engine_beside(profile: Profile, engine: str | None) -> str | None:
+    """Return the engine of GPUs beside calibrated lanes: the lanes' own where it was imported, else the asked one."""
+    own = str(profile.host.get("engine", ""))
+    if engine_of(own) is None:
+        return engine
+    if engine is not None and engine_of(engine) != engine_of(own):
+        raise ConfigError(f"--engine {engine}: the profile is of {own}, which runs what is added to it, too")
+    return own
 
 
 def _machine_of(base: str | Path | Platform | Profile) -> Platform:

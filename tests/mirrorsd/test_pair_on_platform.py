@@ -234,6 +234,19 @@ def test_another_draft_of_an_engine_reads_verified_rows_again_and_pays_the_engin
     assert ours.plain.tpot_s == theirs.plain.tpot_s
 
 
+def test_a_card_beside_an_imported_lane_runs_the_engine_of_that_lane():
+    def engine_of_card(profile, engine=None):
+        asked = question_of(*PAIR, PlannedMachine(profile, ["rtx4090"], engine), lengths=(64, 32))
+        return asked.platform.device("rtx4090").engine
+
+    imported = PROFILE.model_copy(update={"host": {"engine": "sglang"}})
+    assert engine_of_card(imported) == engine_of_card(imported, "vllm") == "sglang"
+    assert engine_of_card(PROFILE) is None
+    assert engine_of_card(PROFILE, "vllm") == "vllm"
+    with pytest.raises(ConfigError, match=r"--engine llama.cpp: the profile is of sglang"):
+        engine_of_card(imported, "llama.cpp")
+
+
 def test_in_another_form_of_weights_nothing_was_measured():
     assert not planned(weights=("int4", None)).question.calibrated.has_target
 
