@@ -6,7 +6,9 @@ rows are not alike, which is asked whenever a text begins or memory grows, each 
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -121,11 +123,17 @@ class TextWriter:
     def __init__(self, target: Backend, *, max_new_tokens: int, layers: Sequence[int]) -> None:
         self._target, self._max_new_tokens, self._layers = target, max_new_tokens, tuple(sorted(set(layers)))
         self.rows_are_alike = True
+        self.next_is_written = False
+        """Whether the next text was finished while those before it were written."""
 
     def write(self, wanted: Sequence[WantedText]) -> Iterator[TargetText]:
-        """Yield the texts in their order, which fit in the target's positions; a group is written when it is due."""
+        """Yield the texts in their order, which fit in the target's positions; each as soon as it is finished."""
         for group in self.groups(wanted):
-            yield from self._side_by_side(group) or map(self.alone, group)
+            left = deque(group)
+            for text in self._side_by_side(group):
+                left.popleft()
+                yield text
+            yield from map(self.alone, left)
 
     def alone(self, wanted: WantedText) -> TargetText:
         """Return one text."""
@@ -158,12 +166,12 @@ class TextWriter:
         rows = min(len(group), _MOST_ROWS)
         return int(num_positions * (rows * keys * size + len(group) * states)) + distributions
 
-    def _side_by_side(self, group: Sequence[WantedText]) -> list[TargetText]:
-        """Return the texts of a group; none of one text, or where rows are not batch-invariant."""
+    def _side_by_side(self, group: Sequence[WantedText]) -> Iterator[TargetText]:
+        """Yield the texts of a group; none of one text, and none from where rows turn out not to be batch-invariant."""
         if len(group) == 1 or not self.rows_are_alike:
-            return []
-        writings = list(map(self._begin, group))
-        texts, waiting = writings[:_MOST_ROWS], writings[_MOST_ROWS:]
+            return
+        writings = deque(map(self._begin, group))
+        texts, waiting = list(islice(writings, _MOST_ROWS)), deque(islice(writings, _MOST_ROWS, None))
         longest = max(len(text.prompt) for text in group)
         self._prepare(longest, num_texts=len(texts))
         place, branches = self._target.new_text(), self._target.new_branches(len(texts))
@@ -173,7 +181,8 @@ class TextWriter:
             size, together = branches.memory.slots.shape[-2], self._step(texts, branches)
             self.rows_are_alike = all(together[number].equals(seen) for number, seen in alone.items())
             if not self.rows_are_alike:
-                return []
+                return
+            yield from self._finished(writings)  # not before memory that they have outgrown is known to be alike
             for text, seen in zip(texts, together, strict=True):
                 if text.unfinished:
                     text.go_on(seen)
@@ -182,9 +191,16 @@ class TextWriter:
                 alone = self._shortest_alone(texts, place, branches)
             for number, text in enumerate(texts):
                 if waiting and not text.unfinished:
-                    texts[number] = waiting.pop(0)
+                    texts[number] = waiting.popleft()
                     alone[number] = self._enter(texts[number], number, place, branches)
-        return [text.result(self._target) for text in writings]
+        yield from self._finished(writings)
+
+    def _finished(self, writings: deque[_Writing]) -> Iterator[TargetText]:
+        """Take the finished texts from the beginning, up to one that is under way or waits."""
+        while writings and not writings[0].unfinished:
+            text = writings.popleft().result(self._target)
+            self.next_is_written = bool(writings) and not writings[0].unfinished
+            yield text
 
     def _shortest_alone(self, texts: Sequence[_Writing], place: Text, branches: Branches) -> dict[int, _Seen]:
         """Return what the shortest unfinished text sees next on its own: in memory of another size bits may change."""

@@ -9,7 +9,6 @@ import glob
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,11 @@ def record_acceptance(
         texts = recorder.texts(prompts)
         first, longest_s = len(done), {True: 0.0, False: 0.0}
         empty, size = recorder.assemble(()).file_size, recorder.assemble(done).file_size
-        starts, records = recorder.starts(texts[first:]), recorder.records(texts[first:])
+        records = recorder.records(texts[first:])
         saved_s = time.monotonic()
         for index in range(first, len(texts)):
-            is_start = index - first in starts
-            if index > first and reach.enough(longest_s[is_start]):
+            is_written = recorder.next_is_written
+            if index > first and reach.enough(longest_s[is_written]):
                 break
             progress(texts[index][0].name, index / len(texts))
             begun_s = time.monotonic()
@@ -69,7 +68,7 @@ def record_acceptance(
             if done and size.complaint is not None:
                 break
             done.append(one)
-            longest_s[is_start] = max(longest_s[is_start], time.monotonic() - begun_s)
+            longest_s[is_written] = max(longest_s[is_written], time.monotonic() - begun_s)
             if time.monotonic() - saved_s > _SAVED_EVERY_S:
                 recorder.assemble(done).save(partial.path)
                 saved_s = time.monotonic()
@@ -163,9 +162,10 @@ class Recorder:
             config, window = draft.decoder.config, reach.max_window
             require_room(config, num_prompt, reach.max_new_tokens, num_drafted=window, whose="draft")
 
-    def starts(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> set[int]:
-        """Return the places of the texts with which a group begins: these take the time to write all of it."""
-        return {0, *accumulate(map(len, self._writer.groups(self._wanted(texts))))}
+    @property
+    def next_is_written(self) -> bool:
+        """Whether the text of the next record is there: others take the time to write those beside them too."""
+        return self._writer.next_is_written
 
     def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
         """Record one prompt, see `records`."""

@@ -193,7 +193,7 @@ class Demo:
             self._notes += (self._shortage,)
         own_s = recording_s(cost, left_s)
         count = max(1, min(len(self._prompts), FIRST_PROMPTS, int(own_s / cost.record_s)))
-        # the clock ends it; at most twice the estimate, as texts of a group are all written before any is recorded
+        # the clock ends it; at most twice the estimate, as the texts of a group are written together
         first = self._prompts[: min(2 * count, FIRST_PROMPTS)]
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
         stages.expect(RUN, max(0.0, left_s - count * cost.record_s))

@@ -170,6 +170,28 @@ def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(
         assert AcceptanceRecord.load(tmp_path / "r.npz").prompts[0].name == made.prompts[0].name
 
 
+def test_texts_that_are_finished_survive_an_interruption_of_the_others_of_their_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_text, "_MOST_ROWS", 2)
+    whole = record_acceptance(models(), PROMPTS, SETTINGS, tmp_path / "whole.npz")
+    step, out, steps = TextWriter._step, tmp_path / "r.npz", []
+
+    def interrupted(self, texts, branches):
+        if list(texts[-1].prompt) == list(PROMPTS[-1].ids):  # those before the last two have ended
+            steps.append(texts)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        return step(self, texts, branches)
+
+    monkeypatch.setattr(TextWriter, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        record_acceptance(models(), PROMPTS, SETTINGS, out)
+    [left] = tmp_path.glob(".r.npz.*.npz")
+    assert [one.name for one in AcceptanceRecord.load(left).prompts] == [one.name for one in whole.prompts[:2]]
+    monkeypatch.setattr(TextWriter, "_step", step)
+    record_acceptance(models(), PROMPTS, SETTINGS, out)
+    assert out.read_bytes() == (tmp_path / "whole.npz").read_bytes()
+
+
 def test_a_prompt_that_does_not_fit_is_named_before_anything_is_written(tmp_path):
     steps = []
     long = EncodedPrompt("the long one", "", tuple(range(3, 60)) * 3)
