@@ -7,9 +7,9 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, count, zip_longest
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -76,6 +76,20 @@ def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
     """
     files = ("demo", "pool") if name == "pool" else (name,)
     return tuple(chain.from_iterable(load_prompts(_BUNDLED / f"{file}.jsonl") for file in files))
+
+
+def own_seeds(prompts: Sequence[Sequence[int]], seed: int, kept: Mapping[int, int] | None = None) -> list[int]:
+    """Return the seed by which the text of each prompt is drawn, of which the ids are given.
+
+    It is `seed`, and where a prompt is asked again the next one that is free; `kept` are those of some, by place.
+    """
+    kept = kept or {}
+    ids, following = list(map(tuple, prompts)), defaultdict[tuple[int, ...], Iterator[int]](lambda: count(seed))
+    taken = {(ids[place], own) for place, own in kept.items()}
+    return [
+        kept[place] if place in kept else next(own for own in following[one] if (one, own) not in taken)
+        for place, one in enumerate(ids)
+    ]
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:

@@ -4,13 +4,13 @@ Or with a given acceptance: from a record of another pair, or drawn with given r
 simulators (`sim.acceptance`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, Final, Self
 
-from calibrate.prompts import EncodedPrompt, Prompt
+from calibrate.prompts import EncodedPrompt, Prompt, own_seeds
 from decoding.errors import ConfigError
 from decoding.record import round_starts
 from decoding.schedule import Schedule
@@ -93,6 +93,10 @@ class TextEngine:
                 raise ConfigError(f"prompt {encoded.name}: {error}" if len(prompts) > 1 else str(error)) from error
         longest = max((len(encoded.ids) for encoded in asked), default=0)
         self._engine.take_room(schedule, longest + decoding.max_new_tokens)
+
+    def seeds(self, prompts: Sequence[Prompt], seed: int, kept: Mapping[int, int]) -> list[int]:
+        """Return the seed of each prompt, as `own_seeds` does."""
+        return own_seeds([one.ids for one in encode_with(self._tokenizer, prompts)], seed, kept)
 
     def answer(
         self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None

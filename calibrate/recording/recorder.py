@@ -7,14 +7,13 @@ the exception: where the target's two best logits nearly tie, a real run may tak
 
 import glob
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibrate.prompts import EncodedPrompt
+from calibrate.prompts import EncodedPrompt, own_seeds
 from calibrate.recording.reach import Reach, usual_exit
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
 from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
@@ -131,12 +130,10 @@ class Recorder:
 
     def texts(self, prompts: Sequence[EncodedPrompt]) -> list[tuple[EncodedPrompt, int]]:
         """Return each text to write by its number among those of its prompt: prompts of the same ids are one."""
-        found, taken = [], Counter[tuple[int, ...]]()
-        for prompt in prompts:
-            for _ in range(self.reach.num_texts):
-                found.append((prompt, taken[tuple(prompt.ids)]))
-                taken[tuple(prompt.ids)] += self.reach.temperature > 0  # greedy texts of a prompt are equal anyway
-        return found
+        asked = [prompt for prompt in prompts for _ in range(self.reach.num_texts)]
+        is_greedy = self.reach.temperature == 0  # then texts of a prompt are equal anyway
+        numbers = [0] * len(asked) if is_greedy else own_seeds([prompt.ids for prompt in asked], 0)
+        return list(zip(asked, numbers, strict=True))
 
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
         """Yield everything that schedules may replay of some texts of prompts, by their numbers; each when it is due.

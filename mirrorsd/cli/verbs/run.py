@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
-_PROMPT_HASH = "prompt_hash"
+_PROMPT_HASH, _SEED = "prompt_hash", "seed"
 _MANY_ROUNDS = 32
 """A draft that is made for its target has a token accepted in so many."""
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
@@ -54,7 +54,7 @@ def run(
     exits: options.ExitsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
-    seed: Annotated[int, option("Random seed at a temperature above 0.", min=0)] = 0,
+    seed: Annotated[int, option("Random seed of draws; the next one where a prompt is asked again.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
     out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or resume it.")] = None,
     profile: Annotated[Path | None, option("Take the lanes from this profile instead of this machine's.")] = None,
@@ -67,7 +67,7 @@ def run(
     from mirrorsd.compare.numbers import schedule_entry
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
-    from mirrorsd.text_engine import Decoding
+    from mirrorsd.text_engine import Decoding, TextEngine
     from runtime.verification.rules import DRAWN_BY, require_temperature
 
     source = _Source(prompt, prompts, replay)
@@ -102,18 +102,23 @@ def run(
     ):
         stream = _printed if not quiet and json != STDOUT else lambda _: None
 
-        def row_of(prompt: Prompt, place: str) -> dict[str, Any]:
+        def seeds(asked: Sequence[Prompt], kept: Mapping[int, int]) -> Sequence[int]:
+            is_drawn = temperature > 0 and isinstance(engine, TextEngine)
+            return engine.seeds(asked, seed, kept) if is_drawn else [seed] * len(asked)
+
+        def row_of(prompt: Prompt, place: str, own_seed: int) -> dict[str, Any]:
             say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
-            answer = engine.answer(prompt, wanted, decoding, on_text=stream)
+            own = replace(decoding, seed=own_seed)
+            answer = engine.answer(prompt, wanted, own, on_text=stream)
             stream("\n")
             if out is not None and answer.trace.events and not answer.trace.has_loss:
                 say("[dim]mirrorsd was stopped: the same text again, for its times[/]")
                 with suppress(MemoryFitError, LaneError):  # the answer is there, and its events are told with it
-                    answer = engine.answer(prompt, wanted, decoding)
+                    answer = engine.answer(prompt, wanted, own)
             others.look()
-            return _row(prompt, answer)
+            return _row(prompt, answer) | ({_SEED: own_seed} if temperature else {})
 
-        rows = _all_rows(source.asked(engine, wanted, decoding), row_of, out, settings, saved)
+        rows = _all_rows(source.asked(engine, wanted, decoding), row_of, seeds, out, settings, saved)
     summary = _summary(rows)
     warnings += [f"{row['prompt_id']}: {event}" for row in rows for event in row.get("events", ())]
     if not source.settings:
@@ -228,7 +233,8 @@ class _Source(NamedTuple):
 
 def _all_rows(
     prompts: Sequence[Prompt],
-    row_of: Callable[[Prompt, str], dict[str, Any]],
+    row_of: Callable[[Prompt, str, int], dict[str, Any]],
+    seeds: Callable[[Sequence[Prompt], Mapping[int, int]], Sequence[int]],
     out: Path | None,
     settings: Mapping[str, Any],
     saved: list[str],
@@ -239,7 +245,8 @@ def _all_rows(
 
     places = {prompt.prompt_id: f"{number}/{len(prompts)}" for number, prompt in enumerate(prompts, 1)}
     if out is None:
-        return [row_of(prompt, places[prompt.prompt_id]) for prompt in prompts]
+        own_seeds = seeds(prompts, {})
+        return [row_of(one, places[one.prompt_id], own) for one, own in zip(prompts, own_seeds, strict=True)]
     with RunFile(out, settings) as file:
         for prompt in prompts:
             _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
@@ -251,9 +258,11 @@ def _all_rows(
             lacking = "they lack digests of files, or what computed them"
             say(f"[yellow]{escaped(out)}: older rows are matched by name only: {lacking}.[/]")
         saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
-        for prompt in prompts:
+        kept = {place: known[one.prompt_id] for place, one in enumerate(prompts) if one.prompt_id in known}
+        own_seeds = seeds(prompts, {place: row.get(_SEED, settings[_SEED]) for place, row in kept.items()})
+        for prompt, own in zip(prompts, own_seeds, strict=True):
             if prompt.prompt_id not in known:
-                known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id])
+                known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id], own)
                 file.append(known[prompt.prompt_id])
         return [known[prompt.prompt_id] for prompt in prompts]
 

@@ -320,6 +320,42 @@ def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedu
     ]
 
 
+def test_a_prompt_that_is_asked_again_is_answered_by_the_next_seed(run, schedule_file, prompt_file, tmp_path):
+    schedule = schedule_file(method="speculative", verification="match")
+    twice = prompt_file(PROMPTS[0], PROMPTS[1], PROMPTS[0], PROMPTS[0])
+    sampled = ("--schedule", schedule, "--temperature", 1, "--seed", 5)
+    rows = json.loads(run(*sampled, "--prompts", twice, "--json").stdout)["prompts"]
+    assert [row["seed"] for row in rows] == [5, 5, 6, 7]
+    assert len({tuple(row["token_ids"]) for row in rows}) == 4
+    sampled = (*sampled[:-1], 7, "--prompt", PROMPTS[0], "--json")
+    assert json.loads(run(*sampled).stdout)["prompts"][0]["token_ids"] == rows[3]["token_ids"]
+    greedy = json.loads(run("--schedule", schedule_file(), "--prompts", twice, "--json").stdout)["prompts"]
+    assert greedy[0]["token_ids"] == greedy[2]["token_ids"] == greedy[3]["token_ids"]
+
+
+@pytest.mark.parametrize("lost", [{1}, {2, 3}, {0, 3}, {0, 1, 2}])
+def test_rows_that_are_drawn_again_are_those_that_were_there(run, schedule_file, prompt_file, tmp_path, lost):
+    """Also rows that somebody has taken out."""
+    out, prompts = tmp_path / "rows.jsonl", prompt_file(*[PROMPTS[0]] * 4)
+    words = (
+        "--schedule",
+        schedule_file(method="autoregressive"),
+        "--temperature",
+        1,
+        "--prompts",
+        prompts,
+        "--out",
+        out,
+    )
+    run(*words)
+    whole = {row["prompt_id"]: row["token_ids"] for row in rows_of(out)}
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(line for place, line in enumerate(lines) if place not in lost))
+    run(*words)
+    assert {row["prompt_id"]: row["token_ids"] for row in rows_of(out)} == whole
+    assert len({tuple(ids) for ids in whole.values()}) == 4
+
+
 @pytest.mark.parametrize(
     ("verification", "temperature", "told"),
     [
