@@ -148,7 +148,8 @@ class MeasuredCost:
 
     def _beyond(self, part: Part, rows: float, reason: str) -> str:
         option = _widened_by(part, rows) if rows > self._tables[part].rows[-1] else None
-        return f"{part} on lane {self._name!r}: {reason}{f', by a larger {option}' if option else ''}"
+        wider = f"; calibrate's is wider by a larger {option}" if option else ""
+        return f"{part} on lane {self._name!r}: {reason}{wider}"
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""

@@ -166,7 +166,7 @@ def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
         "sizes": [
             {
                 "batch_size": size,
-                "best_window": choice.best.schedule.num_speculative_tokens,
+                "best_window": choice.best_window,
                 "name": choice.name,
                 "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
                 "drafting": rates(choice.drafting),

@@ -249,7 +249,6 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
 
 def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
     nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
-    step = None if draft is None else dict.fromkeys((1, 2), draft[1])
     again = draft if of.engine in READS_AGAIN else None
     return LaneProfile(
         name=LANE,
@@ -257,10 +256,19 @@ def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LanePro
         dispatch_s=0.0,
         layer=_table(target, source),
         lm_head=_table(nothing, source),
-        draft_step=None if step is None else _table(step, source),
+        draft_step=None if draft is None else _table(_steps(draft, reads_again=again is not None), source),
         draft_reads=None if again is None else _table(again, source),
         heads={LOOKUP: _table(nothing, source)},
     )
+
+
+def _steps(draft: Grid, *, reads_again: bool) -> Grid:
+    """Return the times of a draft's steps, of which that after a whole window has two rows.
+
+    It has one where all that was verified is read apart; and where no other was timed, nothing else is known.
+    """
+    has_one = reads_again or max(draft) == 1
+    return dict(sorted((draft | ({2: draft[1]} if has_one else {})).items()))
 
 
 def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:

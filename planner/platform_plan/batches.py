@@ -28,12 +28,17 @@ sequences after up to 8,000 tokens, the best of 40 was at most 1.7 % faster than
 class BatchChoice:
     """The plain decoding and the speculation (`drafting`, on the lanes of `pair`) with most tokens per second.
 
-    There is no speculation where none can be played.
+    There is no speculation where none can be played: where none fits, or what it takes is not known.
     """
 
     plain: BatchPrediction
     drafting: BatchPrediction | None
     pair: LanePair | None
+
+    @property
+    def best_window(self) -> int | None:
+        """Drafted tokens of the best, 0 for plain decoding; None where it was compared with nothing."""
+        return None if self.drafting is None else self.best.schedule.num_speculative_tokens
 
     @property
     def best(self) -> BatchPrediction:
@@ -66,29 +71,44 @@ class BatchPlan:
     beyond: tuple[str, ...] = ()
 
     @property
+    def compared(self) -> dict[int, BatchChoice]:
+        """The sizes at which speculation was predicted: nowhere else has plain decoding won anything."""
+        return {size: choice for size, choice in self.choices.items() if choice.drafting is not None}
+
+    @property
     def switch_off_at(self) -> int | None:
         """The batch size from which on plain decoding is the best; None if the largest one has a better."""
-        return switch_off_at({size: choice.best for size, choice in self.choices.items()})
+        return switch_off_at({size: choice.best for size, choice in self.compared.items()})
 
     @property
     def in_words(self) -> str:
         """The answer in a few sentences."""
         if not self.choices:
             return f"Batches cannot be predicted here: {'; '.join(self.left_out)}."
-        windows = {size: choice.best.schedule.num_speculative_tokens for size, choice in self.choices.items()}
+        moved = "".join(f" {one}." for one in (*self._in_turn, *self.beyond))
+        basis = "Batches are simulated only, stay full, and have no interval."
+        return f"{self._best_in_words}.{moved} {basis}"
+
+    @property
+    def _best_in_words(self) -> str:
+        compared = self.compared
+        alone = [str(size) for size in self.choices if size not in compared]
+        unknown = f"speculation could not be predicted at {listing(alone)} (see what is left out)" if alone else ""
+        if not compared:
+            return f"Whether plain decoding is the fastest is not known: {unknown}"
+        windows = {size: choice.best_window for size, choice in compared.items()}
         listed = listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
         off = self.switch_off_at
         still = "still " * all(windows.values())
+        largest = "the largest for which both were predicted" if alone else "the largest of these batches"
         end = (
-            f"speculation is {still}the fastest at {max(self.choices)}, the largest of these batches"
+            f"speculation is {still}the fastest at {max(compared)}, {largest}"
             if off is None
             else "plain decoding is the fastest at all of these batches"
-            if off == min(self.choices)
+            if off == min(compared)
             else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
         )
-        moved = "".join(f" {one}." for one in (*self._in_turn, *self.beyond))
-        basis = "Batches are simulated only, stay full, and have no interval."
-        return f"Best draft length by batch size: {listed}; {end}.{moved} {basis}"
+        return f"Best draft length by batch size: {listed}; {end}" + (f"; {unknown}" if unknown else "")
 
     @property
     def _in_turn(self) -> Iterator[str]:
@@ -126,6 +146,8 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
         if plain is None:
             left_out[f"batches of {size}: no plain decoding to compare with"] = None
             continue
+        if drafting is None and not any(one.schedule.num_speculative_tokens for one in asked):
+            left_out[f"batches of {size}: no speculation that needs no training"] = None
         choices[size] = BatchChoice(plain=plain[0], drafting=drafting and drafting[0], pair=drafting and drafting[1])
     return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)))
 

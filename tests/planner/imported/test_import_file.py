@@ -227,6 +227,18 @@ def test_what_a_draft_reads_again_is_its_own_time_whichever_rows_the_target_was_
     )
 
 
+def test_a_drafts_steps_of_several_sequences_take_what_its_bench_took(tmp_path):
+    bench = json.loads((PAGES / "vllm-serve-1.json").read_text())
+    for model, tpot_ms in (("target", 24.0), ("draft", 3.0)):
+        for rows in (1, 4, 8):
+            pass_ms = tpot_ms * (1 + rows / 100)
+            told = {"model_id": model, "max_concurrency": rows, "median_tpot_ms": pass_ms, "median_itl_ms": pass_ms}
+            (tmp_path / f"{model}-{rows}.json").write_text(json.dumps(bench | told))
+    step = engine_profile(import_files(sorted(tmp_path.iterdir()), Told()).curves).lanes[0].draft_step
+    assert step.rows == (1, 4, 8)
+    assert [step.at(rows, 0) for rows in step.rows] == pytest.approx([3.03e-3, 3.12e-3, 3.24e-3])
+
+
 def test_drafts_that_cannot_be_predicted_for_want_of_the_drafts_rows_are_told(tmp_path):
     told = "Left out: drafts of {} or more tokens, since llama 1B Q4_0 reads verified rows again: time these with"
     plain, short, long = (benches(tmp_path, target=(2, 4, 8), draft=rows).notes for rows in ((), (2, 4), (2, 8)))

@@ -120,6 +120,25 @@ def test_the_answer_in_words_says_where_to_switch_off(batches):
     assert "none at 1 and 3 at 2; speculation is the fastest at 2, the largest of these batches." in again.in_words
 
 
+def test_plain_decoding_wins_nothing_where_speculation_could_not_be_predicted(batches):
+    """That heads do not fit, or that nobody timed so many rows, says nothing of what is faster."""
+    unknown = replace(batches.choices[64], drafting=None, pair=None)
+    partly = BatchPlan(choices={1: batches.choices[1], 64: unknown}, left_out=())
+    assert partly.switch_off_at is None
+    assert partly.choices[64].best_window is None
+    assert "3 at 1; speculation is still the fastest at 1, the largest for which both were predicted" in partly.in_words
+    assert "speculation could not be predicted at 64 (see what is left out)." in partly.in_words
+    never = BatchPlan(choices={64: unknown}, left_out=())
+    assert never.switch_off_at is None
+    assert never.in_words.startswith("Whether plain decoding is the fastest is not known: speculation could not be")
+
+
+def test_a_ranking_without_speculation_says_why_batches_have_none():
+    plan = planned()
+    found = plan_batches(replace(plan, ranking=(plan.plain,)), (2,))
+    assert found.left_out == ("batches of 2: no speculation that needs no training",)
+
+
 def test_batches_with_more_rows_than_were_measured_are_told():
     """Curves end at 32 rows; a kernel law was fitted to more."""
     found = plan_batches(planned(platform="mi300x", weights="bf16"), (1, 8, 16, 32))
