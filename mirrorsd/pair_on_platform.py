@@ -207,6 +207,12 @@ def _stored_models(
     larger = StoredModel(shape=shape, weights=stored, cache_bits=asked.cache_bits, cache_scale_bits=scale_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
+    if head == "mtp" and small.borrows_lm_head and not shape.mtp_layers:
+        others = ", ".join(one for one in HEADS if one != "mtp")
+        raise PlanError(
+            f"draft {str(draft)!r}: {shape.name} has no MTP layers (mtp_layers of its shape is 0); give a draft model, or "
+            f"one of {others}"
+        )
     told = None if profile is not None else weights_in_name(draft, small.published_in)
     timed = None if profile is None or head is not None else profile.draft_dtype
     usual = timed or (stored if head is None or profile is not None else head_weights(head, small, stored))

@@ -40,6 +40,8 @@ _WITH_EXPERTS: Final = (
     "shared_expert_intermediate_size",
     "first_k_dense_replace",
 )
+_WITH_MTP: Final = "qwen3_next"
+"""Whose checkpoints have a layer for multi-token prediction, which their configs do not count."""
 _KINDS: Final = frozenset({"full_attention", "sliding_attention", "linear_attention"})
 TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
     "llama-2": ("llama", frozenset({32000})),
@@ -194,7 +196,7 @@ def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
         "max_position": positions,
         "is_gated": not is_opt and found.kind not in _WITHOUT_GATE,
         "learned_positions": (positions or 0) + 2 if is_opt else 0,
-        "mtp_layers": found.num_nextn_predict_layers or found.mtp_num_hidden_layers or 0,
+        "mtp_layers": found.num_nextn_predict_layers or found.mtp_num_hidden_layers or int(found.kind == _WITH_MTP),
         "published_in": _published_in(found.quantization_config or {}),
         **_attention(found),
         **_feed_forward(found),

@@ -291,7 +291,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             f"such a GPU. --engine {made_for_engine(weights)} takes that, and --weights int8 or int4 what it loads."
         )
     yield from _unused_cards(plan)
-    head, target = question.draft.head, shapes[0]
+    head = question.draft.head
     if (drafted := _most_drafted(plan)) < MOST_DRAFTED:
         yield (
             f"Drafts of more than {counted(drafted, 'token')} are left out: they would reach beyond the positions of "
@@ -300,7 +300,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         )
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
         yield published_like(plan.compared(plan.drafting).value)
-    if head not in (None, LOOKUP) and not (head == "mtp" and target.mtp_layers):
+    if head not in (None, LOOKUP, "mtp"):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif head is None and is_taken_for_granted(*shapes):

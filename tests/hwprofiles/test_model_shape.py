@@ -269,6 +269,11 @@ def test_a_config_with_several_kinds_of_layers_gives_the_shipped_shape(config, n
     assert shape_from_hf(config).model_dump(exclude={*changed}) == model_shape(name).model_dump(exclude={*changed})
 
 
+def test_a_qwen3_next_has_an_mtp_layer_of_which_its_config_says_nothing():
+    assert shape_from_hf(HYBRID | {"model_type": "qwen3_next", "mtp_num_hidden_layers": None}).mtp_layers == 1
+    assert model_shape("qwen3-next-80b-a3b").mtp_layers == 1
+
+
 @pytest.mark.parametrize(
     ("quantization", "published_in"),
     [

@@ -16,10 +16,11 @@ from planner.wording import percent
 from sim.acceptance.assumed import Bernoulli
 
 TARGET = "qwen3-8b"
+WITH_MTP = "mimo-7b"
 
 
-def planned(draft, **settings):
-    return plan_pair(TARGET, draft, "rtx4090", lengths=(64, 32), **settings)
+def planned(draft, target=TARGET, **settings):
+    return plan_pair(target, draft, "rtx4090", lengths=(64, 32), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def test_a_page_shows_every_draft_over_its_acceptance_and_whose_that_is(choices)
 def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_lane_alone(
     head, layers, output_heads, of_them_own, method
 ):
-    target, name = model_shape(TARGET), head_named(head)
+    asked = WITH_MTP if head == "mtp" else TARGET
+    target, name = model_shape(asked), head_named(head)
     shape = head_shape(name, target)
     squares = {"medusa": MEDUSA_HEADS, "mtp": 2, "eagle3": 2}.get(name, 0) * target.hidden_size**2
     own = shape.num_layers * shape.layer_parameters
@@ -76,11 +78,11 @@ def test_a_head_is_some_layers_and_output_heads_of_its_target_and_drafts_on_its_
     head_bytes = shape.head_bytes("bf16")
     assert head_bytes == pytest.approx(output_heads * target.head_bytes("bf16"), abs=1e4)
     assert shape.weight_bytes("bf16") == pytest.approx(2 * own + of_them_own * head_bytes, abs=1e4), "no embeddings"
-    plan = planned(head)
+    plan = planned(head, asked)
     assert all(one.pair.is_pooled for one in plan.ranking)
     assert {one.schedule.method for one in plan.speculation} == {method}
     assert plan.question.acceptance == HEAD_RATES[name]
-    assert planned(head, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
+    assert planned(head, asked, acceptance=Bernoulli(0.5)).question.acceptance.value == 0.5
 
 
 @pytest.mark.parametrize(("target", "millions"), [("gemma-4-31b", 470), ("gemma-4-12b", 423), ("gemma-4-26b-a4b", 420)])
@@ -107,6 +109,14 @@ def test_what_a_record_found_in_its_texts_is_replayed():
         plan_pair("smollm2-135m", "prompt-lookup", "cpu-2core", acceptance=Accepted(without, replayed=True))
     with pytest.raises(ModelError, match=r"'medussa'.*or one of mtp, eagle3, medusa, dflash, prompt-lookup"):
         planned("medussa")
+
+
+def test_a_target_without_mtp_layers_is_not_planned_with_any():
+    """They are in its checkpoint: no engine loads any from elsewhere, as it does EAGLE's."""
+    others = "give a draft model, or one of eagle3, medusa, dflash, prompt-lookup"
+    with pytest.raises(PlanError, match=rf"draft 'NextN': Qwen3-8B has no MTP layers .*; {others}"):
+        planned("NextN")
+    assert planned("mtp", "gemma-4-12b").drafting is not None, "whose assistant has files of its own"
 
 
 def test_a_head_of_a_mixture_keeps_its_experts_or_reads_what_a_token_does():
