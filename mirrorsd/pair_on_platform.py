@@ -18,7 +18,7 @@ from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
-from planner.platform_plan.measured_run import BesideMeasured, beside, load_runs
+from planner.platform_plan.measured_run import ComparedRuns, LeftOutRun, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
 from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
@@ -220,14 +220,12 @@ def _stored_models(
     return larger, replace(larger, shape=small, weights=drafts_in, head=head)
 
 
-def beside_measured(
-    plan: PlatformPlan, path: str | Path, target: str | Path, draft: str | Path
-) -> list[BesideMeasured]:
-    """Put the runs of a file beside what a plan of these models predicts of them, as far as it can.
+def beside_measured(plan: PlatformPlan, path: str | Path, target: str | Path, draft: str | Path) -> ComparedRuns:
+    """Put the runs of a file beside what a plan of these models predicts of them, and say of which it predicts nothing.
 
     Raises `ConfigError` where the file holds no runs, or those of another model, or none that the plan can predict.
     """
-    question, found, reasons = plan.question, [], []
+    question, found, left_out = plan.question, [], []
     for run in load_runs(Path(path)):
         weights = None if run.dtype == "float32" else weights_named(run.dtype)
         is_of_it = _is_called(run.target.removeprefix("shape:"), target, question.target)
@@ -240,11 +238,11 @@ def beside_measured(
                 raise PlanError(f"it drafted by {drafter}, and the plan by {question.draft}")
             found.append(beside(plan, run))
         except PlanError as error:
-            reasons.append(str(error))
+            left_out.append(LeftOutRun(run, str(error)))
     if not found:
-        why = f"the plan predicts nothing of what was run: {reasons[0]}" if reasons else "holds no run"
+        why = f"the plan predicts nothing of what was run: {left_out[0].reason}" if left_out else "holds no run"
         raise ConfigError(f"{path}: {why}")
-    return found
+    return ComparedRuns(found, left_out)
 
 
 def runnable_drafter(draft: str | Path) -> str | None:

@@ -8,7 +8,7 @@ from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.platform_plan.advice import advice, engines_of, engines_of_batch, held_back
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
-from planner.platform_plan.measured_run import BesideMeasured
+from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import schedule_names_of
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
@@ -98,8 +98,18 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
     }
 
 
-def measured_entry(one: BesideMeasured) -> dict[str, Any]:
-    """Return a run beside its prediction."""
+def measured_entries(runs: ComparedRuns) -> dict[str, Any]:
+    """Return the runs beside their predictions, and those of which nothing is predicted."""
+    return {
+        "measured": [_measured_entry(one) for one in runs.compared],
+        "measured_left_out": [
+            {"name": one.name, "schedule": schedule_entry(one.run.schedule), "reason": one.reason}
+            for one in runs.left_out
+        ],
+    }
+
+
+def _measured_entry(one: BesideMeasured) -> dict[str, Any]:
     names = "tpot_s mean_acceptance_length"
     return {
         "name": one.name,

@@ -11,7 +11,7 @@ from planner.plan import Plan
 from planner.platform_plan.advice import engine_of_batch, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
-from planner.platform_plan.measured_run import BesideMeasured
+from planner.platform_plan.measured_run import ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, breaks_even
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
@@ -265,12 +265,12 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     return plain_table("Drafts, each with its assumed acceptance", *heads, rows)
 
 
-def measured_table(found: Sequence[BesideMeasured], width: int) -> Table:
+def measured_table(found: ComparedRuns, width: int) -> Table:
     """Return runs and their predictions; per round too, where there is room."""
     heads = ["ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"]
     heads = heads[: None if width >= _WIDE_RANKING else 4]
     rows = []
-    for one in found:
+    for one in found.compared:
         predicted, run = one.prediction, one.run
         cells = (
             in_ms(predicted.tpot_s),

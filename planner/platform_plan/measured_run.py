@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -14,7 +14,7 @@ from decoding.validation import told
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.wording import between, milliseconds, percent, schedule_name
+from planner.wording import between, milliseconds, on_lanes, percent, schedule_name
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 from sim.world import simulate
@@ -75,6 +75,41 @@ class BesideMeasured:
         )
 
 
+class LeftOutRun(NamedTuple):
+    """A run of which the plan predicts nothing, and why."""
+
+    run: MeasuredRun
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Its schedule, by the lanes that it ran on."""
+        return schedule_name(self.run.schedule, on_lanes(self.run.schedule))
+
+
+class ComparedRuns(NamedTuple):
+    """The runs of a file: those that stand beside their predictions, and those that the plan cannot predict."""
+
+    compared: Sequence[BesideMeasured]
+    left_out: Sequence[LeftOutRun]
+
+    @property
+    def in_words(self) -> str:
+        """How many intervals held, and the run that is farthest off; then all that is not compared, by reason."""
+        found = self.compared
+        worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
+        if len(found) > 1:
+            said = f"Of {len(found)} measured times {held} lie in the predicted interval; farthest off: "
+        else:
+            said = f"Measured {'inside' if held else 'outside'} the predicted interval: "
+        names: dict[str, list[str]] = {}
+        for one in self.left_out:
+            names.setdefault(one.reason, []).append(f'"{one.name}"')
+        others = "; ".join(f"{', '.join(of_it)} ({reason})" for reason, of_it in names.items())
+        total = len(found) + len(self.left_out)
+        return f"{said}{worst.in_words}." + f" Not compared: {len(self.left_out)} of {total}: {others}." * bool(names)
+
+
 def load_runs(path: Path) -> list[MeasuredRun]:
     """Read what `run`, `demo` or `validate` wrote with `--json`.
 
@@ -105,7 +140,8 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
     if strangers := [lane for lane in (ran.target_lane, ran.draft_lane) if lane not in (None, *lanes)]:
         raise PlanError(f"it ran on {strangers[0]}, and the plan is for {', '.join(lanes)}")
     target, draft = lanes[ran.target_lane], None if ran.draft_lane is None else lanes[ran.draft_lane]
-    drafter = None if ran.drafter is None else plan.profile.drafter
+    drafts_alike = plan.question.draft.head is not None or ran.traits.has_draft_model
+    drafter = plan.profile.drafter if drafts_alike and ran.drafter is not None else ran.drafter
     schedule = ran.model_copy(update={"target_lane": target, "draft_lane": draft, "drafter": drafter})
     evaluator = Evaluator(plan.profile, plan.question.record, costs=plan.costs)
     if (reason := evaluator.missing(schedule)) is not None:
@@ -117,14 +153,6 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
         run=run,
         prediction=plan.doubts.added(schedule, evaluator.predict(schedule)),
     )
-
-
-def told_of(found: Sequence[BesideMeasured]) -> str:
-    """Say how many intervals held, and describe the run that is farthest off."""
-    worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
-    if len(found) > 1:
-        return f"Of {len(found)} measured times {held} lie in the predicted interval; farthest off: {worst.in_words}."
-    return f"Measured {'inside' if held else 'outside'} the predicted interval: {worst.in_words}."
 
 
 _SAME: Final = 0.01

@@ -25,7 +25,7 @@ from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.measured_run import BesideMeasured, told_of
+from planner.platform_plan.measured_run import ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule, schedule_names_of
 from planner.platform_plan.what_turns.tornado import TornadoBar
@@ -57,10 +57,11 @@ def render_page(
     *,
     batches: BatchPlan | None = None,
     bars: Sequence[TornadoBar] = (),
-    measured: Sequence[BesideMeasured] = (),
+    measured: ComparedRuns | None = None,
     drafts: Sequence[DraftChoice] = (),
 ) -> str:
     """Return the page as text; batches, what would turn the answer, measured runs and several drafts are optional."""
+    runs = () if measured is None else measured.compared
     question, chosen = plan.question, plan.recommended.schedule
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names = schedule_names_of(leaders)
@@ -84,11 +85,11 @@ def render_page(
         streams=_streams(plan),
         batches=batches,
         engine_of_batch=partial(engine_of_batch, plan),
-        measured=measured,
+        measured=runs,
         drafts=drafts if len(drafts) > 1 else (),
         drafts_over_acceptance=drafts_over_acceptance(drafts) if any(one.times_s for one in drafts) else "",
-        measured_in_words=told_of(measured) if measured else "",
-        longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in measured), default=1.0),
+        measured_in_words="" if measured is None else measured.in_words,
+        longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in runs), default=1.0),
         bars=bars[:_MOST_BARS],
         fastest=max((max(bar.speedup_low, bar.speedup_high, 1.0) for bar in bars), default=1.0),
     )

@@ -138,10 +138,10 @@ def plan(
     from decoding.yaml_file import write_atomically
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entry, plan_entry, sweep_entry
+    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entries, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
-    from planner.platform_plan.measured_run import play, told_of
+    from planner.platform_plan.measured_run import play
     from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
     from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
@@ -170,7 +170,7 @@ def plan(
     changed = (
         _what_if(found, partial(ask, drafter, platform=given[machines[0].name], weights=stored), set_) if set_ else None
     )
-    runs = [] if measured is None else beside_measured(found, measured, target, drafter)
+    runs = None if measured is None else beside_measured(found, measured, target, drafter)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
@@ -184,7 +184,7 @@ def plan(
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
         "platforms": [machine_entry(one) for one in machines],
-        **({"measured": [measured_entry(one) for one in runs]} if runs else {}),
+        **({} if runs is None else measured_entries(runs)),
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches, found)}),
     }
@@ -197,10 +197,10 @@ def plan(
             results().print(
                 "{in_words}\nllama.cpp: [bold]{options}[/]".format(**result["partial_offload"]), soft_wrap=True
             )
-        if runs:
-            show(f"[yellow]{escaped(told_of(runs))}[/]")
+        if runs is not None:
+            show(f"[yellow]{escaped(runs.in_words)}[/]")
         shown = (
-            tables.measured_table(runs, results().width) if runs else None,
+            None if runs is None else tables.measured_table(runs, results().width),
             tables.place_table(found, top, results().width),
             tables.draft_table(drafts) if len(drafts) > 1 else None,
             tables.tornado_table(bars[:_MOST_BARS]) if bars else None,

@@ -1,6 +1,7 @@
 """A file that a run wrote is read, and its time stands beside what the plan predicts of that schedule."""
 
 import json
+from pathlib import Path
 
 import pytest
 from markupsafe import escape
@@ -8,7 +9,7 @@ from markupsafe import escape
 from decoding.errors import ConfigError
 from mirrorsd.compare.numbers import schedule_entry
 from mirrorsd.pair_on_platform import beside_measured, plan_pair
-from planner.platform_plan.measured_run import told_of
+from mirrorsd.plan_entry import measured_entries
 from planner.platform_plan.page import render_page
 from planner.platform_plan.written_plan import runnable_schedule
 
@@ -40,7 +41,7 @@ def beside(plan, tmp_path):
 
 
 def test_a_run_stands_beside_the_very_prediction_of_the_ranking(plan, beside):
-    (found,) = beside(times=1.01)
+    (found,) = beside(times=1.01).compared
     row = plan.recommended
     assert (found.prediction.tpot_s, found.prediction.errors) == (row.tpot_s, row.prediction.errors)
     assert (found.place, found.is_inside) == (row.place, True)
@@ -48,21 +49,38 @@ def test_a_run_stands_beside_the_very_prediction_of_the_ranking(plan, beside):
 
 
 def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_that_it_brought(plan, beside):
-    (found,) = beside(times=2.0, tokens=plan.recommended.prediction.mean_acceptance_length)
+    runs = beside(times=2.0, tokens=plan.recommended.prediction.mean_acceptance_length)
+    (found,) = runs.compared
     assert not found.is_inside
     assert found.round_s[1] == pytest.approx(2 * found.round_s[0])
-    said = told_of([found])
+    said = runs.in_words
     assert said.startswith("Measured outside the predicted interval: ")
     assert "100 % more than" in said
-    page = render_page(plan, measured=[found])
+    page = render_page(plan, measured=runs)
     assert f'<p class="bad">{escape(said)}' in page
     assert "Predicted and measured" not in render_page(plan)
 
 
 def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(plan):
-    schedules = [one.run.schedule for one in beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)]
+    found = beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)
+    schedules = [one.run.schedule for one in found.compared]
     assert {schedule.method for schedule in schedules} == {"autoregressive", "speculative", "mirror"}
     assert not any(schedule.exit_features for schedule in schedules)
+
+
+def test_runs_that_the_plan_cannot_predict_are_named_with_the_reason(plan):
+    ran = json.loads(Path("benchmarks/results/demos/1/demo.json").read_text(encoding="utf-8"))["schedules"]
+    found = beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)
+    left_out = {one.run.schedule.method: one.reason for one in found.left_out}
+    assert len(found.compared) + len(found.left_out) == len(ran)
+    assert {"prompt_lookup", "eagle3"} <= set(left_out)
+    assert left_out["prompt_lookup"].startswith("windows of prompt_lookup of prompt-lookup are not assumed")
+    assert f"Not compared: {len(found.left_out)} of {len(ran)}: " in found.in_words
+    assert all(one.name in found.in_words and one.reason in found.in_words for one in found.left_out)
+    entries = measured_entries(found)
+    assert [entry["schedule"] for entry in entries["measured"] + entries["measured_left_out"]] == [
+        schedule_entry(one.run.schedule) for one in (*found.compared, *found.left_out)
+    ]
 
 
 @pytest.mark.parametrize(
