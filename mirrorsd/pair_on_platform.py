@@ -210,8 +210,8 @@ def _stored_models(
     if head == "mtp" and small.borrows_lm_head and not shape.mtp_layers:
         others = ", ".join(one for one in HEADS if one != "mtp")
         raise PlanError(
-            f"draft {str(draft)!r}: {shape.name} has no MTP layers (mtp_layers of its shape is 0); give a draft model, or "
-            f"one of {others}"
+            f"draft {str(draft)!r}: {shape.name} has no MTP layers (mtp_layers of its shape is 0); give a draft model, "
+            f"or one of {others}"
         )
     told = None if profile is not None else weights_in_name(draft, small.published_in)
     timed = None if profile is None or head is not None else profile.draft_dtype

@@ -65,7 +65,7 @@ PROMPT_LOOKUP = MethodTraits(
 )
 BLOCK = MethodTraits(
     name="block",  # DFlash, P-EAGLE, heads for multi-token prediction: one pass drafts the whole chain
-    title="block drafting (simulated only)",
+    title="block drafting",
     flow=draft_then_verify,
     drafts="head",
     window="chain",

@@ -82,15 +82,7 @@ def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
     question = plan.question
     target, draft = question.target, question.draft
     models = (target, draft) if one.schedule.traits.has_draft_model and draft.head is None else (target,)
-    return runs_on(
-        question.platform,
-        one.pair,
-        one.schedule,
-        drafting_head(draft),
-        num_heads=[model.shape.num_heads for model in models],
-        weights=[model.weights for model in models],
-        cache_bits=target.cache_bits,
-    )
+    return runs_on(question.platform, one.pair, one.schedule, models, drafting_head(draft))
 
 
 def engine_of_batch(plan: PlatformPlan, choice: BatchChoice) -> str:

@@ -222,9 +222,8 @@ def _command(question: Question, split: LayerSplit, schedule: Schedule) -> str |
         platform,
         LanePair(lane, split.home or lane, in_turn=True),
         there,
+        (question.target,),
         drafting_head(question.draft),
-        weights=(question.target.weights,),
-        cache_bits=question.target.cache_bits,
     )
     found = next((one.options for one in engines if one.engine == _ENGINE), None)
     return found and found.replace(SPLIT_TENSORS, "").replace("TARGET.gguf", f"TARGET.gguf {split.options}", 1)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.engines import EAGER, IK, engine_on, made_for_engine, reads
+from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.platform_parts import PlacedDevice
@@ -34,16 +35,19 @@ class RunsOn(NamedTuple):
 class _Asked(NamedTuple):
     """A method or kind of head, its drafted tokens, and the devices of target and draft.
 
-    `weights` are the target's, `has_even_heads` is whether each device of the target gets as many attention heads, and
-    `num_gpus` counts those of the machine, of which a platform may have several.
+    `names` are those of the devices, `weights` the target's, `has_even_heads` is whether each device of the target gets
+    as many attention heads, `cuts_blocks` whether shares of FP8 experts are no whole blocks, and `num_gpus` counts
+    those of the machine, of which a platform may have several.
     """
 
     kind: str
     window: int
     targets: tuple[PlacedDevice, ...]
     drafts: tuple[PlacedDevice, ...]
+    names: tuple[tuple[str, ...], tuple[str, ...]]
     weights: str
     has_even_heads: bool
+    cuts_blocks: bool
     num_gpus: int
 
     @property
@@ -81,30 +85,29 @@ def runs_on(
     platform: Platform,
     pair: LanePair,
     schedule: Schedule,
+    models: Sequence[StoredModel],
     head: str | None = None,
-    *,
-    num_heads: Sequence[int] = (),
-    weights: Sequence[str] = ("bf16",),
-    cache_bits: int = 16,
 ) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule on a placement, first the one that predictions are of.
 
-    `head` is `mtp`, `eagle3` and the like (`drafting_head`), where one drafts; `cache_bits` are the target's,
-    `num_heads` and `weights` its own and those of a draft model.
+    `models` are the target and a draft model, if one drafts; `head` is `mtp`, `eagle3` and the like (`drafting_head`).
     """
-    found = []
+    found, target, weights = [], models[0], [model.weights for model in models]
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
     chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
     if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
-        targets, drafts = (tuple(map(platform.device, platform.members(lane))) for lane in pair[:2])
+        members = platform.members(pair.target), platform.members(pair.draft)
+        targets, drafts = (tuple(map(platform.device, names)) for names in members)
         asked = _Asked(
             kind=(head if schedule.traits.has_draft_model else None) or schedule.method,
             window=schedule.num_speculative_tokens,
             targets=targets,
             drafts=drafts,
+            names=members,
             weights=weights[0],
-            has_even_heads=all(count % len(targets) == 0 for count in num_heads),
+            has_even_heads=all(model.shape.num_heads % len(targets) == 0 for model in models),
+            cuts_blocks=target.weights == "fp8" and _cuts_blocks(target.shape, len(targets)),
             num_gpus=sum(
                 one.kind == "gpu" and (not chips or _chip(platform, name) in {*chips, None})
                 for name, one in platform.devices.items()
@@ -113,7 +116,7 @@ def runs_on(
         commands = {
             engine: command(asked) for engine, command in _ENGINES.items() if all(reads(engine, one) for one in weights)
         }
-        caches = {engine: _cache_option(engine, asked, cache_bits) for engine in commands}
+        caches = {engine: _cache_option(engine, asked, target.cache_bits) for engine in commands}
         found = [
             RunsOn(engine, command + cache)
             for engine, command in commands.items()
@@ -124,7 +127,7 @@ def runs_on(
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if (
         all(made_for_engine(one) is None for one in weights)
-        and cache_bits == 16
+        and target.cache_bits == 16
         and head in (None, LOOKUP)
         and all(lane.removesuffix(SECOND_STREAM) in platform.lanes for lane in pair[:2])
     ):
@@ -144,10 +147,19 @@ def _chip(platform: Platform, name: str) -> str | None:
     return None if platform.device(name).memory_pool is None else next(pools, name)
 
 
+_FP8_BLOCK: Final = 128
+"""Rows and columns with one scale in FP8 checkpoints of DeepSeek and Qwen."""
+
+
+def _cuts_blocks(shape: ModelShape, num: int) -> bool:
+    """Return whether a share of each of a mixture's experts is no whole number of blocks."""
+    return shape.num_experts > 0 and shape.intermediate_size % (num * _FP8_BLOCK) > 0
+
+
 _CACHES: Final[Mapping[str, Mapping[int, str]]] = {
     "llama.cpp": {bits: f" -ctk q{bits}_0 -ctv q{bits}_0" for bits in (8, 5, 4)},
     "vllm": {8: " --kv-cache-dtype fp8"},
-    "sglang": {8: " --kv-cache-dtype fp8_e5m2"},
+    "sglang": {8: " --kv-cache-dtype fp8_e4m3"},  # which all of its attention back ends take
     "mlx-lm": {8: " --kv-bits 8", 4: " --kv-bits 4"},
 }
 """Options of other than 16 bits for keys and values; llama.cpp's for a draft have names of their own."""
@@ -180,20 +192,23 @@ def _llama_cpp(asked: _Asked) -> str | None:
     if asked.kind not in _LLAMA_CPP or is_foreign:
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
-    target = _llama_devices(asked, "-dev", asked.targets)
-    draft = _llama_devices(asked, "-devd", asked.drafts) if " -md " in _LLAMA_CPP[asked.kind] else ""
+    target = _llama_devices(asked, "-dev", asked.targets, asked.names[0])
+    draft = _llama_devices(asked, "-devd", asked.drafts, asked.names[1]) if " -md " in _LLAMA_CPP[asked.kind] else ""
     # its default puts layers on one card after the other, which is as slow as one card
     split = SPLIT_TENSORS if len(asked.targets) > 1 else ""
     return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{draft}"
 
 
-def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice]) -> str:
-    """Return where a model is: each is on all GPUs unless told otherwise, in the driver's order."""
+def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice], names: Sequence[str]) -> str:
+    """Return where a model is: each is on all GPUs unless told otherwise, in the driver's order.
+
+    Capitals stand for what `llama-server --list-devices` calls a device.
+    """
     if devices[0].kind == "cpu":
         return f" {option} none" * bool(asked.num_gpus)
     are_unlike = any(one != devices[0] for one in devices)
     is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu" or are_unlike
-    return f" {option} {','.join(['DEVICE'] * len(devices))}" * is_told
+    return f" {option} {','.join(names).upper()}" * is_told
 
 
 _IK_LLAMA_CPP: Final[Mapping[str, str]] = {
@@ -228,7 +243,7 @@ def _vllm(asked: _Asked) -> str | None:
         return None
     config = json.dumps({**_VLLM[asked.kind], "num_speculative_tokens": asked.window})
     options = f" --speculative-config '{config}'" if asked.window else ""
-    return f"vllm serve TARGET{_parallel(asked, '--tensor-parallel-size')}{options}"
+    return f"vllm serve TARGET{_parallel(asked, '--tensor-parallel-size', ' --enable-expert-parallel')}{options}"
 
 
 _SGLANG: Final[Mapping[str, str]] = {
@@ -248,8 +263,11 @@ def _sglang(asked: _Asked) -> str | None:
     chain = f" --speculative-num-steps {asked.window} --speculative-eagle-topk 1"
     if asked.kind == "prompt_lookup":  # its top k is the breadth, whatever is told
         chain = " --speculative-ngram-min-bfs-breadth 1 --speculative-ngram-max-bfs-breadth 1"
+    elif asked.kind == "block":  # one step drafts it
+        chain = ""
     window = f"{chain} --speculative-num-draft-tokens {asked.window + 1}" if asked.window else ""
-    return f"python -m sglang.launch_server --model-path TARGET{_parallel(asked, '--tp')}{_SGLANG[asked.kind]}{window}"
+    parallel = _parallel(asked, "--tp", f" --ep {len(asked.targets)}")
+    return f"python -m sglang.launch_server --model-path TARGET{parallel}{_SGLANG[asked.kind]}{window}"
 
 
 def _mlx_lm(asked: _Asked) -> str | None:
@@ -291,11 +309,14 @@ def _openvino(asked: _Asked) -> str | None:
     if asked.kind not in options:
         return None
     window = f", num_assistant_tokens={asked.window}" if asked.window else ""
-    return f'openvino_genai.LLMPipeline("TARGET", "{target}"{options[asked.kind]}){window}'
+    window += ", max_ngram_size=4" * (asked.kind == "prompt_lookup")
+    return f'openvino_genai.LLMPipeline("TARGET", "{target}"{options[asked.kind]}).generate(PROMPT{window})'
 
 
-def _parallel(asked: _Asked, option: str) -> str:
-    return f" {option} {len(asked.targets)}" if len(asked.targets) > 1 else ""
+def _parallel(asked: _Asked, option: str, whole_experts: str) -> str:
+    """Return how many GPUs share layers, and what keeps experts whole that cannot be cut."""
+    num = len(asked.targets)
+    return f" {option} {num}" + whole_experts * asked.cuts_blocks if num > 1 else ""
 
 
 _ENGINES: Final[Mapping[str, Callable[[_Asked], str | None]]] = {

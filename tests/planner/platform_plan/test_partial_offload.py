@@ -73,7 +73,7 @@ def test_every_card_is_filled_and_the_command_says_how():
     assert first + second > 1.9 * one.layers["gpu"]
     assert two.plain_tpot_s < 0.8 * one.plain_tpot_s
     assert f" -ngl {first + second + 1} -ts {first},{second + 1} --spec-type" in two.options
-    assert two.options.endswith(" -devd DEVICE"), "the draft is on one of them"
+    assert two.options.endswith(" -devd GPU0"), "the draft is on one of them"
     assert "--split-mode" not in two.options
     assert f"{first} of 80 layers on gpu0, {second} on gpu1 and the rest on cpu" in two.in_words
 
@@ -88,7 +88,7 @@ def test_a_card_of_another_kind_is_filled_after_the_faster_one(platform, added, 
     beside = planned(with_devices(load_platform(platform), [added]), "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
     split, before = partial_offload(beside), partial_offload(alone)
     assert split.layers[fast] > 4 * split.layers[slow] > 0
-    assert f"-ngl 65 -ts {split.layers[fast]},{split.layers[slow] + 1} -dev DEVICE,DEVICE " in split.options
+    assert f"-ngl 65 -ts {split.layers[fast]},{split.layers[slow] + 1} -dev {fast.upper()},{slow.upper()} " in split.options
     assert f"{split.layers[fast]} of 64 layers on {fast} and {split.layers[slow]} on {slow}" in split.in_words
     assert sum(split.layers.values()) == 64, "35 GB hold it"
     assert "the rest" not in split.in_words
@@ -169,7 +169,7 @@ def test_a_head_in_a_file_of_its_own_is_on_the_card_that_has_room_for_it():
     draft = StoredModel(shape=head_shape("eagle3", asked.target.shape), weights="q4_k_m", head="eagle3")
     split = partial_offload(plan_platform(replace(asked, draft=draft)))
     assert " --spec-type draft-eagle3 -md DRAFT.gguf " in split.options
-    assert split.options.endswith(" -devd DEVICE")
+    assert split.options.endswith(" -devd GPU1")
 
 
 @pytest.mark.parametrize(("target", "num_more"), [("qwen3.6-27b", 1), ("gemma-4-31b", 0)])

@@ -16,12 +16,14 @@ from sim.derived.roofline import StoredModel
 DEMO = "mirrorsd demo --target TARGET --drafter"
 
 
-def engines(platform, target, draft, head=None, num_heads=(), weights="bf16", cache_bits=16, **settings):
+def engines(platform, target, draft, *, head=None, models=None, weights="bf16", cache_bits=16, **settings):
     machine = load_platform(platform) if isinstance(platform, str) else platform
     pair = LanePair(target, draft, in_turn=target == draft)
     asked = {"method": "speculative", "num_speculative_tokens": 3, "drafter": "d", "draft_lane": draft} | settings
-    stored = {"num_heads": num_heads, "weights": weights.split(), "cache_bits": cache_bits}
-    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), head, **stored)
+    stored = [
+        StoredModel(shape=model_shape(name), weights=weights, cache_bits=cache_bits) for name in models or ("qwen3-8b",)
+    ]
+    found = runs_on(machine, pair, Schedule(target_lane=target, **asked), stored, head)
     return {one.engine: one.options for one in found}
 
 
@@ -43,7 +45,7 @@ def test_only_llama_cpp_puts_a_draft_on_the_cpu_beside_a_card():
 def test_llama_cpp_is_told_to_leave_the_card_alone_where_a_model_is_on_the_cpu():
     beside, both = (engines("rtx4090", "cpu", draft)["llama.cpp"] for draft in ("gpu", "cpu"))
     assert beside.startswith("llama-server -m TARGET.gguf -dev none --spec-type")
-    assert beside.endswith("-devd DEVICE")
+    assert beside.endswith("-devd GPU")
     assert both.startswith("llama-server -m TARGET.gguf -dev none --spec-type")
     assert both.endswith("-devd none")
     assert "-devd" not in engines("rtx4090", "cpu", "cpu", method="prompt_lookup")["llama.cpp"]
@@ -54,16 +56,16 @@ def test_llama_cpp_is_told_to_leave_the_card_alone_where_a_model_is_on_the_cpu()
     ("platform", "target", "draft", "told"),
     [
         ("2xrtx3090", "gpus", "gpus", ["--split-mode tensor"]),
-        ("2xrtx3090", "gpus", "gpu0", ["--split-mode tensor", "-devd DEVICE"]),
-        ("2xrtx3090", "gpu0", "gpu0", ["-dev DEVICE", "-devd DEVICE"]),
-        ("2xrtx3090", "gpu0", "gpu1", ["-dev DEVICE", "-devd DEVICE"]),
-        ("2xrtx3090", "gpu0", "cpu", ["-dev DEVICE", "-devd none"]),
-        ("2xrtx3090", "cpu", "gpus", ["-dev none", "-devd DEVICE,DEVICE"]),
-        ("h100x2+1", "target", "gpu2", ["-dev DEVICE,DEVICE", "--split-mode tensor", "-devd DEVICE"]),
+        ("2xrtx3090", "gpus", "gpu0", ["--split-mode tensor", "-devd GPU0"]),
+        ("2xrtx3090", "gpu0", "gpu0", ["-dev GPU0", "-devd GPU0"]),
+        ("2xrtx3090", "gpu0", "gpu1", ["-dev GPU0", "-devd GPU1"]),
+        ("2xrtx3090", "gpu0", "cpu", ["-dev GPU0", "-devd none"]),
+        ("2xrtx3090", "cpu", "gpus", ["-dev none", "-devd GPU0,GPU1"]),
+        ("h100x2+1", "target", "gpu2", ["-dev GPU0,GPU1", "--split-mode tensor", "-devd GPU2"]),
     ],
 )
 def test_llama_cpp_is_told_which_of_several_gpus_a_model_is_on(platform, target, draft, told):
-    """Else it takes all of them, for each model."""
+    """Else it takes all of them, for each model. Of two devices one name would be another placement."""
     if platform == "h100x2+1":
         platform = load_platform("h100x3").model_copy(update={"groups": {"target": ("gpu0", "gpu1")}})
     options = engines(platform, target, draft)["llama.cpp"]
@@ -86,10 +88,12 @@ def test_servers_run_a_draft_model_on_all_gpus_of_its_target_and_on_no_others():
 def test_openvino_names_the_device_of_each_model():
     found = engines("lunar-lake", "gpu", "npu")
     assert list(found) == ["openvino.genai"]
-    assert (
-        '"GPU", draft_model=openvino_genai.draft_model("DRAFT", "NPU")), num_assistant_tokens=3'
-        in found["openvino.genai"]
+    assert found["openvino.genai"] == (
+        'openvino_genai.LLMPipeline("TARGET", "GPU", draft_model=openvino_genai.draft_model("DRAFT", "NPU"))'
+        ".generate(PROMPT, num_assistant_tokens=3)"
     )
+    lookup = engines("lunar-lake", "gpu", "gpu", method="prompt_lookup", head=LOOKUP)["openvino.genai"]
+    assert lookup.endswith("prompt_lookup=True).generate(PROMPT, num_assistant_tokens=3, max_ngram_size=4)")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +131,30 @@ def test_no_engine_runs_on_an_accelerator_that_it_has_no_back_end_for():
 def test_heads_are_named_as_engines_call_them(head, engine, option):
     assert option in engines("h100x2", "gpus", "gpus", head=head)[engine]
     assert "2" in engines("h100x2", "gpus", "gpus", head=head)["vllm"]
+
+
+def test_sglang_is_told_no_steps_of_what_drafts_a_block_at_once():
+    """It takes no other number of them than one, and warns of it."""
+    found = engines("h100", "gpu", "gpu", method="block", head="dflash")["sglang"]
+    assert found.endswith(
+        "--speculative-algorithm DFLASH --speculative-draft-model-path DRAFT --speculative-num-draft-tokens 4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "weights", "is_whole"),
+    [
+        ("qwen3-235b-a22b", "fp8", True),
+        ("deepseek-v3", "fp8", False),
+        ("qwen3-235b-a22b", "bf16", False),
+        ("qwen3-4b", "fp8", False),
+    ],
+)
+def test_experts_stay_whole_where_eight_gpus_would_cut_the_blocks_of_their_scales(target, weights, is_whole):
+    """Else vLLM says "192 is not divisible by weight quantization block_n = 128" (vllm-project/vllm#17327)."""
+    found = engines("8xh100", "gpus", "gpus", head="eagle3", weights=weights, models=[target])
+    assert ("--tensor-parallel-size 8 --enable-expert-parallel " in found["vllm"]) == is_whole
+    assert ("--tp 8 --ep 8 " in found["sglang"]) == is_whole
 
 
 def test_what_is_called_mtp_and_has_its_own_files_is_loaded_from_them():
@@ -184,10 +212,14 @@ def test_cards_that_split_a_model_share_its_tensors():
 
 
 def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_done():
-    assert list(engines("3xh100", "gpus", "gpus", num_heads=[96])) == ["vllm", "sglang", "llama.cpp"]
-    assert list(engines("3xh100", "gpus", "gpus", num_heads=[64])) == ["llama.cpp"]
-    assert list(engines("4xh100", "gpus", "gpus", num_heads=[64, 16])) == ["vllm", "sglang", "llama.cpp"]
-    assert list(engines("4xh100", "gpus", "gpus", num_heads=[64, 14])) == ["llama.cpp"], "the draft's, too"
+    for num, models, are_even in (
+        (3, ["mistral-large-123b"], True),
+        (3, ["qwen3-32b"], False),
+        (4, ["qwen2.5-72b", "qwen2.5-3b"], True),
+        (4, ["qwen2.5-72b", "qwen2.5-0.5b"], False),
+    ):
+        found = list(engines(f"{num}xh100", "gpus", "gpus", models=models))
+        assert found == ["vllm", "sglang"] * are_even + ["llama.cpp"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +262,7 @@ def test_weights_of_an_engine_run_there_alone(platform, weights, expected):
         (
             "rtx4090",
             8,
-            {"llama.cpp": "-ctk q8_0 -ctv q8_0 -ctkd q8_0 -ctvd q8_0", "vllm": "fp8", "sglang": "fp8_e5m2"},
+            {"llama.cpp": "-ctk q8_0 -ctv q8_0 -ctkd q8_0 -ctvd q8_0", "vllm": "fp8", "sglang": "fp8_e4m3"},
         ),
         ("rtx4090", 4, {"llama.cpp": "-ctk q4_0 -ctv q4_0 -ctkd q4_0 -ctvd q4_0"}),
         ("m4-max", 4, {"llama.cpp": "-ctkd q4_0 -ctvd q4_0", "mlx-lm": "--kv-bits 4"}),

@@ -204,7 +204,7 @@ def test_an_engine_on_a_card_is_no_cpu_beside_another_card(imported):
     asked = ("--profile", imported, "--add", "rtx4090", "--context", 64, "--new-tokens", 32)
     rows = json_of("plan", *MODELS, *asked)["ranking"]
     commands = [one["options"] for row in rows for one in row["runs_on"] if one["engine"] == "llama.cpp"]
-    assert any("-devd DEVICE" in command for command in commands)
+    assert any("-devd RTX4090" in command for command in commands)
     assert not any("none" in command for command in commands)
 
 
