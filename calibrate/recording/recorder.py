@@ -26,6 +26,7 @@ from hwprofiles.host import computing_host
 from runtime.arrays import Array, is_tensor, stacked
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.verification.rules import Sampling
+from runtime.wire.stops import working_s
 
 _SAVED_EVERY_S = 10.0
 """Of work that is lost where nothing can be saved at the end, as with a power cut, beside the texts under way."""
@@ -61,13 +62,13 @@ def record_acceptance(
             if index > first and reach.enough(longest_s[is_written]):
                 break
             progress(texts[index][0].name, index / len(texts))
-            begun_s = time.monotonic()
+            begun_s = working_s()
             one = next(records)
             size = size.with_prompt(recorder.assemble([one]).file_size, empty)
             if done and size.complaint is not None:
                 break
             done.append(one)
-            longest_s[is_written] = max(longest_s[is_written], time.monotonic() - begun_s)
+            longest_s[is_written] = max(longest_s[is_written], working_s() - begun_s)
             if time.monotonic() - saved_s > _SAVED_EVERY_S:
                 recorder.assemble(done).save(partial.path)
                 saved_s = time.monotonic()

@@ -54,7 +54,7 @@ from planner.search.space import SearchSpace
 from planner.wording import counted, kind_of
 from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
-from runtime.wire.stops import working_s
+from runtime.wire.stops import seeing_stops, working_s
 
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording acceptance"
@@ -144,14 +144,15 @@ class Demo:
             with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
                 whole.enter_context(locked(self._settings.out))
                 profile = self._calibrate(engine)
-                accepted = self._record(profile)
-                progress = self._stages.begin(SEARCH)
-                progress("playing every schedule", 0.0)
-                plan = make_plan(SearchSpace(), profile, accepted)
-                save_schedule(plan.recommended.schedule, self._path("best.yaml"))
-                self.saved.append(f"The schedule that the prediction recommends is in {self._path('best.yaml')}.")
-                candidates = self._choose(plan)
-                more = self._record_more(plan, candidates)
+                with seeing_stops():
+                    accepted = self._record(profile)
+                    progress = self._stages.begin(SEARCH)
+                    progress("playing every schedule", 0.0)
+                    plan = make_plan(SearchSpace(), profile, accepted)
+                    save_schedule(plan.recommended.schedule, self._path("best.yaml"))
+                    self.saved.append(f"The schedule that the prediction recommends is in {self._path('best.yaml')}.")
+                    candidates = self._choose(plan)
+                    more = self._record_more(plan, candidates)
                 measured = self._run_for_real(engine, plan, candidates)
             return self._report(plan, candidates, measured, more)
 

@@ -2,6 +2,9 @@
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import Final
 
 _STOP_S: Final = 1.0
@@ -30,6 +33,28 @@ class Stops:
 
 
 STOPS: Final = Stops()
+_PIECE_S: Final = 0.25
+"""Of the waits that see a stop, and so the most of it that is missed."""
+
+
+@contextmanager
+def seeing_stops() -> Iterator[None]:
+    """See the stops of this process in the body, which works itself and waits for no lane: a thread waits instead."""
+    is_over = Event()
+
+    def wait() -> None:
+        start_s = time.perf_counter()
+        while not is_over.wait(_PIECE_S):
+            start_s += _PIECE_S + STOPS.late_s(start_s, _PIECE_S)
+        STOPS.late_s(start_s, _PIECE_S)
+
+    thread = Thread(target=wait, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def working_s() -> float:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -54,12 +54,14 @@ class World:
         pace: of everything that is run, over what was calibrated.
         calibration_over, record_over: how much longer than they may these take.
         stopped_s: for which everything stands in the first of the texts that count.
+        record_stopped_s: for which everything stands in the first recorded prompt, seen if anybody looks then.
     """
 
-    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0, stopped_s=0.0):
+    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0, stopped_s=0.0, record_stopped_s=0.0):
         self.now_s, self.reports, self.asked_s = 0.0, [], None
         self.pace, self.calibration_over, self.record_over = pace, calibration_over, record_over
-        self.stopped_s = stopped_s
+        self.stopped_s, self.record_stopped_s = stopped_s, record_stopped_s
+        self.somebody_looks = False
 
     def clock(self):
         return self.now_s
@@ -70,6 +72,12 @@ class World:
         self.now_s += task.time_s * self.calibration_over
         return SimpleNamespace(save=lambda _path: PROFILE)
 
+    @contextmanager
+    def seeing_stops(self):
+        self.somebody_looks = True
+        yield
+        self.somebody_looks = False
+
     def record(self, pair, prompts, _path, *, reach, progress, device, **_):
         self.device, self.recorded_for, recorded = device, pair, []
         next_s = (1.0 if reach.exit_layers is not None else 3.0) * self.record_over
@@ -77,7 +85,9 @@ class World:
             if place and reach.enough(next_s):
                 break
             progress("a prompt", place / len(prompts))
-            self.now_s += next_s
+            self.now_s += next_s + self.record_stopped_s
+            STOPS.total_s += self.record_stopped_s * self.somebody_looks
+            self.record_stopped_s = 0.0
             recorded.append(RECORD.prompts[int(prompt.prompt_id)])
         return replace(RECORD, prompts=tuple(recorded))
 
@@ -125,6 +135,7 @@ def demo_in(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "SearchSpace", lambda: SPACE)
         monkeypatch.setattr(module, "record", world.record)
         monkeypatch.setattr(module, "calibrate", world.calibrate)
+        monkeypatch.setattr(module, "seeing_stops", world.seeing_stops)
         monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.0)
         for name, few in {"NUM_DRAWS": 2, "ACCEPTANCES": (0.3, 0.9), "DRAFT_SPEEDS": (0.5, 2.0)}.items():
             monkeypatch.setattr(sensitivity, name, few)  # what would have to change takes no time of this clock
@@ -213,9 +224,11 @@ def test_best_yaml_is_what_the_prediction_recommends_whatever_the_choosing_half_
     assert ran[outcome.facts["predicted_winner"]].candidate.schedule == best
 
 
-def test_time_in_which_it_is_stopped_is_none_of_the_time_of_a_demo(demo_in, monkeypatch):
+@pytest.mark.parametrize("during", ["stopped_s", "record_stopped_s"])
+def test_time_in_which_it_is_stopped_is_none_of_the_time_of_a_demo(demo_in, monkeypatch, during):
     monkeypatch.setattr(STOPS, "total_s", 0.0)
-    whole, stopped = demo_in(World(), 2), demo_in(World(stopped_s=600.0), 2)
+    whole, stopped = demo_in(World(), 2), demo_in(World(**{during: 600.0}), 2)
+    assert len(stopped.plan.record.prompts) == len(whole.plan.record.prompts) > 1
     assert stopped.judged.measured.num_prompts == whole.judged.measured.num_prompts > 1
     assert stopped.facts["total_s"] == pytest.approx(whole.facts["total_s"], rel=0.1)
 
