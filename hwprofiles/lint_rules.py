@@ -66,6 +66,8 @@ def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Itera
     if cap is not None and memory is not None and cap.value > memory.value * (1 + TOLERANCE):
         what = f"the device's own cap is above the {memory.value:g} of its memory"
         yield Suspicion(("memory_cap_bytes_per_s",), what, cap.value)
+    if sheet.kind != "cpu" and flops is None:
+        yield Suspicion(("bf16_flops",), f"a {sheet.kind} without it is refused: give its dense half-precision peak")
     has_facts = sheet.static_shapes or sheet.max_prompt_tokens is not None or sheet.weight_formats
     if has_facts and sheet.facts_source is None:
         yield Suspicion(("facts_source",), "static shapes, prompt limits and weight formats need a source")

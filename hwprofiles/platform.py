@@ -27,6 +27,11 @@ from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet
 
 SECOND_STREAM: Final = "#2"
 """Ends the name of a lane that is a second stream of work on a device."""
+NEEDED: Final = {
+    "bf16_flops": "its dense half-precision peak (bf16_flops: 60 TFLOPS)",
+    "memory_bytes_per_s": "the bandwidth of its memory (memory_bytes_per_s: 250 GB/s), or the pool that it is in",
+}
+"""What no guess can stand in for of a GPU or NPU, by field, and how it is given."""
 
 
 class Platform(Priced):
@@ -207,6 +212,26 @@ def load_platform(name_or_path: str | Path) -> Platform:
         return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
+
+
+def require_speeds(platform: Platform, devices: Iterable[str], files: Iterable[str] = ()) -> None:
+    """Refuse accelerators that give no peak or no bandwidth, for which nothing can stand in.
+
+    `files` describe them. CPUs may be there only for what is linked to them.
+
+    Raises:
+        ProfileError: names files, device and field, and says what to give.
+    """
+    for name in devices:
+        device, is_pooled = platform.device(name), any(name in one.devices for one in platform.memory_pools.values())
+        for field, what in () if device.kind == "cpu" else NEEDED.items():
+            if getattr(device, field) is not None or (is_pooled and field == "memory_bytes_per_s"):
+                continue
+            where = " or ".join(files)
+            raise ProfileError(
+                f"{where}{': ' * bool(where)}{name} ({device.name}) gives no {field}, so nothing is known of it: "
+                f"give {what} there, or --set {name}.{field}=..., or leave the device out"
+            )
 
 
 def _described(path: Path) -> dict[str, Any]:

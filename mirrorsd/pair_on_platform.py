@@ -14,7 +14,7 @@ from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platfo
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
-from hwprofiles.platform import Platform, load_platform, of_this_make
+from hwprofiles.platform import Platform, load_platform, of_this_make, require_speeds
 from hwprofiles.profile import Profile
 from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
@@ -135,12 +135,16 @@ def question_of(
     stored = Storage(weights) if isinstance(weights, str) else Storage(*weights)
     larger, smaller = _stored_models(target, draft, run_by_engine(machine), profile, stored)
     lanes = None if profile is None else _calibrated(profile, (target, larger), (draft, smaller))
-    machine = run_by_engine(with_devices(machine, [add] if isinstance(add, str) else add))
+    added = [add] if isinstance(add, str) else add
+    machine = run_by_engine(with_devices(machine, added))
     for model, option in ((larger, "--weights"), (smaller, "--draft-weights")):
         require_reading(machine.devices.values(), model.weights, option)
     if changes:
         _require_changeable(changes, lanes)
         machine = with_overrides(machine, changes)
+    given = [str(base), *(one.partition("@")[0].strip() for one in added)]
+    described = [one for one in machine.devices if lanes is None or one not in lanes.names]
+    require_speeds(machine, described, [one for one in given if one.endswith((".yaml", ".yml"))])
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
     if known.source is not None:
         record_of(known.source)  # refuses what is no acceptance

@@ -10,11 +10,12 @@ from hwprofiles.sheets import shipped_file
 
 DATASHEET = "status: datasheet, source: somebody"
 DEVICE = "name: mine\nkind: gpu\n"
+PEAK = f"bf16_flops: {{value: 1.0e+14, {DATASHEET}}}"
 PLATFORM = f"""name: mine
 host: gpu
 devices:
-  gpu: {{name: a GPU, kind: gpu, memory_bytes_per_s: {{value: 1.0e+11, {DATASHEET}}}}}
-  npu: {{name: an NPU, kind: npu}}
+  gpu: {{name: a GPU, kind: gpu, {PEAK}, memory_bytes_per_s: {{value: 1.0e+11, {DATASHEET}}}}}
+  npu: {{name: an NPU, {PEAK}, kind: npu}}
 memory_pools:
   memory:
     devices: [gpu, npu]
@@ -48,10 +49,10 @@ def device(field: str, value: str, rest: str = DATASHEET) -> tuple[str, str]:
 def test_what_is_right_is_clean(tmp_path: Path) -> None:
     assert findings(tmp_path, PLATFORM) == []
     assert findings(tmp_path, device("bf16_flops", "1.0e+14")[0]) == []
-    assert findings(tmp_path, device("memory_bytes", "80 GiB")[0]) == []
+    assert findings(tmp_path, f"{device('memory_bytes', '80 GiB')[0]}{PEAK}") == []
     rows = changed("[gpu, npu]\n    bytes", f"[gpu, npu]\n    memory_bytes: {quantity('128 GiB')}\n    bytes")
     assert findings(tmp_path, rows[0]) == []
-    (bare,) = findings(tmp_path, f"{DEVICE}memory_bytes: 80 GiB\n")
+    (bare,) = findings(tmp_path, f"{DEVICE}{PEAK}\nmemory_bytes: 80 GiB\n")
     assert bare.what.startswith("a bare number")
 
 
@@ -116,6 +117,10 @@ MISTAKES = {
     ),
     r"power_w 300: measured, but not by whom": device("power_w", "300.0", "status: measured, source: a wattmeter"),
     r"power_w 300: me measured it, but its status is datasheet": device("power_w", "300.0", f"by: me, {DATASHEET}"),
+    r"bf16_flops: a gpu without it is refused: give its dense half-precision peak$": (
+        f"{DEVICE}memory_bytes: {quantity('8 GB')}\n",
+        "name: mine",
+    ),
     r"flops_efficiency 0.5: bf16_flops is what was reached already": shipped(
         "device", "m4-max-gpu", "kind: gpu", f"kind: gpu\nflops_efficiency: {quantity('0.5')}"
     ),
@@ -178,7 +183,9 @@ MISTAKES = {
         "-3 GB",
     ),
     r"static_shapes: Input should be a valid boolean, found 'no way'$": (f"{DEVICE}static_shapes: no way\n", "no way"),
-    r"devices.npu: should be a map such as .sheet: NAME., found 'npu'$": changed("{name: an NPU, kind: npu}", "npu"),
+    r"devices.npu: should be a map such as .sheet: NAME., found 'npu'$": changed(
+        f"{{name: an NPU, {PEAK}, kind: npu}}", "npu"
+    ),
     r"power_w: should be a number, or a map of value, status and source, found .1.0, 2.0.$": (
         f"{DEVICE}power_w: [1.0, 2.0]\n",
         "power_w",

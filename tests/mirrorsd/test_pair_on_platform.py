@@ -98,6 +98,23 @@ def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, 
     assert question.target.weights == weights
 
 
+@pytest.mark.parametrize("field", ["bf16_flops", "memory_bytes_per_s"])
+def test_an_accelerator_of_which_too_little_is_described_is_refused_and_nothing_answers_in_its_place(field, tmp_path):
+    given = {"bf16_flops": "60 TFLOPS", "memory_bytes_per_s": "256 GB/s"}
+    (other,) = {*given} - {field}
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{{name: My card, kind: gpu, memory_bytes: 8 GB, {other}: {given[other]}}}")
+    told = rf"mine\.yaml: \w+ \(My card\) gives no {field}, .*{field}: \d+ "
+    for machine in (str(path), PlannedMachine("radeon-890m", (str(path),)), PlannedMachine("rtx4090", (str(path),))):
+        with pytest.raises(ProfileError, match=told):
+            question_of("qwen3-4b", "qwen3-0.6b", machine)
+    known = question_of("qwen3-4b", "qwen3-0.6b", str(path), changes={f"gpu.{field}": given[field]})
+    assert getattr(known.platform.device("gpu"), field) is not None
+    shared = PlannedMachine("radeon-890m", (f"{path}@unified-memory",))
+    if field == "memory_bytes_per_s":
+        assert "mine" in question_of("qwen3-4b", "qwen3-0.6b", shared).platform.devices, "its pool's"
+
+
 def test_a_lookup_needs_no_calibration_of_a_draft():
     found = planned(pair=("smollm2-135m-instruct", "prompt-lookup"))
     assert found.question.calibrated.in_words is None
