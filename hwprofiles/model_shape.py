@@ -6,6 +6,7 @@ draft); its head reads the states of all tracks.
 """
 
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -191,12 +192,18 @@ class ModelShape(Heads):
         """Return bytes of weights that one layer reads in a pass over `rows` tokens."""
         return self._layer_bytes(weights, self.experts_touched(rows))
 
+    def expert_bytes(self, weights: str, rows: float = inf) -> float:
+        """Return what `layer_weight_bytes` has of experts, by default of all; 0 for a dense model."""
+        return self._expert_bytes(weights, self.experts_touched(rows)) if self.num_experts else 0.0
+
     def _layer_bytes(self, weights: str, num_experts: float) -> float:
         """Return bytes of a layer's parameters with so many of its experts; 1 for a dense model."""
         form = stored_weights(weights)
         dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
-        experts = self.expert_share * num_experts * self.expert_parameters
-        return (self.read_parameters * dense_bits + experts * form.bits) / 8
+        return self.read_parameters * dense_bits / 8 + self._expert_bytes(weights, num_experts)
+
+    def _expert_bytes(self, weights: str, num_experts: float) -> float:
+        return self.expert_share * num_experts * self.expert_parameters * stored_weights(weights).bits / 8
 
     def layer_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""

@@ -15,7 +15,7 @@ from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
 from planner.platform_plan.batches import BatchChoice
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.memory_fit import EXPERTS_APART, may_be_split, weights_that_fit
+from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -113,7 +113,7 @@ def held_back(plan: PlatformPlan) -> str | None:
         return None
     weights = weights_that_fit(question, lane)
     would = f"--weights {' or '.join(weights[:_MOST_WEIGHTS])} would fit" if weights else "no common weights would fit"
-    would += f"; {EXPERTS_APART}" * may_be_split(question)
+    would = "; ".join([would, *split_by_llama_cpp(question)])
     bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
     bytes_ += " on each" * (len(question.platform.members(lane)) > 1)
     return f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"

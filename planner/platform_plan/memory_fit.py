@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from decoding.errors import PlanError
+from hwprofiles.engines import ANYWHERE, platform_run_by, reads
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_bytes, usable_lanes
 from planner.platform_plan.partial_offload import layer_split, pass_s
@@ -17,7 +18,6 @@ from sim.derived.derived_profile import DerivedProfile
 
 _SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} GB") for size in (24, 48, 96)}
 _LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
-EXPERTS_APART: Final = "experts on the CPU and the rest on a card (llama.cpp's --n-cpu-moe) are not planned"
 _PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 
@@ -127,23 +127,25 @@ def places_of(question: Question) -> Places:
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
-        told += [EXPERTS_APART] * may_be_split(question)
         if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
             least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
             reasons = least.in_words.removeprefix(_PLAIN_ON)
             speed = tokens_per_second(pass_s(question, split, 1))
             told.append(f"{split} would fit (llama.cpp's {split.options}: {speed}, plain)")
+        told += split_by_llama_cpp(question)
         advice = f" {', '.join(told)}." if told else ""
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
 
 
-def may_be_split(question: Question) -> bool:
-    """Return whether llama.cpp could have a mixture's experts on the CPU and the rest on a card."""
-    devices = question.platform.devices.items()
-    has_card = any(one.kind == "gpu" and question.platform.has_own_memory(name) for name, one in devices)
-    return question.target.shape.num_experts > 0 and has_card and any(one.kind == "cpu" for _, one in devices)
+def split_by_llama_cpp(question: Question) -> list[str]:
+    """Return in words how llama.cpp would split a target over card and CPU where another engine is planned with."""
+    if layer_split(question, has_draft=False) is not None or not reads(ANYWHERE, question.target.weights):
+        return []
+    by_it = replace(question, platform=platform_run_by(question.platform, ANYWHERE))
+    split = layer_split(by_it, has_draft=False)
+    return [] if split is None else [f"--engine {ANYWHERE} would have {split}"]
 
 
 def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:

@@ -1,12 +1,14 @@
 """A target that no card holds: some layers on each, the rest on the CPU, as llama.cpp's `-ngl` and `-ts` split them.
 
-It is worked out beside the ranking, from the same costs: all parts of a pass take turns, and so does the draft, which
-is on a card. Times have no interval.
+Of a mixture all layers are on cards, but for the experts of as many as have to be on the CPU (`--n-cpu-moe`). It is
+worked out beside the ranking, from the same costs: all parts of a pass take turns, and so does the draft, which is on a
+card. Times have no interval.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
@@ -36,6 +38,7 @@ class LayerSplit(NamedTuple):
         layers: how many are on each card, the fastest first, as CUDA mostly has them; the last has the `lm_head`, too.
         cpu: lane of the others, and of the embeddings.
         of_layers: of the target.
+        apart: layers of a mixture whose experts are on the CPU wherever the layers are: the first that have any.
         home: the card of the draft; None where none has room for it, so that decoding there is plain.
         num_more: blocks of a head that are in the target's file, and on the last card.
     """
@@ -43,6 +46,7 @@ class LayerSplit(NamedTuple):
     layers: Mapping[str, int]
     cpu: str
     of_layers: int
+    apart: range
     home: str | None
     num_more: int
 
@@ -52,17 +56,31 @@ class LayerSplit(NamedTuple):
         return self.of_layers - sum(self.layers.values())
 
     @property
+    def apart_on(self) -> dict[str, int]:
+        """Layers of each card whose experts are not there."""
+        first, found = self.num_left, {}
+        for card, count in self.layers.items():
+            found[card] = len(range(max(first, self.apart.start), min(first + count, self.apart.stop)))
+            first += count
+        return found
+
+    @property
     def options(self) -> str:
-        """What llama.cpp is told; it counts the `lm_head` as a layer, and the first that a card gets (#18148)."""
+        """What llama.cpp is told; it counts the `lm_head` as a layer, and the first that a card gets (#18148).
+
+        Of the first layers whose experts are to be on the CPU it counts those that have none, too.
+        """
         *others, last = self.layers.values()
         counts = [*others, last + self.num_more + 1]
         shares = f" -ts {','.join(map(str, counts))}" if others else ""
-        return f"-ngl {sum(counts)}{shares}"
+        experts = f" --n-cpu-moe {self.apart.stop}" if self.apart else ""
+        return f"-ngl {sum(counts)}{shares}{experts}"
 
     def __str__(self) -> str:
         (first, count), *others = self.layers.items()
         places = [f"{count} of {self.of_layers} layers on {first}", *(f"{more} on {card}" for card, more in others)]
-        return listing([*places, *[f"the rest on {self.cpu}"] * (self.num_left > 0)])
+        places += [f"the rest on {self.cpu}"] * (self.num_left > 0)
+        return listing([*places, *[f"the experts of {len(self.apart)} on {self.cpu}"] * bool(self.apart)])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +91,7 @@ class PartialOffload:
         layers: on each card.
         cpu: the lane of the others.
         of_layers: of the target.
+        num_apart: layers whose experts are on the CPU.
         plain_tpot_s: time per token of the fastest plain decoding, whose split has no draft to make room for.
         num_drafted, tpot_s: draft length of the fastest speculation, and its time per token; 0 drafted where none pays.
         options: llama.cpp's command.
@@ -82,6 +101,7 @@ class PartialOffload:
     layers: Mapping[str, int]
     cpu: str
     of_layers: int
+    num_apart: int
     plain_tpot_s: float
     num_drafted: int
     tpot_s: float
@@ -108,7 +128,7 @@ class PartialOffload:
 
 
 def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
-    """Return as many layers of a dense target as cards hold beside the draft, or alone, if a CPU holds the rest.
+    """Return as much of a target as cards hold beside the draft, or alone, if a CPU holds the rest.
 
     A head in the target's file is always there. None if a single card holds all, or none holds any.
     """
@@ -116,7 +136,7 @@ def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
     cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
     cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
-    if cpu is None or target.shape.num_experts:
+    if cpu is None:
         return None
     return _split(question, cards, cpu, has_draft=has_draft or question.draft.is_in_target)
 
@@ -124,31 +144,48 @@ def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
 def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: bool) -> LayerSplit | None:
     """Return the split over some of the cards, with the draft on one of them or not; None where there is none."""
     platform, target, shape = question.platform, question.target, question.target.shape
-    layers = _filled(question, cards, has_draft=has_draft)
+    stops = range(shape.dense_layers, shape.num_layers + 1) if shape.num_experts else range(1)
+    layers, apart = {}, range(0)
+    for stop in stops:
+        layers, apart = _filled(question, cards, stop, has_draft=has_draft), range(stops.start, stop)
+        if sum(layers.values()) == shape.num_layers:
+            break
     split = LayerSplit(
         layers=layers,
         cpu=cpu,
         of_layers=shape.num_layers,
+        apart=apart,
         home=_home(question, list(layers)) if has_draft and layers else None,
         num_more=int(question.draft.is_in_target),
     )
-    tables_bytes = shape.weight_bytes(target.weights) - split.of_layers * shape.layer_weight_bytes(target.weights)
+    held_bytes = split.of_layers * shape.layer_weight_bytes(target.weights, inf)
+    tables_bytes = shape.weight_bytes(target.weights) - held_bytes
     embedding_bytes = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
+    layer_bytes, expert_bytes = _layer_bytes(question)
+    left_bytes = split.num_left * layer_bytes + len(apart) * expert_bytes + embedding_bytes
     usable = usable_bytes(platform, platform.pool_of(cpu)[0])
-    has_room = usable is None or split.num_left * _layer_bytes(question) + embedding_bytes <= usable
-    return split if layers and has_room and (split.num_left or len(layers) > 1) else None
+    has_room = usable is None or left_bytes <= usable
+    return split if layers and has_room and (split.num_left or apart or len(layers) > 1) else None
 
 
-def _filled(question: Question, cards: Sequence[str], *, has_draft: bool) -> dict[str, int]:
-    """Return how many layers each card gets if the first is filled first; those that would get none are left out."""
+def _filled(question: Question, cards: Sequence[str], num_light: int, *, has_draft: bool) -> dict[str, int]:
+    """Return how many layers each card gets if the first is filled first; those that would get none are left out.
+
+    The first `num_light` layers have no experts there.
+    """
     if not cards:
         return {}
-    rooms, left, layers = _rooms(question, cards, has_draft=has_draft), question.target.shape.num_layers, {}
+    rooms, layers = _rooms(question, cards, has_draft=has_draft), dict.fromkeys(cards, 0)
+    layer_bytes, expert_bytes = _layer_bytes(question)
+    sizes, left = (layer_bytes, layer_bytes + expert_bytes), [num_light, question.target.shape.num_layers - num_light]
     for card in cards:
-        layers[card] = max(0, min(left, int(rooms[card] / _layer_bytes(question))))
-        left -= layers[card]
+        for place, num_bytes in enumerate(sizes):
+            count = max(0, min(left[place], int(rooms[card] / num_bytes)))
+            layers[card] += count
+            rooms[card] -= count * num_bytes
+            left[place] -= count
     filled = [card for card in cards if layers[card]]
-    return layers if len(filled) == len(cards) else _filled(question, filled, has_draft=has_draft)
+    return layers if len(filled) == len(cards) else _filled(question, filled, num_light, has_draft=has_draft)
 
 
 def _rooms(question: Question, cards: Sequence[str], *, has_draft: bool) -> dict[str, float]:
@@ -171,9 +208,13 @@ def _by_speed(question: Question, cards: Sequence[str]) -> list[str]:
     return sorted(cards, key=lambda card: costs[card].one(LAYER, 1, context))
 
 
-def _layer_bytes(question: Question) -> float:
-    target, num_layers = question.target, question.target.shape.num_layers
-    return target.shape.layer_weight_bytes(target.weights) + target.kv_bytes(question.num_tokens) / num_layers
+def _layer_bytes(question: Question) -> tuple[float, float]:
+    """Return the bytes of a layer with its cache, but without experts, and those of the experts of one that has any."""
+    target, shape, num_layers = question.target, question.target.shape, question.target.shape.num_layers
+    expert_bytes = shape.expert_bytes(target.weights)
+    layer_bytes = shape.layer_weight_bytes(target.weights, inf) - expert_bytes
+    num_mixed = max(1, num_layers - shape.dense_layers)
+    return layer_bytes + target.kv_bytes(question.num_tokens) / num_layers, expert_bytes * num_layers / num_mixed
 
 
 def _costs(question: Question, lanes: Sequence[str]) -> dict[str, RooflineCost]:
@@ -188,7 +229,7 @@ def _is_card(platform: Platform, name: str, weights: str) -> bool:
 
 
 def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
-    """Return the split of a dense target over cards that cannot hold it and a CPU; None if nothing gains.
+    """Return the split of a target over cards that cannot hold it and a CPU; None if nothing gains.
 
     Plain decoding has the room of the draft for more layers.
     """
@@ -204,6 +245,7 @@ def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
         layers=split.layers,
         cpu=split.cpu,
         of_layers=split.of_layers,
+        num_apart=len(split.apart),
         plain_tpot_s=plain_s,
         num_drafted=best.num_speculative_tokens,
         tpot_s=best_s,
@@ -230,14 +272,29 @@ def _command(question: Question, split: LayerSplit, schedule: Schedule) -> str |
 
 
 def pass_s(question: Question, split: LayerSplit, rows: int) -> float:
-    """Return the seconds of a pass of the target over so many rows."""
+    """Return the seconds of a pass of the target over so many rows; states cross to experts on the CPU and back."""
     cards, context = list(split.layers), float(question.record.contexts.start)
-    costs, shape = _costs(question, [split.cpu, *cards]), question.target.shape
+    platform, costs = question.platform, _costs(question, [split.cpu, *cards])
     counts = {split.cpu: split.num_left} | dict(split.layers)
     layers_s = sum(count * costs[lane].one(LAYER, rows, context) for lane, count in counts.items())
-    states_bytes = rows * shape.width * _STATE_BYTES
-    crossing_s = sum(question.platform.transfer_s(*hop, states_bytes) for hop in pairwise([split.cpu, *cards]))
+    states_bytes = rows * question.target.shape.width * _STATE_BYTES
+    crossing_s = sum(platform.transfer_s(*hop, states_bytes) for hop in pairwise([split.cpu, *cards]))
+    for card, count in split.apart_on.items():
+        on_cpu_s, on_card_s = (_experts_s(question, costs[lane], rows) for lane in (split.cpu, card))
+        there_s, back_s = (platform.transfer_s(*way, states_bytes) for way in ((card, split.cpu), (split.cpu, card)))
+        layers_s += count * (on_cpu_s - on_card_s)
+        crossing_s += count * (there_s + back_s)
     return layers_s + costs[cards[-1]].one(LM_HEAD, rows, context) + crossing_s
+
+
+def _experts_s(question: Question, cost: RooflineCost, rows: int) -> float:
+    """Return the seconds of the experts of a layer that has any: of a mean layer without a cache, their share of bytes.
+
+    Nothing was measured of experts alone.
+    """
+    shape = question.target.shape
+    share = shape.expert_bytes(question.target.weights, rows) / cost.shared(LAYER, rows).num_bytes
+    return cost.one(LAYER, rows, 0.0) * share / shape.expert_share
 
 
 def _ways(plan: "PlatformPlan") -> Iterator[tuple[float, LayerSplit, Schedule]]:

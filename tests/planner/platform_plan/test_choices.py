@@ -177,11 +177,27 @@ def test_a_machine_and_a_draft_are_as_fast_as_the_split_of_layers_there():
     assert (model.acceptance_to_lead, model.times_s) == (None, []), "curves are of the table"
 
 
-def test_a_mixture_that_no_memory_holds_alone_is_told_which_split_is_not_planned():
-    for platform, is_told in (("rtx3090", True), ("lunar-lake", False)):
-        with pytest.raises(PlanError, match="fits nowhere") as refused:
-            plan_pair("glm-4.5-air", "mtp", platform, weights=("q4_k_m", None))
-        assert ("llama.cpp's --n-cpu-moe" in str(refused.value)) is is_told
+def test_a_mixture_that_no_memory_holds_alone_is_told_the_speed_with_experts_on_the_cpu():
+    for platform, told in (
+        ("rtx3090", r"the experts of 25 on cpu would fit \(llama.cpp's -ngl 37 --n-cpu-moe 25: 30\.\d tokens/s"),
+        ("a100-40-pcie", r"--engine llama.cpp would have 36 of 36 layers on gpu and the experts of 16 on cpu\.$"),
+        ("lunar-lake", r"too little\.$"),
+    ):
+        with pytest.raises(PlanError, match=told):
+            plan_pair("gpt-oss-120b", "prompt-lookup", platform, weights=("mxfp4", None))
+
+
+def test_a_card_with_experts_on_the_cpu_is_ranked_by_that_split():
+    """A 30B mixture in four bits: six tenths of it on a card of 12 GB is faster than all of it in an M4's memory."""
+    asked = {
+        name: {"prompt-lookup": question_of("qwen3-30b-a3b", "prompt-lookup", name, weights=("q4_k_m", None))}
+        for name in ("M4 32GB", "rtx3060", "rtx3090")
+    }
+    found = choose_machine(asked)
+    assert [one.name for one in found] == ["rtx3090", "rtx3060", "M4 32GB"]
+    splits = [one.drafts[0].plan.split for one in found]
+    assert [split and split.num_apart for split in splits] == [None, 19, None]
+    assert found[1].drafts[0].plan.recommended.tpot_s > found[2].drafts[0].plan.recommended.tpot_s
 
 
 def test_weights_that_would_fit_are_named_for_each_memory():

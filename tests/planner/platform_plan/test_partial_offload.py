@@ -1,4 +1,4 @@
-"""Layers of a target that is too large for a card, on the card and on the CPU."""
+"""Layers of a target that is too large for a card, on the card and on the CPU; of a mixture the experts."""
 
 from dataclasses import replace
 
@@ -11,8 +11,10 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan import partial_offload as module
 from planner.platform_plan.page import render_page
-from planner.platform_plan.partial_offload import layer_split, partial_offload
+from planner.platform_plan.partial_offload import layer_split, partial_offload, pass_s
 from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.question import demand_of
+from sim.derived.derived_profile import derived_profile
 from sim.derived.roofline import StoredModel
 from tests.planner.platform_plan.conftest import question
 
@@ -191,3 +193,102 @@ def test_there_is_none_where_all_on_the_cpu_is_faster():
 )
 def test_there_is_none_where_nothing_has_to_be_split(asked):
     assert partial_offload(planned(**asked)) is None
+
+
+def mixture(platform="rtx3090", model="gpt-oss-120b", weights="mxfp4_moe", **asked):
+    return question(platform, weights=weights, **{"models": (model, model), "lengths": (512, 128)} | asked)
+
+
+def test_experts_of_as_few_layers_as_needed_are_on_the_cpu():
+    """Experts of a layer are 128 * 3 * 2880 * 2880 weights of 4.25 bits, 1.69 GB: those of twelve fit."""
+    asked = mixture()
+    split = layer_split(asked, has_draft=False)
+    expert_bytes = 128 * 3 * 2880 * 2880 * 4.25 / 8
+    shape, weights = asked.target.shape, asked.target.weights
+    room = 0.96 * 24e9 - shape.head_bytes(weights) - asked.target.kv_bytes(asked.num_tokens)
+    room -= 36 * (shape.layer_weight_bytes(weights) - shape.expert_bytes(weights, 1))
+    assert expert_bytes * (36 - len(split.apart)) < room < expert_bytes * (37 - len(split.apart))
+    assert (dict(split.layers), split.apart) == ({"gpu": 36}, range(24))
+    assert split.options == "-ngl 37 --n-cpu-moe 24"
+    assert str(split) == "36 of 36 layers on gpu and the experts of 24 on cpu"
+    larger = layer_split(mixture(changes={"gpu.memory_bytes": "48 GB"}), has_draft=False)
+    assert larger.apart == range(10)
+
+
+def test_first_layers_without_experts_count_for_llama_cpp():
+    """The first of GLM-4.5-Air's 46 layers is dense; an MTP layer is one more on the card."""
+    asked = mixture("rtx4090", "glm-4.5-air", "q4_k_m", changes={"cpu.memory_bytes": "128 GB"})
+    split = layer_split(asked, has_draft=False)
+    assert split.apart.start == 1
+    assert split.options == f"-ngl 47 --n-cpu-moe {1 + len(split.apart)}"
+    head = StoredModel(shape=head_shape("mtp", asked.target.shape), weights="q4_k_m", head="mtp")
+    with_head = layer_split(replace(asked, draft=head), has_draft=False)
+    assert with_head.options == f"-ngl 48 --n-cpu-moe {1 + len(with_head.apart)}"
+    assert len(with_head.apart) > len(split.apart), "it has 128 experts, too"
+
+
+def test_layers_with_experts_are_shared_out_by_their_bytes():
+    """By counts alone, llama.cpp would have all that are not on the CPU on the last card."""
+    split = layer_split(mixture("2xrtx3090"), has_draft=False)
+    first, second = split.layers.values()
+    assert split.options == f"-ngl 37 -ts {first},{second + 1} --n-cpu-moe {len(split.apart)}"
+    assert split.apart_on == {"gpu0": len(split.apart), "gpu1": 0}
+    assert abs(first - len(split.apart) - second) <= 1, "as many with experts on either"
+
+
+def test_a_card_that_does_not_even_hold_the_rest_holds_as_many_layers_as_it_can():
+    small = {"gpu.memory_bytes": "4 GB", "cpu.memory_bytes": "192 GB"}
+    split = layer_split(mixture("rtx4060", "qwen3-235b-a22b", "q4_k_m", changes=small), has_draft=False)
+    assert split.num_left > 0
+    assert split.apart_on == dict(split.layers)
+    assert split.options == f"-ngl {split.layers['gpu'] + 1} --n-cpu-moe 94"
+
+
+def test_a_cpu_has_to_hold_the_experts_only():
+    assert layer_split(mixture(changes={"cpu.memory_bytes": "48 GB"}), has_draft=False) is not None
+    assert layer_split(mixture(changes={"cpu.memory_bytes": "32 GB"}), has_draft=False) is None
+    assert layer_split(mixture(changes={"gpu.memory_bytes": "80 GB"}), has_draft=False) is None, "the card has all"
+
+
+def test_a_pass_reads_experts_where_they_are_and_states_cross_to_them():
+    asked = mixture()
+    split = layer_split(asked, has_draft=False)
+    cpu, gpu = (derived_profile(asked.platform, demand_of(asked, [lane])).costs[lane] for lane in ("cpu", "gpu"))
+    expert_bytes = 4 * 3 * 2880 * 2880 * 4.25 / 8
+    shape, weights = asked.target.shape, asked.target.weights
+    on_gpu = 36 * shape.layer_weight_bytes(weights) + shape.head_bytes(weights) - 24 * expert_bytes
+    reading_s = 24 * expert_bytes / cpu.device.bytes_per_s + on_gpu / gpu.device.bytes_per_s
+    assert reading_s < pass_s(asked, split, 1) < 1.3 * reading_s
+    far = mixture(changes={"cpu-gpu.latency_s": "1010 us"})
+    assert pass_s(far, split, 1) - pass_s(asked, split, 1) == pytest.approx((2 * 24 + 1) * 1e-3)
+
+
+def test_a_verification_reads_more_experts_from_the_cpu():
+    """Of 128 experts four rows touch almost four times as many as one; a dense layer is read once."""
+    asked, dense = mixture(), question("rtx3090", weights="q4_k_m", models=MODELS)
+    of_mixture, of_dense = (
+        pass_s(one, split, 4) / pass_s(one, split, 1)
+        for one, split in ((one, layer_split(one, has_draft=False)) for one in (asked, dense))
+    )
+    assert of_dense < 1.5
+    assert 3 < of_mixture < 4
+    plan = plan_platform(mixture(models=("gpt-oss-120b", "gpt-oss-20b"), changes={"cpu.memory_bytes": "128 GB"}))
+    assert (plan.split.num_drafted, plan.split.num_apart) == (0, 24)
+    assert plan.split.options == "llama-server -m TARGET.gguf -ngl 37 --n-cpu-moe 24"
+
+
+@pytest.mark.parametrize(
+    ("platform", "model", "weights", "changes", "num_first", "tokens_per_s"),
+    [
+        ("rtx3090", "gpt-oss-120b", "mxfp4_moe", {}, 26, 32.3),  # ai-maestro.online, llama-bench
+        ("rtx5090", "gpt-oss-120b", "mxfp4_moe", {"cpu.memory_bytes": "96 GB"}, 36, 25.6),  # llama.cpp#15157, 14900K
+        ("RTX 2080", "qwen3-30b-a3b", "q4_k_m", {"cpu.memory_bytes_per_s": "102 GB/s"}, 36, 36.7),  # llmfit#755
+        ("rtx5090", "glm-4.6", "mxfp4_moe", {"cpu.memory_bytes": "256 GB"}, None, 6.17),  # postl.ai, GLM-4.7
+    ],
+)
+def test_public_speeds_of_experts_on_the_cpu_are_met(platform, model, weights, changes, num_first, tokens_per_s):
+    """Nothing is fitted to them; published speeds of one machine differ by as much."""
+    asked = mixture(platform, model, weights, changes=changes)
+    split = layer_split(asked, has_draft=False)
+    split = split._replace(apart=range(split.apart.start, num_first or split.apart.stop))
+    assert 1 / pass_s(asked, split, 1) == pytest.approx(tokens_per_s, rel=0.3)
