@@ -17,7 +17,7 @@ def test_scripts_get_what_was_promised():
 
 
 def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
-    by_default, by_vllm = (json_of(*ASKED, "--weights", "q4_k_m", *more) for more in ((), ("--engine", "vllm")))
+    by_default, by_vllm = (json_of(*ASKED, "--weights", "int4", *more) for more in ((), ("--engine", "vllm")))
     assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
     assert by_vllm["rows"][-1]["ratio"] < by_default["rows"][-1]["ratio"]
     assert (
