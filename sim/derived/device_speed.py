@@ -202,7 +202,7 @@ def device_speed(
         steps_target=sheet.kind == "gpu" and found.reading is None and not found.is_calibrated,
         reads_again=engine_of(engine or "") in READS_AGAIN,
         starts_of_mixtures=found.starts_of_mixtures() if is_eager(sheet) else 1.0,
-        queues_kernels=sheet.kind != "npu" and found.reading is None and not found.is_socket,
+        queues_kernels=sheet.kind != "npu" and found.reading is None and not found.waits_for_kernels,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,
         max_prompt=sheet.max_prompt_tokens,
@@ -221,7 +221,9 @@ class _Numbers:
 
     Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
     not count the starts. So it is of a CPU with memory of its own (`is_socket`) that nobody measured: a model of 12B
-    reached twice the share of the bandwidth that one of 0.6B did. A what-if of the efficiency changes nothing else.
+    reached twice the share of the bandwidth that one of 0.6B did. And so it is of a CPU whose sheet says what a kernel
+    takes to start (`waits_for_kernels`): its threads wait for each other. A what-if of the efficiency changes nothing
+    else.
     What an eager framework takes counts before what the device is guessed to.
     """
 
@@ -237,6 +239,7 @@ class _Numbers:
         is_known = own is not None and own.status != "guessed"
         is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
         self.is_socket = sheet.kind == "cpu" and sheet.memory_pool is None and not is_known and not is_capped
+        self.waits_for_kernels = self.is_socket or (sheet.kind == "cpu" and sheet.dispatch_of == "kernel")
         self.is_calibrated = own is not None and own.by == CALIBRATION
         self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None

@@ -25,7 +25,7 @@ def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
 
 def test_constants_at_an_end_of_their_bounds_are_named_first(fitted):
     assert words(fitted).startswith("At the end of the plausible range")
-    assert [one.name for one in at_bounds(fitted)] == ["handover_s", "exit_coverage"]
+    assert [one.name for one in at_bounds(fitted)] == ["exit_coverage"]
     inside = replace(fitted, constants={"link_latency_s": 1e-4, "handover_s": 1e-4, "exit_coverage": 0.8})
     assert at_bounds(inside) == []
     assert "the end of" not in words(inside)
