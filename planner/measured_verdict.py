@@ -108,9 +108,14 @@ class Runs:
         )
         return paired_ratio(ours, theirs)
 
+    @property
+    def baseline(self) -> MeasuredSchedule | None:
+        """The plain one predicted fastest, which speed-ups in tables are over."""
+        return next(iter(self.side(plain=True)), None)
+
     def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
         """Return each one's measured speed over that of the plain one predicted fastest; None if not comparable."""
-        plain = next(iter(self.side(plain=True)), None)
+        plain = self.baseline
         return tuple(
             None if plain is None or one not in self.finished else self.as_run(one, plain) for one in schedules
         )

@@ -34,6 +34,7 @@ class JudgedRuns:
         num_recorded: prompts whose rounds are known, for the schedule with the most.
         repeating: those of them whose texts repeat themselves.
         speedup_without: the ratio of the verdict on all others; None if there is no such ratio.
+        plain: the plain schedule that the ratios of `results` are over, by its name; None without one.
     """
 
     measured: Measured = field(repr=False)
@@ -43,6 +44,7 @@ class JudgedRuns:
     num_recorded: int
     repeating: tuple[str, ...] = ()
     speedup_without: Ratio | None = None
+    plain: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,6 +115,7 @@ def judge_runs(
         num_recorded=max(len(one.recorded) for one in as_run),
         repeating=repeating,
         speedup_without=without(repeating, verdict.claim, runs),
+        plain=None if runs.baseline is None else runs.baseline.name,
     )
 
 

@@ -88,6 +88,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
             "tpot_error_at_anchor": result.error_at_anchor,
             "speedup_measured": ratio_entry(result.ratio),
             "plain_tpot_s": result.plain_s,
+            "plain": None if result.plain_s is None else judged.plain,
             "num_prompts": len(result.measured),
             "same_rounds": comparison.same_rounds,
             "rounds_equal": {"equal": comparison.num_equal, "of": comparison.num_prompts},
@@ -134,7 +135,8 @@ def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use 
         "max_new_tokens": plan.record.max_new_tokens,
         "busy": None if used is None else used.share,
         "pays": verdict.pays,
-        "speedup": speedup_entry(verdict.speedup),
+        "winner": judged.answer and judged.answer.recommended,
+        "speedup": claim_entry(judged),
         "by_length": [
             {"max_new_tokens": length} | (ratio_entry(one) or {}) for length, one in sorted(verdict.by_length.items())
         ],
@@ -148,6 +150,15 @@ def speedup_entry(ratio: Ratio | None) -> dict[str, Any] | None:
     if (own := ratio_entry(ratio)) is None or ratio is None:
         return None
     return own | {"scope": {"these_prompts": ratio_entry(ratio.on_these), "like_these": own}}
+
+
+def claim_entry(judged: JudgedRuns) -> dict[str, Any] | None:
+    """Return the ratio that decides, the names of the two schedules, and how many prompts both of them ran."""
+    claim = judged.verdict.claim
+    if claim is None or (ratio := speedup_entry(claim.ratio)) is None:
+        return None
+    counts = {name: len(one.measured) for name, one in zip(judged.names, judged.results, strict=True)}
+    return ratio | {"of": claim.one, "over": claim.other, "num_prompts": min(counts[claim.one], counts[claim.other])}
 
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:

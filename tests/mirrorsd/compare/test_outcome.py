@@ -119,9 +119,23 @@ def test_a_schedule_is_set_beside_plain_decoding_of_the_texts_that_it_ran_itself
     drafting, plain = entries[drafts.index(True)], entries[drafts.index(False)]
     assert plain["plain_tpot_s"] == plain["measured"]["tpot_s"]
     assert drafting["plain_tpot_s"] < plain["plain_tpot_s"], "it ran the prompts of the fast half alone"
+    assert {entry["plain"] for entry in entries} == {plain["name"]}
     facts = outcome_facts(judged, plan, PAIR, used=None)
+    told = facts["speedup"]
+    assert (told["of"], told["over"], told["num_prompts"]) == (drafting["name"], plain["name"], 2)
+    assert facts["winner"] == judged.verdict.recommended
     assert (facts["num_prompts"], facts["num_recorded_prompts"]) == (4, 4)
     assert facts["coverage"] == sum(one.is_held for one in judged.results) / 2
+
+
+def test_runs_without_plain_decoding_have_neither_a_baseline_nor_a_ratio_nor_a_winner():
+    record = acceptance_record(num_prompts=2, num_tokens=20)
+    plan = make_plan(SPACE, machine(), record)
+    candidates = rank([DRAFT_MIRROR], machine(), record).candidates
+    judged = judge_runs(candidates, made_up_runs([DRAFT_MIRROR], machine(), record), plan.profile, plan.record)
+    assert [entry["plain"] for entry in schedule_entries(judged)] == [None]
+    facts = outcome_facts(judged, plan, PAIR, used=None)
+    assert (facts["speedup"], facts["winner"]) == (None, None)
 
 
 def test_a_run_that_was_stopped_has_lost_no_lane():

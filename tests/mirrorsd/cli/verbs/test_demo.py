@@ -81,7 +81,9 @@ def test_scripts_get_what_was_promised(demo):
     reference = min(plain, key=lambda entry: entry["predicted"]["tpot_s"])
     assert reference["speedup_measured"] == {"value": 1.0, "low": 1.0, "high": 1.0}
     assert result["pays"] in ("yes", "no", "cannot_tell")
-    assert set(result["speedup"]) == {"value", "low", "high", "scope"}
+    assert set(result["speedup"]) == {"value", "low", "high", "scope", "of", "over", "num_prompts"}
+    assert {result["speedup"]["of"], result["speedup"]["over"]} <= set(names)
+    assert {entry["plain"] for entry in result["schedules"]} == {reference["name"]}
     for scope in ("these_prompts", "like_these"):
         ratio = result["speedup"]["scope"][scope]
         assert ratio["low"] <= ratio["value"] <= ratio["high"]
