@@ -170,6 +170,12 @@ def has_law(sheet: DeviceSheet, weights: str | None = None) -> bool:
     return sheet.kernel_start_s is not None and engine_of(engine_on(sheet, weights) or LAW_ENGINE) == LAW_ENGINE
 
 
+def stands_for(engine: str) -> str | None:
+    """Say whose times are taken for an engine that nobody measured; None for others."""
+    is_measured = engine_of(engine) != LAW_ENGINE or LAW_ENGINE in engine.lower()
+    return None if is_measured else f"Times are vLLM's: {engine} was not measured."
+
+
 def is_eager(sheet: DeviceSheet) -> bool:
     """Return whether a GPU waits for Python to start every operation."""
     return sheet.kind == "gpu" and engine_of(sheet.engine or "") == EAGER

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
-from planner.platform_plan.advice import advice, engines_of, engines_of_batch, held_back
-from planner.platform_plan.batches import BatchPlan
+from planner.plan_engines import engines_of, engines_of_batch
+from planner.platform_plan.advice import advice, held_back
+from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -170,18 +171,24 @@ def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
             "runs_on": [engine._asdict() for engine in engines_of_batch(plan, one)],
         }
 
+    def best(choice: BatchChoice) -> dict[str, Any]:
+        return {
+            "best_window": choice.best_window,
+            "name": choice.name,
+            "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
+            "drafting": rates(choice.drafting),
+            "speedup": choice.speedup,
+        }
+
     return {
         "verdict": batches.in_words,
         "switch_off_at": batches.switch_off_at,
         "sizes": [
             {
                 "batch_size": size,
-                "best_window": choice.best_window,
-                "name": choice.name,
-                "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
-                "drafting": rates(choice.drafting),
+                **best(choice),
                 "plain": rates(choice.plain),
-                "speedup": choice.speedup,
+                "by_engine": None if choice.by_engine is None else best(choice.by_engine),
             }
             for size, choice in batches.choices.items()
         ],

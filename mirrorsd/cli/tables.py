@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from planner.plan import Plan
-from planner.platform_plan.advice import engine_of_batch, engines_of
+from planner.plan_engines import engine_of_batch, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import ComparedRuns
@@ -317,9 +317,10 @@ def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
             NOTHING if choice.drafting is None else f"{choice.drafting.tokens_per_s:.1f}",
             f"{choice.plain.tokens_per_s:.1f}",
             NOTHING if choice.speedup is None else factor(choice.speedup),
-            engine_of_batch(plan, choice),
+            engine_of_batch(plan, choice.drafting),
         )
-        for size, choice in found.choices.items()
+        for size, best in found.choices.items()
+        for choice in best.rows
     )
     title = "Batches: predicted tokens per second of all sequences together"
     numbers = ("tokens/s", "plain", "vs plain", "runs on")

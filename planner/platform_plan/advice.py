@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import ANYWHERE, EAGER, engine_on, made_for_engine, reads
+from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
 from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
@@ -13,13 +12,12 @@ from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
-from planner.platform_plan.batches import BatchChoice
+from planner.plan_engines import beside_engine, best_with_engine, doubts_of_times, engines_of
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fit
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.platform_plan.runs_on import OURS, RunsOn, drafting_head, runs_on
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
@@ -32,7 +30,6 @@ from planner.wording import (
     schedule_name,
     tokens_per_second,
 )
-from sim.batch_prediction import BatchPrediction
 
 _CLOSE: Final = 0.85
 """Placements that may be as fast as the best one and save something are named from this share of its speed on."""
@@ -75,29 +72,6 @@ def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str])
     ]
     told = "; ".join(moved[:_MOST_MOVED]) or "no placement changes its predicted time"
     return f"What if {' and '.join(changes)}: {told}."
-
-
-def engines_of(plan: PlatformPlan, one: PlannedSchedule) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule where it was planned."""
-    question = plan.question
-    target, draft = question.target, question.draft
-    models = (target, draft) if one.schedule.traits.has_draft_model and draft.head is None else (target,)
-    return runs_on(question.platform, one.pair, one.schedule, models, drafting_head(draft))
-
-
-def engine_of_batch(plan: PlatformPlan, choice: BatchChoice) -> str:
-    """Return the name of the engine that runs the best speculation of a batch, for a table's cell."""
-    if choice.drafting is None:
-        return "\N{EN DASH}"
-    engines = engines_of_batch(plan, choice.drafting)
-    return engines[0].engine if engines else "none known"
-
-
-def engines_of_batch(plan: PlatformPlan, one: BatchPrediction) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule for so many sequences: transformers drafts for one alone."""
-    engines = engines_of(plan, next(planned for planned in plan.ranking if planned.schedule == one.schedule))
-    drafts_many = one.batch_size > 1 and one.schedule.num_speculative_tokens > 0
-    return tuple(engine for engine in engines if not drafts_many or engine.engine != EAGER)
 
 
 def held_back(plan: PlatformPlan) -> str | None:
@@ -178,7 +152,7 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
     if not chosen.schedule.num_speculative_tokens:
         until = "until then " * (plan.pays == "cannot_tell")
         yield f"{until}leave the draft out: decode {plan.question.target} on {_device(plan, chosen.pair.target)}"
-        yield from _beside_engine(plan)
+        yield from beside_engine(plan)
         return
     yield f'{"use" if plan.pays == "yes" else "try"} "{name}" {on_lanes(chosen.schedule)}'
     both = f" and {plan.question.draft}" * chosen.pair.is_pooled
@@ -187,42 +161,7 @@ def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[st
         yield f"{chosen.pair.draft} is {_device(plan, chosen.pair.draft)} with {plan.question.draft}"
     if chosen.schedule.num_speculative_tokens == MOST_DRAFTED and not chosen.schedule.is_tree:
         yield f"try longer drafts, too: {MOST_DRAFTED} tokens are the most that are planned"
-    yield from _beside_engine(plan)
-
-
-def _beside_engine(plan: PlatformPlan) -> Iterator[str]:
-    """Say what an engine runs in place of the recommended schedule, where that is not it."""
-    known = best_with_engine(plan)
-    if known is None or known is plan.recommended:
-        return
-    gain, engine = f"{known.place} ({times(plan.compared(known))} plain decoding)", engines_of(plan, known)[0].engine
-    found = gain if known.schedule.num_speculative_tokens else f"plain decoding, {known.place}"
-    if engines_of(plan, plan.recommended):
-        yield f"{engine}, whose times these are, does not run that: the best that it runs is {found}"
-    else:
-        yield f"no engine runs that yet: {engine} runs the best that one can, {found}"
-
-
-def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
-    """Return the fastest schedule that the engine runs whose times are predicted; if there is none, that any runs."""
-    runnable = [one for one in (plan.recommended, *plan.ranking) if not one.needs_training and engines_of(plan, one)]
-    return next((one for one in runnable if _is_by_its_engine(plan, one)), next(iter(runnable), None))
-
-
-def _is_by_its_engine(plan: PlatformPlan, one: PlannedSchedule) -> bool:
-    """Return whether an engine runs a schedule whose times, or those of its kin, are predicted; true where none is.
-
-    Nothing is known of engines on CPUs, where plain decoding is no stand-in for what another one does on a GPU.
-    """
-    own = _engine_of_times(plan, one)
-    if own is None:
-        return _engine_of_times(plan, plan.recommended) is None
-    return any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one))
-
-
-def _engine_of_times(plan: PlatformPlan, one: PlannedSchedule) -> str | None:
-    device = plan.question.platform.device(plan.question.platform.members(one.pair.target)[0])
-    return engine_of(engine_on(device, plan.question.target.weights) or "")
+    yield from beside_engine(plan)
 
 
 def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSchedule]:
@@ -274,14 +213,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             formats = " or ".join(device.weight_formats)
             told.setdefault(f"weights in {formats}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
-    weights = question.target.weights
-    devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
-    engines = dict.fromkeys(filter(None, (engine_on(device, weights) for device in devices)))
-    if unread := [engine for engine in engines if not reads(engine, weights)]:
-        yield (
-            f"Times are those of {listing(unread)}, which does not load {weights}: none that does was measured on "
-            f"such a GPU. --engine {made_for_engine(weights)} takes that, and --weights int8 or int4 what it loads."
-        )
+    yield from doubts_of_times(plan)
     yield from _unused_cards(plan)
     head = question.draft.head
     if (drafted := _most_drafted(plan)) < MOST_DRAFTED:

@@ -4,11 +4,13 @@ Plain decoding is compared with every window of each method and placement, with 
 Batches are simulated only, see `sim.batch_prediction`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from decoding.errors import ProfileError
+from hwprofiles.engines import LAW_ENGINE
 from planner.first_of_each import first_of_each
+from planner.plan_engines import engine_of_batch, is_by_its_engine
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -28,12 +30,19 @@ sequences after up to 8,000 tokens, the best of 40 was at most 1.7 % faster than
 class BatchChoice:
     """The plain decoding and the speculation (`drafting`, on the lanes of `pair`) with most tokens per second.
 
-    There is no speculation where none can be played: where none fits, or what it takes is not known.
+    There is no speculation where none can be played: where none fits, or what it takes is not known. `by_engine` has
+    the best that the engine runs whose times these are; None where it runs none.
     """
 
     plain: BatchPrediction
     drafting: BatchPrediction | None
     pair: LanePair | None
+    by_engine: "BatchChoice | None" = None
+
+    @property
+    def rows(self) -> tuple["BatchChoice", ...]:
+        """Itself, and what the engine runs where that is another one."""
+        return (self, self.by_engine) if self.by_engine and self.by_engine.drafting != self.drafting else (self,)
 
     @property
     def best_window(self) -> int | None:
@@ -63,12 +72,14 @@ class BatchChoice:
 class BatchPlan:
     """The best by batch size, ascending, and what was left out, and why.
 
-    `beyond` says for each lane from which size on passes have more rows than anybody measured.
+    `beyond` says for each lane from which size on passes have more rows than anybody measured; `engine` is the one
+    whose times these are, if it runs any of it.
     """
 
     choices: dict[int, BatchChoice]
     left_out: tuple[str, ...]
     beyond: tuple[str, ...] = ()
+    engine: str | None = None
 
     @property
     def compared(self) -> dict[int, BatchChoice]:
@@ -85,7 +96,7 @@ class BatchPlan:
         """The answer in a few sentences."""
         if not self.choices:
             return f"Batches cannot be predicted here: {'; '.join(self.left_out)}."
-        moved = "".join(f" {one}." for one in (*self._in_turn, *self.beyond))
+        moved = "".join(f" {one}." for one in (*self._run, *self._in_turn, *self.beyond))
         basis = "Batches are simulated only, stay full, and have no interval."
         return f"{self._best_in_words}.{moved} {basis}"
 
@@ -97,7 +108,7 @@ class BatchPlan:
         if not compared:
             return f"Whether plain decoding is the fastest is not known: {unknown}"
         windows = {size: choice.best_window for size, choice in compared.items()}
-        listed = listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
+        listed = _listed(windows)
         off = self.switch_off_at
         still = "still " * all(windows.values())
         largest = "the largest for which both were predicted" if alone else "the largest of these batches"
@@ -109,6 +120,23 @@ class BatchPlan:
             else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
         )
         return f"Best draft length by batch size: {listed}; {end}" + (f"; {unknown}" if unknown else "")
+
+    @property
+    def _run(self) -> Iterator[str]:
+        """Say which lengths the engine runs where others are best, and what vLLM calls them."""
+        found = {size: choice.by_engine for size, choice in self.choices.items() if choice.by_engine is not None}
+        windows = {size: choice.best_window or 0 for size, choice in found.items()}
+        if any(len(choice.rows) > 1 for choice in self.choices.values()):
+            yield f"Of what {self.engine} runs: {_listed(windows)}"
+        kinds = {(choice.pair, choice.drafting.schedule.method) for choice in found.values() if choice.drafting}
+        is_table = len(kinds) == 1 and len({*windows.values()}) > 1 and [*found] == [*self.choices]
+        if self.engine == LAW_ENGINE and is_table:
+            starts = [1, *(size + 1 for size in found)]
+            table = [[start, size, window] for start, (size, window) in zip(starts, windows.items(), strict=False)]
+            yield (
+                f'For {self.engine}: "num_speculative_tokens": {max(windows.values())}, '
+                f'"num_speculative_tokens_per_batch_size": {table}'
+            )
 
     @property
     def _in_turn(self) -> Iterator[str]:
@@ -146,10 +174,27 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
         if plain is None:
             left_out[f"batches of {size}: no plain decoding to compare with"] = None
             continue
+        by_engine = None
+        if drafting is not None:
+            theirs = [one for one in asked if one.schedule.num_speculative_tokens and is_by_its_engine(plan, one, size)]
+            is_theirs = any(one.schedule == drafting[0].schedule for one in theirs)
+            by_engine = drafting if is_theirs else _best(predictor, size, _fitting(plan, theirs, size, left_out), {})
         if drafting is None and not any(one.schedule.num_speculative_tokens for one in asked):
             left_out[f"batches of {size}: no speculation that needs no training"] = None
-        choices[size] = BatchChoice(plain=plain[0], drafting=drafting and drafting[0], pair=drafting and drafting[1])
-    return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)))
+        choices[size] = BatchChoice(
+            plain=plain[0],
+            drafting=drafting and drafting[0],
+            pair=drafting and drafting[1],
+            by_engine=by_engine and BatchChoice(plain=plain[0], drafting=by_engine[0], pair=by_engine[1]),
+        )
+    theirs_of = [choice.by_engine.drafting for choice in choices.values() if choice.by_engine]
+    engine = engine_of_batch(plan, theirs_of[0]) if theirs_of else None
+    return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)), engine=engine)
+
+
+def _listed(windows: Mapping[int, int | None]) -> str:
+    """Return the draft lengths of batch sizes in words."""
+    return listing([f"{window or 'none'} at {size}" for size, window in windows.items()])
 
 
 def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str]:

@@ -20,7 +20,8 @@ from planner.pictures.plan_pictures import (
     speedups_over_acceptance,
     trade_offs,
 )
-from planner.platform_plan.advice import advice, best_with_engine, engine_of_batch, engines_of
+from planner.plan_engines import best_with_engine, engine_of_batch, engines_of
+from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE

@@ -11,7 +11,8 @@ from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
 from mirrorsd.pair_on_platform import PlannedMachine, Storage, plan_pair, question_of
-from planner.platform_plan.advice import advice, best_with_engine, engines_of
+from planner.plan_engines import best_with_engine, engines_of
+from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import lane_pairs
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
@@ -40,6 +41,21 @@ def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
     plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
     assert plan.question.target.weights == "mxfp4_moe"
     assert plan.plain.pair.target == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("engine", "is_told"),
+    [
+        ("tensorrt-llm", True),
+        ("sglang", True),
+        ("vllm 0.27", False),
+        ("ollama", False),
+        (None, False),
+    ],
+)
+def test_an_engine_whose_times_are_another_ones_is_told_so(engine, is_told):
+    plan = plan_pair("qwen3-8b", "eagle3", PlannedMachine("h100", (), engine), lengths=(64, 32))
+    assert (f"Times are vLLM's: {engine} was not measured." in advice(plan).warnings) == is_told
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def curve(
 ) -> None:
     """Predict the time of a pass over several tokens, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import load_yaml, write_atomically
-    from hwprofiles.engines import require_reading, run_by
+    from hwprofiles.engines import require_reading, run_by, stands_for
     from hwprofiles.machines.device_names import device_named, find_device, other_memory
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet
@@ -68,7 +68,7 @@ def curve(
         say(f"Wrote {escaped(out)}")
     if write_json(_result(found), json):
         show(_table(found))
-        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond, of_memory]))
+        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond, of_memory, stands_for(engine or "")]))
         if not sheet.runs(stored):
             show_paragraphs(f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}.")
 

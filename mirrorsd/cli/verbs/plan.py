@@ -280,7 +280,7 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
 
 def _show_command(found: PlatformPlan) -> None:
     """Show how the engine that runs the best is started, and what that loses; on one line, to be copied."""
-    from planner.platform_plan.advice import best_with_engine, engines_of
+    from planner.plan_engines import best_with_engine, engines_of
     from planner.wording import factor
 
     if (best := best_with_engine(found)) is not None:

@@ -9,7 +9,9 @@ import pytest
 from decoding.errors import OutOfRangeError
 from hwprofiles.engines import EAGER, platform_run_by
 from hwprofiles.platform import load_platform
-from planner.platform_plan.advice import engines_of_batch
+from mirrorsd.pair_on_platform import plan_pair
+from mirrorsd.plan_entry import batch_entry
+from planner.plan_engines import engines_of_batch
 from planner.platform_plan.batches import BatchPlan, _asked, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
@@ -106,6 +108,31 @@ def test_transformers_drafts_for_one_sequence_alone():
         for choice in found.values()
     ]
     assert named == [[True, True], [True, False]]
+
+
+def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_its_table():
+    """vLLM has no draft on one GPU of four, which is a little faster."""
+    plan = plan_pair("qwen3-32b", "qwen3-1.7b", "4xh100", lengths=(64, 24), weights="bf16")
+    found = plan_batches(plan, (1, 8, 128))
+    for choice in found.choices.values():
+        best, theirs = choice.rows
+        assert (str(best.pair), str(theirs.pair)) == ("target on gpus, draft on gpu0", "both on gpus")
+        assert engines_of_batch(plan, theirs.drafting)[0].engine == "vllm"
+        assert theirs.drafting.tokens_per_s < best.drafting.tokens_per_s
+    windows = [choice.by_engine.best_window for choice in found.choices.values()]
+    assert windows[0] > windows[-1]
+    assert (
+        f"Of what vllm runs: {windows[0]} at 1, {windows[1]} at 8 and {windows[2] or 'none'} at 128." in found.in_words
+    )
+    table = f"[[1, 1, {windows[0]}], [2, 8, {windows[1]}], [9, 128, {windows[2]}]]"
+    assert f'"num_speculative_tokens_per_batch_size": {table}' in found.in_words
+    assert render_page(plan, batches=found).count("<td>vllm</tr>") == 3
+    assert [one["by_engine"]["best_window"] for one in batch_entry(found, plan)["sizes"]] == windows
+
+
+def test_batches_have_one_row_a_size_where_the_engine_runs_the_best(batches):
+    assert all(len(choice.rows) == 1 for choice in batches.choices.values())
+    assert "Of what" not in batches.in_words
 
 
 def test_the_answer_in_words_says_where_to_switch_off(batches):

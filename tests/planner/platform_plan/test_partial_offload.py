@@ -90,7 +90,10 @@ def test_a_card_of_another_kind_is_filled_after_the_faster_one(platform, added, 
     beside = planned(with_devices(load_platform(platform), [added]), "q6_k", models=("qwen3-32b", "qwen3-0.6b"))
     split, before = partial_offload(beside), partial_offload(alone)
     assert split.layers[fast] > 4 * split.layers[slow] > 0
-    assert f"-ngl 65 -ts {split.layers[fast]},{split.layers[slow] + 1} -dev {fast.upper()},{slow.upper()} " in split.options
+    assert (
+        f"-ngl 65 -ts {split.layers[fast]},{split.layers[slow] + 1} -dev {fast.upper()},{slow.upper()} "
+        in split.options
+    )
     assert f"{split.layers[fast]} of 64 layers on {fast} and {split.layers[slow]} on {slow}" in split.in_words
     assert sum(split.layers.values()) == 64, "35 GB hold it"
     assert "the rest" not in split.in_words

@@ -8,7 +8,8 @@ from decoding.errors import PlanError
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import plan_pair
-from planner.platform_plan.advice import advice, best_with_engine, engines_of, held_back
+from planner.plan_engines import best_with_engine, engines_of
+from planner.platform_plan.advice import advice, held_back
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
@@ -104,6 +105,12 @@ def test_a_no_for_want_of_room_says_how_much_is_missing():
     plan = plan_pair("qwen3-32b", "eagle3", "h100-sxm", lengths=(38500, 16))
     (why,) = advice(plan).why
     assert re.match(r"both on gpu: gpu has to hold 77\.\d GB .* 76\.8 GB are usable: too little", why)
+
+
+@pytest.mark.parametrize(("num", "is_told"), [(6, True), (8, False)])
+def test_a_command_of_another_engine_than_the_times_are_of_is_told_so(num, is_told):
+    said = "vllm, whose times these are, runs nothing here: 6 GPUs do not share 64 attention heads evenly"
+    assert (said in advice(plan_pair("llama-3.3-70b", "eagle3", f"{num}xa100", lengths=(64, 32))).text) == is_told
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     )
 
 
+@pytest.mark.parametrize(("engine", "is_told"), [("tensorrt-llm", True), ("vllm", False)])
+def test_an_engine_whose_times_are_another_ones_is_told_so(engine, is_told):
+    shown = call("curve", "--target", "qwen3-8b", "--device", "h100", "--engine", engine, exit_code=0).stdout
+    assert (f"Times are vLLM's: {engine} was not measured." in shown) == is_told
+
+
 def test_people_get_a_table_and_its_source_and_a_picture_if_they_ask_for_one(tmp_path):
     shown = call(*ASKED, "--out", tmp_path / "curve.svg", exit_code=0).stdout
     assert "times one row" in shown
