@@ -47,7 +47,7 @@ _MADE_FOR: Final = {
 """Formats of weights that one engine's own files have, by that engine."""
 _READ_BY: Final = {ANYWHERE: (ANYWHERE, IK), "mlx": ("mlx",), LAW_ENGINE: (LAW_ENGINE, EAGER)}
 """Engines that load the formats made for one engine: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
-_OF_SERVERS: Final = ("mxfp4", "nvfp4")
+_OF_SERVERS: Final = ("mxfp4", "nvfp4", "nvfp4a16")
 """Formats of servers' checkpoints beside those that are made for one engine."""
 _PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
 """Heads whose weights are no part of their target's files, which MTP layers are; a GGUF or MLX file is made of them."""

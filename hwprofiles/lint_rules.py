@@ -36,6 +36,8 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "memory_bytes": (1e8, 1e13, "other units than bytes?"),
     "bf16_flops": (1e10, 2e16, "other units than FLOP/s?"),
     "int8_ops": (1e10, 4e16, "other units than operations per second?"),
+    "fp8_flops": (1e10, 4e16, "other units than FLOP/s?"),
+    "fp4_flops": (1e10, 8e16, "other units than FLOP/s?"),
     "power_w": (0.1, 5e3, "milliwatts or kilowatts?"),
     "price_usd_per_hour": (1e-3, 1e3, "another currency, or another time than an hour?"),
 }
@@ -77,6 +79,8 @@ def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Itera
         twice, total = "a sparse figure listed as dense?", None if reference.memory_pool is None else chip_ops
         yield from _beyond("bf16_flops", flops, reference.bf16_flops, twice=twice, total=total)
         yield from _beyond("int8_ops", ops, reference.int8_ops, twice=twice, total=total)
+        for name in ("fp8_flops", "fp4_flops"):
+            yield from _beyond(name, getattr(sheet, name), getattr(reference, name), twice=twice)
         yield from _beyond("memory_bytes_per_s", memory, reference.memory_bytes_per_s)
         yield from _beyond("memory_bytes", sheet.memory_bytes, reference.memory_bytes)
 

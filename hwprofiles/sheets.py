@@ -87,7 +87,8 @@ class DeviceSheet(Priced):
         peer_link: sheet of the usual link to others of its kind; None where they talk through the CPU.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
         bf16_flops: dense half-precision peak, FLOP/s; of status `measured`, what was reached instead.
-        int8_ops: dense 8-bit peak, operations/s.
+        int8_ops: dense peak of 8-bit integers, operations/s.
+        fp8_flops, fp4_flops: dense peaks of floating-point numbers of 8 and 4 bits (summed up in 32), FLOP/s.
         memory_bytes_per_s: bandwidth of its memory, or of the pool it shares.
         memory_cap_bytes_per_s: the most that this device alone can draw from a shared pool; None if not known.
         int8_cap_bytes_per_s, int4_cap_bytes_per_s: the same of weights in these formats, where unpacking them is what
@@ -123,6 +124,8 @@ class DeviceSheet(Priced):
     memory_pool: str | None = None
     bf16_flops: OperationRates | None = None
     int8_ops: OperationRates | None = None
+    fp8_flops: OperationRates | None = None
+    fp4_flops: OperationRates | None = None
     memory_bytes_per_s: ByteRates | None = None
     memory_cap_bytes_per_s: ByteRates | None = None
     int8_cap_bytes_per_s: ByteRates | None = None

@@ -206,10 +206,12 @@ def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str
         speed = plan.machine.speeds.get(lane)
         if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
             told.add(lane)
-            yield (
-                f"From {size} on passes on {lane} have more rows ({rows}) than are priced "
-                f"({speed.known_rows}): reading is taken to slow down no further"
+            known = (
+                f"are priced ({speed.known_rows}): reading is taken to slow down no further"
+                if speed.unhidden_share is None
+                else f"kernels were timed with for its law ({speed.known_rows}), which is taken to hold"
             )
+            yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
 
 
 def _best(

@@ -5,7 +5,7 @@ A number that the sheet does not give is guessed by the kind of device. `sim.der
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import hypot, log2
 from pathlib import Path
@@ -28,6 +28,8 @@ Kind = Literal["cpu", "gpu", "npu"]
 
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 GROWING_ROWS: Final = 8
+LAW_ROWS: Final = 64
+"""Rows up to which kernels were timed for laws."""
 _USUAL_ROWS: Final = 5
 """Rows of a usual verification, up to which the growth by curves is told."""
 KERNELS_PER_LAYER: Final = 8
@@ -35,8 +37,10 @@ KERNELS_PER_LAYER: Final = 8
 KERNELS_OF_HEAD: Final = 3
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Default `row_buckets` of a device with static shapes."""
+_PEAKS: Final = {"fp8": "fp8_flops", "w8a8": "int8_ops", "nvfp4": "fp4_flops"}
+"""Peaks of formats of which engines of servers multiply rows in as few bits as weights: W8A8 and W4A4."""
 MOVABLE: Final = (
-    *("memory_efficiency", "bf16_flops", "flops_efficiency", "unhidden_share"),
+    *("memory_efficiency", "bf16_flops", *_PEAKS.values(), "flops_efficiency", "unhidden_share"),
     *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row", "starts_of_mixtures"),
 )
 """Numbers of a device that a what-if can replace."""
@@ -56,7 +60,9 @@ class DeviceSpeed:
 
     Attributes:
         bytes_per_s: achieved reading.
-        flops: achieved half-precision FLOP/s; weights of fewer bits are widened before they are multiplied.
+        flops: achieved half-precision FLOP/s.
+        times_flops: how many times as fast layers' products are whose weights and rows are multiplied in fewer bits,
+            by format of weights; those of all others are widened before they are multiplied.
         unhidden_share: share of computing that a measured kernel law adds to starts and reading; None without a law.
         growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
         prices: the price of rows by public curves of an engine.
@@ -77,6 +83,7 @@ class DeviceSpeed:
     name: str
     bytes_per_s: float
     flops: float
+    times_flops: Mapping[str, float] = field(default_factory=dict)
     unhidden_share: float | None = None
     growth_per_row: float = 0.0
     prices: RowPrices | None = None
@@ -123,9 +130,11 @@ class DeviceSpeed:
 
     @property
     def known_rows(self) -> int | None:
-        """Most rows that there is a price of; None where rows have none: by a kernel law, or one after the other."""
-        if self.unhidden_share is not None or self.feeds_single_rows:
+        """Most rows that there is a price of; None where they are fed one after the other."""
+        if self.feeds_single_rows:
             return None
+        if self.unhidden_share is not None:
+            return LAW_ROWS
         return GROWING_ROWS if self.prices is None else self.prices.rows[-1]
 
     def growing_on(self, rows: float) -> "DeviceSpeed":
@@ -153,7 +162,7 @@ class DeviceSpeed:
     @property
     def computing_error(self) -> float:
         """Relative error of `flops`."""
-        return self.error_of("bf16_flops", "flops_efficiency", "unhidden_share")
+        return self.error_of("bf16_flops", *_PEAKS.values(), "flops_efficiency", "unhidden_share")
 
 
 def device_speed(
@@ -182,17 +191,19 @@ def device_speed(
     of_format = f"{weights}_cap_bytes_per_s"
     cap = of_format if getattr(sheet, of_format, None) is not None else "memory_cap_bytes_per_s"
     reading = peak * found.take("memory_efficiency") if getattr(sheet, cap) is None else min(peak, found.take(cap))
-    flops = found.take("bf16_flops")
-    unhidden_share = found.take("unhidden_share") if is_law else None
-    if not is_law and (sheet.bf16_flops is None or sheet.bf16_flops.status != "measured"):
-        flops *= found.take("flops_efficiency")
+    peak_flops = found.take("bf16_flops")
+    is_reached = sheet.bf16_flops is not None and sheet.bf16_flops.status == "measured"
+    efficiency = 1.0 if is_reached else found.take("flops_efficiency")
+    # a law's share is of the time at peak
+    unhidden_share = found.take("unhidden_share") * efficiency if is_law else None
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
     engine = engine_on(sheet, weights) or (LAW_ENGINE if is_law else None)
     return DeviceSpeed(
         name=name,
         bytes_per_s=reading,
-        flops=flops,
+        flops=peak_flops * efficiency,
+        times_flops=found.times_flops(engine, weights, peak_flops),
         unhidden_share=unhidden_share,
         growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),
         prices=found.prices,
@@ -232,9 +243,10 @@ class _Numbers:
     ) -> None:
         self._name, self._sheet, self._moved = name, sheet, moved
         self.assumptions: list[Assumption] = []
-        own, start = sheet.memory_efficiency, sheet.kernel_start_s
-        is_of_law = own is not None and start is not None and own.source == start.source
-        self._efficiency = None if is_of_law and not is_law else own  # a law's is of another engine's kernels
+        laws = () if is_law else ("memory_efficiency", "flops_efficiency")  # which are of another engine's kernels
+        self._not_here = frozenset(name for name in laws if _is_of_law(sheet, name))
+        own = sheet.memory_efficiency
+        self._efficiency = None if "memory_efficiency" in self._not_here else own
         reading = None if by_curves is None else by_curves.reading
         is_known = own is not None and own.status != "guessed"
         is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
@@ -252,7 +264,7 @@ class _Numbers:
 
     def take(self, field: str) -> float:
         """Return a number of the sheet, of curves, or a guess."""
-        own: Quantity | None = self._efficiency if field == "memory_efficiency" else getattr(self._sheet, field)
+        own: Quantity | None = None if field in self._not_here else getattr(self._sheet, field)
         if self.reading is not None and field == "dispatch_s" and own is None:
             start_s = self.reading.kernel_start_s
             span = start_s / 2, 2 * start_s
@@ -267,6 +279,17 @@ class _Numbers:
             of = f"the sheet of {self._name} ({self._sheet.name})"
             raise ProfileError(f"{of} gives no {field}; give it, or leave the device out")
         return self.known(field, quantity)
+
+    def times_flops(self, engine: str | None, weights: str | None, half: float) -> dict[str, float]:
+        """Return how many times as fast as in half precision an engine multiplies, by format; others' are assumed."""
+        peaks = {name: getattr(self._sheet, peak) for name, peak in _PEAKS.items()}
+        if engine_of(engine or "") != LAW_ENGINE:
+            return {}
+        return {
+            name: (self.known(_PEAKS[name], one) if name == weights else one.value) / half
+            for name, one in peaks.items()
+            if one is not None
+        }
 
     def starts_of_mixtures(self) -> float:
         """Return how many times as many operations an eager framework starts for a mixture."""
@@ -296,6 +319,14 @@ class _Numbers:
 
     def _or_moved(self, field: str, value: float) -> float:
         return self._moved.get(f"{self._name}.{field}", value) if field in MOVABLE else value
+
+
+def _is_of_law(sheet: DeviceSheet, name: str) -> bool:
+    """Return whether a number of a sheet is by those who timed the kernels of its law."""
+    own, start = getattr(sheet, name), sheet.kernel_start_s
+    if own is None or start is None:
+        return False
+    return own.source == start.source or (own.by is not None and own.by == start.by)
 
 
 def _growths_per_row(prices: RowPrices) -> list[float]:

@@ -45,11 +45,12 @@ _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
 class SharedWork(NamedTuple):
-    """Bytes and FLOPs of a call without its caches, and the kernels that it starts; all devices of a group together."""
+    """Bytes and FLOPs of a call without caches (`layer_flops` in layers), and its kernels; on all devices together."""
 
     num_bytes: float
     flops: float
     num_kernels: int
+    layer_flops: float = 0.0
 
 
 class Contexts(NamedTuple):
@@ -114,14 +115,16 @@ class StoredModel:
     def _shared_work_of(self, kind: LanePart, rows: float) -> SharedWork:
         names_tokens = kind in _WITH_HEAD and not (kind == "draft_reads" and self.head is not None)
         num_layers, num_heads = self._num_layers(kind), int(names_tokens)
-        flops = num_layers * self.shape.matrix_flops(rows) + num_heads * self.shape.head_flops(rows)
+        layer_flops = num_layers * self.shape.matrix_flops(rows)
+        flops = layer_flops + num_heads * self.shape.head_flops(rows)
         if self._moves_nothing(kind):
-            return SharedWork(0.0, flops, 0)
+            return SharedWork(0.0, flops, 0, layer_flops)
         layer_bytes = self.shape.layer_weight_bytes(self.weights, rows) + self.shape.layer_activation_bytes(rows)
         num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
         if self.head in _WITHOUT_LAYERS:  # each of its matrices has an `lm_head`
-            return SharedWork(num_bytes, flops, num_layers * (1 + KERNELS_OF_HEAD))
-        return SharedWork(num_bytes, flops, num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD)
+            return SharedWork(num_bytes, flops, num_layers * (1 + KERNELS_OF_HEAD), layer_flops)
+        num_kernels = num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
+        return SharedWork(num_bytes, flops, num_kernels, layer_flops)
 
     @cached_property
     def own_work(self) -> Callable[[LanePart, float, Contexts, int], tuple[Floats, Floats]]:
@@ -286,9 +289,10 @@ class RooflineCost:
         return num_passes, rows / num_passes
 
     def _work(self, part: Part, rows: float) -> tuple[float, float, float]:
-        """Return a member's bytes, FLOPs and kernels of a call over so many rows, without caches."""
+        """Return a member's bytes, kernels and FLOPs, as if all were in half precision, of a call without caches."""
         model = self._known_model(part)
-        num_bytes, flops, num_kernels = model.shared_work(part.kind, rows)
+        num_bytes, flops, num_kernels, layer_flops = model.shared_work(part.kind, rows)
+        flops -= layer_flops * (1 - 1 / self.device.times_flops.get(model.weights, 1.0))
         starts = self.device.starts_of_mixtures if model.shape.num_experts else 1.0
         return num_bytes / self.num_devices, flops / self.num_devices, num_kernels * starts
 

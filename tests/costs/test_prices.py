@@ -120,4 +120,5 @@ def test_the_option_is_named_that_calibrates_a_wider_grid(part, rows, option):
     tables = dict.fromkeys(("layer", "draft_step", "draft_start"), measured)
     missing = MeasuredCost(LaneProfile(name="one", device="x", dispatch_s=0, **tables)).missing(part, rows, AT)
     assert missing is not None
-    assert missing.partition("; calibrate or import a wider grid")[2] == (f"; calibrate's is wider {option}" if option else "")
+    told = f"; calibrate's is wider {option}" if option else ""
+    assert missing.partition("; calibrate or import a wider grid")[2] == told

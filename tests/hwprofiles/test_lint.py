@@ -62,7 +62,13 @@ def quantity(value: str) -> str:
 
 MISTAKES = {
     r"bf16_flops 1.979e.15: twice .* 9.89e.14: a sparse fig": shipped("device", "h100-sxm", "9.89e+14", "1.979e+15"),
-    r"int8_ops 3.958e.15: twice the published .* sparse fig": shipped("device", "h100-sxm", "1.979e+15", "3.958e+15"),
+    r"int8_ops 3.958e.15: twice the published .* sparse fig": (
+        changed("value: 1.979e+15\n", "value: 3.958e+15\n", shipped_file("device", "h100-sxm").read_text())[0],
+        "value: 3.958e+15",
+    ),
+    r"fp8_flops 3.958e.15: twice the published .* sparse fig": shipped(
+        "device", "h100-sxm", "1.979e+15,", "3.958e+15,"
+    ),
     r"int8_ops 8e.14: int8_ops over bf16_flops is 8, usually 2": (
         f"{DEVICE}bf16_flops: {quantity('1.0e+14')}\nint8_ops: {quantity('8.0e+14')}\n",
         "8.0e+14",
@@ -166,7 +172,7 @@ MISTAKES = {
     r"devices.npu.memory_bytes: a number such as 24 GB or 8e9, found '16 W'$": changed(
         "kind: npu}", "kind: npu, memory_bytes: 16 W}"
     ),
-    r"flops: no field is called 'flops'; did you mean bf16_flops or .*, found 1000000000000.0": (
+    r"flops: no field is called 'flops'; did you mean .* or bf16_flops.*, found 1000000000000.0": (
         f"{DEVICE}flops: 1.0e+12\n",
         "flops",
     ),

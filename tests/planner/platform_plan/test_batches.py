@@ -48,7 +48,7 @@ def test_larger_batches_want_shorter_windows_and_at_last_none(batches):
 
 def test_servers_are_answered_for_as_many_as_they_take():
     large = plan_batches(planned(platform="h200"), (128, 256)).choices
-    assert large[256].plain.tokens_per_s > 1.2 * large[128].plain.tokens_per_s
+    assert large[256].plain.tokens_per_s > 1.1 * large[128].plain.tokens_per_s
     assert large[256].speedup < large[128].speedup
 
 
@@ -167,13 +167,16 @@ def test_a_ranking_without_speculation_says_why_batches_have_none():
 
 
 def test_batches_with_more_rows_than_were_measured_are_told():
-    """Curves end at 32 rows; a kernel law was fitted to more."""
+    """Curves end at 32 rows, and a kernel law was fitted to 64."""
     found = plan_batches(planned(platform="mi300x", weights="bf16"), (1, 8, 16, 32))
     windows = [choice.best.schedule.num_speculative_tokens for choice in found.choices.values()]
     assert windows == [2, 2, 2, 2]
     told = "From 16 on passes on gpu have more rows (48) than are priced (32)"
     assert f"{told}: reading is taken to slow down no further. Batches are simulated only" in found.in_words
-    assert "more rows" not in plan_batches(planned(platform="h200", weights="bf16"), (32,)).in_words
+    of_law = planned(platform="h200", weights="bf16")
+    assert "more rows" not in plan_batches(of_law, (8,)).in_words
+    told = r"From 32 on passes on gpu have more rows \(\d+\) than kernels were timed with for its law \(64\)"
+    assert re.search(told, plan_batches(of_law, (8, 32)).in_words)
 
 
 @pytest.mark.parametrize(

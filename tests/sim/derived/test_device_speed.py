@@ -1,7 +1,7 @@
 import pytest
 
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.engines import priced
+from hwprofiles.engines import priced, run_by
 from hwprofiles.model_shape import model_shape
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
@@ -88,9 +88,43 @@ def test_kernels_are_dispatched_one_by_one_and_graphs_once():
 def test_a_measured_law_replaces_dispatch_growth_and_the_share_of_the_peak():
     law = {"kernel_start_s": known(4e-6, "measured"), "unhidden_share": known(0.5, "measured")}
     speed = device_speed("gpu", sheet(dispatch_s=known(9e-6), dispatch_of="kernel", **law), POOL)
-    assert (speed.kernel_s, speed.flops, speed.unhidden_share) == (4e-6, 1e13, 0.5)
+    assert (speed.kernel_s, speed.unhidden_share / speed.flops) == (4e-6, 0.5 / 1e13), "of the time at peak"
     assert speed.growth(8) == 1
     assert speed.growth_error(8) == 0
+
+
+def test_many_rows_are_computed_as_fast_as_was_measured_with_a_law_and_without():
+    law = {"kernel_start_s": known(4e-6, "measured"), "unhidden_share": known(0.5, "measured")}
+    reached = {"flops_efficiency": known(0.7, "measured")}
+    assert device_speed("gpu", sheet(**reached, **law), POOL).flops == pytest.approx(7e12)
+    assert device_speed("gpu", sheet(**law), POOL).flops == device_speed("gpu", sheet(), POOL).flops == 5e12
+    h100 = device_sheet("h100-sxm")
+    flops = {
+        engine: device_speed("gpu", run_by(h100, engine), POOL).flops / h100.bf16_flops.value
+        for engine in ("vllm", "llama.cpp")
+    }
+    assert flops == {"vllm": pytest.approx(0.7), "llama.cpp": pytest.approx(0.5)}, "one's kernels are not the other's"
+
+
+@pytest.mark.parametrize(
+    ("device", "weights", "times"),
+    [
+        *[("h100-sxm", "fp8", 2), ("h100-sxm", "w8a8", 2), ("b200-sxm", "nvfp4", 4), ("rtx5090", "nvfp4", 8)],
+        *[("rtx4090", "fp8", 2), ("rtx4090", "w8a8", 4), ("mi300x", "fp8", 2)],
+        *[(name, weights, 1) for name in ("h100-sxm", "b200-sxm") for weights in ("bf16", "int8", "awq-int4")],
+        *[("a100-80-sxm", "fp8", 1), ("h100-sxm", "nvfp4", 1), ("b200-sxm", "nvfp4a16", 1)],
+    ],
+)
+def test_servers_multiply_in_the_bits_of_weights_where_the_device_can(device, weights, times):
+    """Others are of weights alone: they are widened, as FP8 is on an A100."""
+    on_vllm, on_transformers = (
+        device_speed("gpu", run_by(device_sheet(device), engine), POOL, weights=weights)
+        for engine in ("vllm", "transformers")
+    )
+    assert on_vllm.times_flops.get(weights, 1.0) == pytest.approx(times, rel=0.03)
+    assert not on_transformers.times_flops
+    told = {one.field for one in on_vllm.assumptions} & {"gpu.fp8_flops", "gpu.fp4_flops", "gpu.int8_ops"}
+    assert len(told) == (times > 1)
 
 
 def test_growth_by_rows_ends_at_eight_and_is_as_doubtful_as_its_source():

@@ -238,6 +238,19 @@ def test_facts_name_model_and_device_and_traffic_is_that_of_one_member():
     assert traffic(group, Part("layer"), 3, contexts) == pytest.approx(expected)
 
 
+def test_products_of_eight_bits_are_computed_faster_in_layers_alone():
+    """An `lm_head` stays in 16 bits, as keys and values do, and so does a draft that is."""
+    eight, sixteen = (StoredModel(shape=TARGET.shape, weights=weights) for weights in ("fp8", "bf16"))
+    device = replace(SLOW_MEMORY, bytes_per_s=1e15, flops=1e12, times_flops={"fp8": 2.0})
+    here = RooflineCost(device=device, target=eight, draft=sixteen)
+    rows, context = 64, 1000
+    attention_s = TARGET.shape.mixing_flops(rows, context) / 1e12
+    assert at(here, "layer", rows, context) == pytest.approx(TARGET.shape.matrix_flops(rows) / 2e12 + attention_s)
+    assert at(here, "lm_head", rows, context) == pytest.approx(TARGET.shape.head_flops(rows) / 1e12)
+    half = RooflineCost(device=replace(device, times_flops={}), target=eight, draft=sixteen)
+    assert at(here, "draft_step", rows, context) == at(half, "draft_step", rows, context)
+
+
 devices = st.builds(
     DeviceSpeed,
     name=st.just("gpu"),
