@@ -108,9 +108,7 @@ def test_what_is_nearer_to_a_measurement_is_known_better():
     widths = [one.ratio_high / one.ratio_low for one in (law, near, far, guessed)]
     assert widths[0] < widths[1] < widths[2]
     assert widths[3] > widths[1]
-    assert (
-        "measured: memory_efficiency, flops_efficiency, unhidden_share and kernel" in curve("h100-sxm").source
-    )
+    assert "measured: memory_efficiency, flops_efficiency, unhidden_share and kernel" in curve("h100-sxm").source
     assert "Rows from measured curves, some of this engine on other devices; above all: " in curve("mi300x").source
     assert curve("x-elite-gpu", "qwen3-1.7b").source.endswith(" and growth_per_row")
 
