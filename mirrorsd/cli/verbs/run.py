@@ -103,8 +103,9 @@ def run(
         stream = _printed if not quiet and json != STDOUT else lambda _: None
 
         def seeds(asked: Sequence[Prompt], kept: Mapping[int, int]) -> Sequence[int]:
-            is_drawn = temperature > 0 and isinstance(engine, TextEngine)
-            return engine.seeds(asked, seed, kept) if is_drawn else [seed] * len(asked)
+            if temperature and isinstance(engine, TextEngine):
+                return engine.seeds(asked, seed, kept)
+            return [seed] * len(asked)
 
         def row_of(prompt: Prompt, place: str, own_seed: int) -> dict[str, Any]:
             say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
