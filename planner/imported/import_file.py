@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError
-from planner.imported.accepted import (
-    RATES,
-    SHARES,
-    EngineAcceptance,
-    is_answers,
-    is_metrics,
-    read_answers,
-    read_metrics,
-    read_speculation_profile,
-)
+from planner.imported.accepted import RATES, SHARES, EngineAcceptance, read_speculation_profile
+from planner.imported.answers import is_answers, read_answers
 from planner.imported.benches import (
     read_batched_bench,
     read_llama_bench,
@@ -26,6 +18,7 @@ from planner.imported.benches import (
 from planner.imported.engine_page import Page, Told
 from planner.imported.engine_profile import MOST_ROWS, BenchCurve, Sample, curves_of
 from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
+from planner.imported.server_metrics import is_metrics, read_metrics
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +54,7 @@ READERS: Final = {
     "speculation_profile.json": Reader(
         _has(*(("schema_version", rates) for rates in (RATES, SHARES, "measured"))), read_speculation_profile
     ),
-    "answers of llama-server, vLLM or SGLang": Reader(is_answers, read_answers, ("window",)),
+    "answers of llama-server, vLLM or SGLang, TensorRT-LLM's iterations": Reader(is_answers, read_answers, ("window",)),
     "llama-bench": Reader(_has(["n_prompt"], ["test", "t/s"]), read_llama_bench),
     "llama-batched-bench": Reader(_has(["t_tg", "pl"], ["T_TG s", "B"]), read_batched_bench),
     "vLLM's bench latency": Reader(

@@ -74,6 +74,56 @@ def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, 
     assert found.in_words.startswith(told) == (drafted % rounds > 0)
 
 
+HISTOGRAMS = {
+    "vllm": "num_spec_steps num_accepted_draft_tokens num_draft_tokens acceptance_histogram",
+    "sglang": "spec_verify_ct spec_num_correct_drafts spec_num_proposed_drafts spec_correct_drafts_histogram",
+}
+
+
+@pytest.mark.parametrize("engine", HISTOGRAMS)
+@pytest.mark.parametrize(
+    ("answers", "rates"),
+    [
+        ([(40, 60, [10, 10, 10, 10])], (3 / 4, 2 / 3, 1 / 2)),
+        ([(38, 54, [10, 10, 10, 8]), (2, 6, [0, 0, 0, 2])], (3 / 4, 2 / 3, 1 / 2)),
+        ([(40, 50, [10, 10, 20]), (10, 0, [10])], (3 / 5, 2 / 3, 0)),  # a list ends where nothing more was accepted
+        ([(40, 60, None)], (0.69, 0.69, 0.69)),
+        ([(40, 60, [10, 30, 10])], (0.69, 0.69, 0.69)),  # of other steps than were counted
+    ],
+)
+def test_histograms_of_answers_tell_acceptance_by_position(engine, answers, rates, tmp_path):
+    """A histogram counts steps by how many of their three drafted tokens were accepted."""
+    lines = []
+    for steps, accepted, histogram in answers:
+        told = dict(zip(HISTOGRAMS[engine].split(), (steps, accepted, 3 * steps, histogram), strict=True))
+        lines.append({"meta_info": told} if engine == "sglang" else {"metrics": {"speculative_decoding": told}})
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (found,) = import_files([tmp_path / "answers.jsonl"], Told()).acceptance
+    assert found.rates == pytest.approx(rates, abs=0.005)
+
+
+def test_iterations_of_tensorrt_llm_are_added_up_but_not_what_other_ranks_repeat(tmp_path):
+    stats = {"numDraftTokens": 30, "numAcceptedTokens": 18, "numRequestsWithDraftTokens": 10, "acceptanceLength": 2.8}
+    idle = dict.fromkeys(stats, 0)
+    entries = [{"iter": 1}, {"iter": 2, "specDecodingStats": stats}, {"iter": 3, "specDecodingStats": idle}]
+    entries += [
+        {"iter": 3, "attentionDpRank": rank, "specDecodingStats": stats | {"numAcceptedTokens": 6}} for rank in (0, 1)
+    ]
+    (tmp_path / "metrics.json").write_text(json.dumps(entries))
+    (found,) = import_files([tmp_path / "metrics.json"], Told()).acceptance
+    assert (found.engine, found.num_rounds, len(found.rates)) == ("tensorrt-llm", 20, 3)
+    assert found.mean_acceptance_length == pytest.approx(1 + (18 + 6) / 20)
+
+
+@pytest.mark.parametrize(("calls", "mean"), [((1000, 3000), 2.75), ((1000,), 2.7), ((), 2.7)])
+def test_accept_lengths_of_several_ranks_are_weighed_by_what_each_verified(calls, mean, tmp_path):
+    lines = [f'sglang:spec_accept_length{{dp_rank="{rank}"}} {length}' for rank, length in enumerate((2.6, 2.8))]
+    lines += [f'sglang:spec_verify_calls_total{{dp_rank="{rank}"}} {count}' for rank, count in enumerate(calls)]
+    (tmp_path / "metrics").write_text("\n".join(lines))
+    (found,) = import_files([tmp_path / "metrics"], Told(window=3)).acceptance
+    assert found.mean_acceptance_length == pytest.approx(mean)
+
+
 COUNTED = {"num_drafts": 1000, "num_accepted_tokens": 1560, "num_draft_tokens": 1900}
 BY_PLACE = (850, 370, 340, 0)
 
