@@ -33,6 +33,8 @@ from planner.wording import (
 
 _CLOSE: Final = 0.85
 """Placements that may be as fast as the best one and save something are named from this share of its speed on."""
+UNSPLIT: Final = ", no layers split"
+"""What is said of numbers beside which a split of layers is faster."""
 _MOST_MOVED: Final = 4
 _MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
@@ -48,7 +50,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
         claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
         basis="no drafting can be predicted on this platform"
         if best is None
-        else f"predicted from {_numbers(plan)} and {plan.question.basis}",
+        else f"predicted from {_numbers(plan)} and {plan.question.basis}{UNSPLIT * (plan.split is not None)}",
         recommended=name,
         schedule=chosen.schedule,
         why=tuple(_why(plan)),
@@ -138,6 +140,8 @@ def _ends(low: float | None, high: float | None) -> str:
 
 
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
+    if plan.split is not None:
+        yield f"split the layers, which is faster than what follows: {plan.split.place}, {plan.split.name}"
     if plan.pays == "cannot_tell" and plan.turns_on_acceptance:
         rate = plan.question.acceptance
         how = "was recorded on other or few texts" if plan.question.assumed is None else "is assumed"

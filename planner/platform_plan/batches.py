@@ -189,6 +189,8 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
         )
     theirs_of = [choice.by_engine.drafting for choice in choices.values() if choice.by_engine]
     engine = engine_of_batch(plan, theirs_of[0]) if theirs_of else None
+    if plan.split is not None and choices:
+        left_out["layers that are split, which is faster for one"] = None
     return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)), engine=engine)
 
 

@@ -203,8 +203,8 @@ def plan(
             None if runs is None else tables.measured_table(runs, results().width),
             tables.place_table(found, top, results().width),
             tables.draft_table(drafts) if len(drafts) > 1 else None,
-            tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
-            tables.sweep_table(swept, cells) if swept else None,
+            tables.tornado_table(bars[:_MOST_BARS], found) if bars else None,
+            tables.sweep_table(swept, cells, found) if swept else None,
             tables.batch_table(batches, found) if batches is not None and batches.choices else None,
         )
         for table in filter(None, shown):

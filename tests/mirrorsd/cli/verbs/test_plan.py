@@ -156,6 +156,21 @@ def test_a_split_of_layers_is_told_of_each_machine_and_each_draft():
     assert first["partial_offload"]["tpot_s"] < second["tpot_s"] < first["tpot_s"]
 
 
+def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_without():
+    swept = "--batch", "1", "--sweep", "gpu.memory_bytes_per_s=200:300:2"
+    split, whole = (run("--platform", one, "--weights", "q4_k_m", *swept).stdout for one in ("rtx4060", "rtx4090"))
+    said = [
+        "acceptance, no layers split.",
+        "Next: split the layers, which is faster than what follows: ",
+        "the answer, no layers split",
+        "Over these values, no layers split",
+        "all sequences together, no layers split",
+        "Left out: layers that are split, which is faster for one",
+    ]
+    assert [text for text in said if text not in split] == []
+    assert "split" not in whole
+
+
 def test_a_command_that_loses_to_plain_decoding_says_so():
     """No engine has a back end for this accelerator, so what one runs is on the CPU."""
     *_, command = run("--platform", "tt-p150", "--weights", "int8").stdout.strip().split("\n\n")[0].splitlines()
