@@ -1,8 +1,8 @@
 """The cost of a pass by rows on a device, which decides whether speculation pays, and its picture."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, hypot, log
+from math import ceil, exp, hypot, log
 from pathlib import Path
 from typing import Final
 
@@ -113,23 +113,38 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
     ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)
-    one_s = pass_s(cost, 1, context)
-    found = []
-    for count in rows:
+    one_s, found = pass_s(cost, 1, context), dict[int, RowTime]()
+    known = () if speed.prices is None else [count for count in speed.prices.rows if count < max(rows)]
+    for count in sorted({1, *known, *rows}):
         time_s, few_rows = pass_s(cost, count, context), few_rows_error(cost, count, context)
         low, high = _ends(time_s, hypot(common, few_rows))
         low = min(time_s, max(low, pass_s(ideal, count, context)))
-        ratio_low, ratio_high = _ends(time_s / one_s, few_rows)
-        found.append(RowTime(count, time_s, low, high, time_s / one_s, ratio_low, ratio_high))
+        wide = RowTime(count, time_s, low, high, time_s / one_s, *_ends(time_s / one_s, few_rows))
+        found[count] = _within_fewer(wide, found.values())
     return RowCurve(
         model=model,
         device=name,
         engine=engine_on(sheet, model.weights),
         by_curves=by_curves,
         context=context,
-        rows=tuple(found),
+        rows=tuple(found[count] for count in rows),
         assumptions=speed.assumptions,
     )
+
+
+def _within_fewer(wide: RowTime, fewer: Iterable[RowTime]) -> RowTime:
+    """Return a pass that ends no sooner than those of fewer rows do, and no later than several of them in turn."""
+    narrow = wide if wide.rows > 1 else replace(wide, ratio_low=1.0)
+    for one in fewer:
+        in_turn = ceil(wide.rows / one.rows)
+        narrow = replace(
+            narrow,
+            low=min(wide.time_s, max(narrow.low, one.low)),
+            high=max(wide.time_s, min(narrow.high, in_turn * one.high)),
+            ratio_low=min(wide.ratio, max(narrow.ratio_low, one.ratio_low)),
+            ratio_high=max(wide.ratio, min(narrow.ratio_high, in_turn * one.ratio_high)),
+        )
+    return narrow
 
 
 def _ends(value: float, error: float) -> tuple[float, float]:

@@ -330,6 +330,6 @@ def _is_of_law(sheet: DeviceSheet, name: str) -> bool:
 
 
 def _growths_per_row(prices: RowPrices) -> list[float]:
-    """Return the growth per row up to those of a usual window that curves come to, and its ends."""
+    """Return the growth per row up to those of a usual window that curves come to, and its ends: it is not negative."""
     ratio, error = (float(np.interp(_USUAL_ROWS, prices.rows, of)) for of in (prices.ratios, prices.errors))
-    return [(one - 1) / (_USUAL_ROWS - 1) for one in (ratio, ratio / (1 + error), ratio * (1 + error))]
+    return [max(0.0, one - 1) / (_USUAL_ROWS - 1) for one in (ratio, ratio / (1 + error), ratio * (1 + error))]

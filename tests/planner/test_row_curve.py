@@ -1,5 +1,6 @@
 """What verifying costs by rows: over one row, with an interval, from measured numbers where there are any."""
 
+import itertools
 import re
 from dataclasses import replace
 from math import log
@@ -72,6 +73,24 @@ def test_beyond_what_was_measured_each_doubling_of_rows_is_as_doubtful_as_the_la
     widths = [log(one.ratio_high / one.ratio_low) for one in found]
     assert widths[1] < 2.5 * widths[0]
     assert widths[2] < 7 * widths[0], "five doublings"
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "weights"),
+    [("mi300x", "qwen3-32b", "fp8"), ("b200-sxm", "qwen3-32b", "nvfp4"), ("a2", "qwen3-8b", "q4_k_m")],
+)
+def test_more_rows_end_no_sooner_than_fewer_and_no_later_than_these_in_turn(device, model, weights):
+    """However little is known of many rows, a pass over them is no quicker than one, and one row at a time is a way."""
+    found = curve(device, model, weights, rows=(1, 2, 16, 32, 64, 128, 512)).rows
+    for fewer, more in itertools.pairwise(found):
+        in_turn = more.rows / fewer.rows
+        assert fewer.low <= more.low <= more.time_s <= more.high <= in_turn * fewer.high * (1 + 1e-9)
+        assert 1 <= fewer.ratio_low <= more.ratio_low <= more.ratio <= more.ratio_high
+        assert more.ratio_high <= in_turn * fewer.ratio_high * (1 + 1e-9)
+    alone = curve(device, model, weights, rows=(512,)).rows
+    assert alone[0].low == pytest.approx(found[-1].low)
+    growth = next(one for one in curve("mi300x", rows=(1,)).assumptions if one.field.endswith("growth_per_row"))
+    assert 0 <= growth.low <= growth.value <= growth.high
 
 
 @pytest.mark.parametrize("rows", [12, 16, 32])
