@@ -5,18 +5,18 @@ sheet's name (`links:thunderbolt`) or a pattern (`memory*`). A value is a number
 change (`+10%`, `2x`), or `none`, which removes it; of fields that are no quantities it is YAML.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from decoding.errors import ConfigError, shown
 from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
-from hwprofiles.machines.device_names import device_named
-from hwprofiles.platform import Platform
+from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, device_named, require_memory
+from hwprofiles.platform import Platform, assumed_cpu
 from hwprofiles.platform_parts import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
@@ -143,7 +143,8 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
     The link joins the device to those that have such a link already, else to the host (to all lanes of a CPU). The
     default link is the sheet's, `unified-memory` where the device shares the memory of its chip, else PCI Express 4.0.
     By unified memory the device is in the host's memory. Cards that are equal to one that is there, memory and links
-    too, are a group with it, as in a machine that is called so (`2xrtx3090`).
+    too, are a group with it, as in a machine that is called so (`2xrtx3090`). A CPU without a link takes the place of
+    one that is assumed.
 
     Raises:
         ProfileError: no device or link is called so; lists those there are.
@@ -151,15 +152,31 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
     """
     for addition in additions:
         device, _, link = map(str.strip, addition.partition("@"))
-        if device.endswith((".yaml", ".yml")):
-            platform = _grouped(_with_device(platform, load_yaml(device, DeviceSheet), Path(device).stem, link))
+        sheet, name, count = _added(device)
+        if sheet.kind == "cpu" and not link:
+            platform = _with_cpu(platform, sheet)
             continue
-        named = device_named(device)
-        sheet = PlacedDevice.model_validate({"sheet": named.sheet, **named.own_fields})
-        for _ in range(named.num_devices):
-            platform = _with_device(platform, sheet, named.sheet, link)
+        for _ in range(count):
+            platform = _with_device(platform, sheet, name, link)
         platform = _grouped(platform)
     return platform
+
+
+def _added(device: str) -> tuple[DeviceSheet, str, int]:
+    """Return the sheet of a device that is called so or in a file, its name, and how many of it are meant."""
+    if device.endswith((".yaml", ".yml")):
+        return load_yaml(device, DeviceSheet), Path(device).stem, 1
+    named = device_named(device)
+    return PlacedDevice.model_validate({"sheet": named.sheet, **named.own_fields}), named.sheet, named.num_devices
+
+
+def usual_link(device: str) -> str:
+    """Return the link that joins an added device where none is named; errors are those of `with_devices`."""
+    return _usual_link(_added(device)[0])
+
+
+def _usual_link(sheet: DeviceSheet) -> str:
+    return "unified-memory" if sheet.memory_pool else sheet.host_link or DEFAULT_HOST_LINK
 
 
 def _grouped(platform: Platform) -> Platform:
@@ -185,13 +202,26 @@ def _grouped(platform: Platform) -> Platform:
 
 def _free(name: str, taken: Iterable[str]) -> str:
     """Return a name, with a number behind it if it is taken."""
-    names = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     return next(one for one in names if one not in taken)
+
+
+def _with_cpu(platform: Platform, sheet: DeviceSheet) -> Platform:
+    """Return the platform with a CPU in place of the one that is assumed."""
+    require_memory(sheet)
+    if (host := assumed_cpu(platform)) is not None:
+        devices = dict(platform.devices) | {host: sheet.model_dump(exclude_none=True)}
+        return validated(Platform, platform.model_dump() | {"devices": devices}, ConfigError)
+    own = next((one.name for one in platform.devices.values() if one.kind == "cpu"), platform.name)
+    raise ConfigError(
+        f"{sheet.name} cannot be added: this machine has its CPU ({own}). Add cards to the CPU's own machine "
+        "(--platform ryzen-5800x --add rtx4070), or say which link joins both (DEVICE@LINK)"
+    )
 
 
 def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -> Platform:
     own = _free(name, (*platform.devices, *platform.groups, *platform.memory_pools))
-    link = link or ("unified-memory" if sheet.memory_pool else sheet.host_link or "pcie-4-x16")
+    link = link or _usual_link(sheet)
     link_sheet(link)
     data = platform.model_dump(exclude_none=True)
     data["devices"][own] = sheet.model_dump(exclude_none=True)

@@ -20,7 +20,14 @@ from decoding.files import named_path
 from decoding.validation import Many, validated
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
-from hwprofiles.machines.device_names import NamedDevice, device_named, find_device, machine_of
+from hwprofiles.machines.device_names import (
+    ASSUMED_CPUS,
+    NamedDevice,
+    device_named,
+    find_device,
+    machine_of,
+    other_memory,
+)
 from hwprofiles.platform_parts import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
@@ -211,7 +218,30 @@ def load_platform(name_or_path: str | Path) -> Platform:
         is_whole_chip = device.num_devices == 1 and device.memory_bytes is None and pool in shipped_names("platform")
         return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
-    raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do.)")
+    raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do; --add takes further devices.)")
+
+
+def assumed_cpu(platform: Platform) -> str | None:
+    """Return the host of a machine that was called by its cards alone, so that its CPU is assumed; None of others."""
+    host = platform.host
+    return host if host is not None and platform.device(host).sheet in ASSUMED_CPUS else None
+
+
+def assumed_of(platform: Platform) -> Iterator[str]:
+    """Yield what nobody said of a machine's devices, in sentences: memories, and its CPU with its links."""
+    yield from dict.fromkeys(filter(None, (other_memory(one, one.sheet) for one in platform.devices.values())))
+    host = assumed_cpu(platform)
+    if host is None or (memory := platform.device(host).memory_bytes) is None:  # a server's only passes messages on
+        return
+    ways: dict[str, list[str]] = {}
+    for link in platform.links:
+        if host in link.between:
+            ways.setdefault(link.name, []).append(next(end for end in link.between if end != host))
+    links = " and ".join(f"joined to {', '.join(ends)} by {name}" for name, ends in ways.items())
+    yield (
+        f"Assumed: {platform.device(host).name}, {memory.value / 1e9:g} GB, {links}. "
+        "--add takes yours in its place (ryzen-5800x, or a data sheet's YAML)."
+    )
 
 
 def require_speeds(platform: Platform, devices: Iterable[str], files: Iterable[str] = ()) -> None:

@@ -118,6 +118,8 @@ def _key(text: str) -> str:
 
 
 DEFAULT_HOST_LINK: Final = "pcie-4-x16"
+_OF_A_PC, _OF_A_SERVER = ASSUMED_CPUS = ("desktop-cpu", "generic-cpu")
+"""CPUs of machines that are called by their cards."""
 AS_CALLED: Final = "as the machine was called"
 """The source of a memory that a label tells."""
 
@@ -156,8 +158,7 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
     return {
         "name": f"A {kind} with {_several(device.num_devices, sheet.name)}",
         "host": "cpu",
-        "devices": dict.fromkeys(cards, own)
-        | {"cpu": {"sheet": "desktop-cpu" if peer_link is None else "generic-cpu"}},
+        "devices": dict.fromkeys(cards, own) | {"cpu": {"sheet": _OF_A_PC if peer_link is None else _OF_A_SERVER}},
         "links": [
             *({"between": ["cpu", card], "sheet": host_link} for card in cards),
             *({"between": list(pair), "sheet": peer_link} for own in bridged for pair in combinations(own, 2)),
@@ -177,7 +178,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
         raise ProfileError(msg)
-    _require_memory(sheet)
+    require_memory(sheet)
     names = devices_of_chip(sheet)
     devices: dict[str, dict[str, Any]] = {device_sheet(one).kind: {"sheet": one} for one in names}
     devices |= {sheet.kind: own}
@@ -196,7 +197,8 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     }
 
 
-def _require_memory(sheet: DeviceSheet) -> None:
+def require_memory(sheet: DeviceSheet) -> None:
+    """Refuse (`ProfileError`) a sheet without the bandwidth of the memory that a machine of it would have."""
     if sheet.memory_bytes_per_s is None:
         raise ProfileError(
             f"the sheet of {sheet.name} gives no memory_bytes_per_s: give a platform's YAML, or calibrate"
@@ -204,7 +206,7 @@ def _require_memory(sheet: DeviceSheet) -> None:
 
 
 def _of_sockets(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    _require_memory(sheet)
+    require_memory(sheet)
     if device.num_devices > 1:
         raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
     return {"name": f"A machine with {_several(1, sheet.name)}", "host": "cpu", "devices": {"cpu": own}}

@@ -170,13 +170,16 @@ def cached_tokens(text: str | int) -> int:
 
 
 def say_added(add: Sequence[str]) -> None:
-    """Say which device of a chip is added where several are called so."""
+    """Say by which link a card is added where none is named, and which device of a chip where several are called so."""
     from hwprofiles.machines.device_names import devices_of_chip, find_device
-    from hwprofiles.sheets import device_sheet
-    from mirrorsd.cli.console import say
+    from hwprofiles.overrides import usual_link
+    from hwprofiles.sheets import device_sheet, link_sheet
+    from mirrorsd.cli.console import escaped, say
 
     for one in add:
-        name = one.partition("@")[0].strip()
+        name, has_link, _ = map(str.strip, one.partition("@"))
+        if not has_link and (link := usual_link(name)).startswith("pcie"):
+            say(escaped(f"Assumed: {name} is joined by {link_sheet(link).name}; --add {name}@LINK names another link"))
         if (device := find_device(name)) is None or device.sheet == name:
             continue
         others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
-from hwprofiles.machines.device_names import other_memory
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
-from hwprofiles.platform import SECOND_STREAM
+from hwprofiles.platform import SECOND_STREAM, assumed_of
 from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
@@ -207,8 +206,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     question = plan.question
     if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
         yield carried
-    told_of = (other_memory(device, device.sheet) for device in question.platform.devices.values())
-    yield from dict.fromkeys(filter(None, told_of))
+    yield from assumed_of(question.platform)
     stored = question.target.weights, question.draft.weights
     told: dict[str, list[str]] = {}
     for lane, weights in dict.fromkeys(held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)):

@@ -432,3 +432,41 @@ def test_where_no_lengths_are_given_texts_are_as_long_as_was_calibrated():
     assert record.contexts.start >= 35
     assert record.contexts.stop <= 101
     assert plan_pair(*PAIR, PROFILE).question.record.contexts == range(511, 639)
+
+
+CPU_OF_A_USER = "{name: My CPU, kind: cpu, memory_bytes_per_s: 60 GB/s, memory_bytes: 32 GB}"
+
+
+def test_a_cpu_that_is_added_takes_the_place_of_the_one_that_is_assumed(tmp_path):
+    (path := tmp_path / "mine.yaml").write_text(CPU_OF_A_USER)
+    for card, cpu in (("rtx4070", "ryzen-5800x"), ("2xrtx3090", "ryzen-5800x"), ("h100x2", "epyc-9654")):
+        before, after = load_platform(card), with_devices(load_platform(card), [cpu])
+        assert after.devices == dict(before.devices) | {"cpu": after.device("cpu")}
+        assert (after.device("cpu").sheet, after.links, after.groups) == (cpu, before.links, before.groups)
+    assert with_devices(load_platform("rtx4070"), [str(path)]).device("cpu").memory_bytes_per_s.value == 60e9
+    owner, buyer = (
+        plan_pair("qwen3-8b", "qwen3-0.6b", PlannedMachine(one, other), weights="bf16", lengths=(64, 16))
+        for one, other in (("rtx4070", "ryzen-5800x"), ("ryzen-5800x", "rtx4070"))
+    )
+    assert owner.recommended.tpot_s == pytest.approx(buyer.recommended.tpot_s)
+
+
+def test_a_machine_that_has_its_cpu_gets_no_second_one_unless_a_link_joins_it(tmp_path):
+    (path := tmp_path / "mine.yaml").write_text("{name: My CPU, kind: cpu}")
+    for machine in ("ryzen-5800x", "strix-halo", "m4-max"):
+        with pytest.raises(ConfigError, match=r"EPYC 9654 .* cannot be added: this machine has its CPU \(.*CPU|Ryzen"):
+            with_devices(load_platform(machine), ["epyc-9654"])
+    assert "epyc-9654" in with_devices(load_platform("ryzen-5800x"), ["epyc-9654@infiniband-400g"]).devices
+    with pytest.raises(ProfileError, match="My CPU gives no memory_bytes_per_s"):
+        with_devices(load_platform("rtx4070"), [str(path)])
+
+
+def test_a_cpu_that_is_assumed_is_told_with_its_memory_and_links_and_ones_own_is_not():
+    def told(machine):
+        plan = plan_pair("qwen3-4b", "qwen3-0.6b", machine, weights="q4_k_m", lengths=(64, 16))
+        return [one for one in advice(plan).warnings if one.startswith("Assumed: A")]
+
+    (said,) = told("2xrtx4060")
+    assert "two channels of DDR5-5600, 64 GB, joined to gpu0, gpu1 by PCI Express 4.0 x8. --add takes yours" in said
+    assert not told(PlannedMachine("2xrtx4060", "ryzen-5800x"))
+    assert not told("strix-halo")
