@@ -233,7 +233,8 @@ def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -
         pool, memory = platform.pool_of(ends[0])
         rates = [memory.bytes_per_s, *([sheet.memory_bytes_per_s] if memory.bytes_per_s.by == CALIBRATION else [])]
         fastest = max(filter(None, rates), key=lambda rate: rate.value)
-        data["devices"][own].pop("memory_bytes_per_s", None)  # which its sheet gives of the memory that it shares
+        for field in ("memory_bytes_per_s", "memory_bytes"):  # which its sheet gives of the memory that it shares
+            data["devices"][own].pop(field, None)
         shared = {"devices": [*memory.devices, own], "bytes_per_s": fastest.model_dump()}
         pools = data.setdefault("memory_pools", {})
         name = pool if pool in pools else f"{pool}-memory"

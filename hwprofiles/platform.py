@@ -147,6 +147,23 @@ class Platform(Priced):
         pools = (pool for pool in self.memory_pools.values() if device in pool.devices)
         return self.device(device).memory_pool is None and all(len(pool.devices) == 1 for pool in pools)
 
+    def own_part(self, device: str) -> Quantity | None:
+        """Return the part of a shared memory that a device has for itself, as set in a BIOS; None where it has none.
+
+        It is the device's own capacity where that is another one than its sheet's, which is that of the whole memory.
+        """
+        placed, (name, pool) = self.device(device), self.pool_of(device)
+        own = placed.memory_bytes
+        of_sheet = None if placed.sheet is None else device_sheet(placed.sheet).memory_bytes
+        is_whole = (
+            own is None or own == of_sheet or (pool.memory_bytes is not None and own.value >= pool.memory_bytes.value)
+        )
+        return None if name == device or is_whole else own
+
+    def room_of(self, device: str) -> str:
+        """Return the name of the memory that has to hold what a device reads: its own part of a shared one, if any."""
+        return device if self.own_part(device) is not None else self.pool_of(device)[0]
+
     def reading_peak(self, device: str) -> Quantity:
         """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
 

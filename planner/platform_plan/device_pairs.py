@@ -101,11 +101,17 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
 
 
 def usable_bytes(platform: Platform, memory: str) -> float | None:
-    """Return what programs may use of a pool, or of the memory that is a device's own; None if it is not known."""
+    """Return what programs may use of a pool, or of the memory that is a device's own; None if it is not known.
+
+    Parts of a pool that devices have for themselves are not the others'.
+    """
     shared = platform.memory_pools.get(memory)
-    found = platform.pool_of(memory)[1] if shared is None else shared
     usable = USABLE_OF_A_CARD if shared is None and platform.device(memory).kind == "gpu" else USABLE
-    return None if found.memory_bytes is None else found.memory_bytes.value * usable.value
+    if shared is None:
+        found = platform.own_part(memory) or platform.pool_of(memory)[1].memory_bytes
+        return None if found is None else found.value * usable.value
+    parts = sum(part.value for one in shared.devices if (part := platform.own_part(one)) is not None)
+    return None if shared.memory_bytes is None else max(0.0, shared.memory_bytes.value - parts) * usable.value
 
 
 def _kind(platform: Platform, lane: str) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
     for place, (lane, model) in enumerate(models):
         members = platform.members(lane)
         for member in members:
-            memory, _ = platform.pool_of(member)
+            memory = platform.room_of(member)
             before = weights[memory] + kv[memory] + branches[memory]
             weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
             kv[memory] += num_sequences * model.kv_bytes(question.num_tokens, len(members))

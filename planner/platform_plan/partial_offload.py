@@ -163,7 +163,7 @@ def _split(question: Question, cards: Sequence[str], cpu: str, *, has_draft: boo
     embedding_bytes = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
     layer_bytes, expert_bytes = _layer_bytes(question)
     left_bytes = split.num_left * layer_bytes + len(apart) * expert_bytes + embedding_bytes
-    usable = usable_bytes(platform, platform.pool_of(cpu)[0])
+    usable = usable_bytes(platform, platform.room_of(cpu))
     has_room = usable is None or left_bytes <= usable
     return split if layers and has_room and (split.num_left or apart or len(layers) > 1) else None
 

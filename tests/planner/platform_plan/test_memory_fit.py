@@ -2,6 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from hwprofiles.overrides import with_devices, with_overrides
+from hwprofiles.platform import load_platform
+from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.device_pairs import USABLE, USABLE_OF_A_CARD, LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import plan_platform
@@ -121,3 +124,33 @@ def test_the_gpu_of_a_mac_holds_what_macos_grants_it_and_other_devices_the_rest(
     (beside,) = needs_of(asked, LanePair("gpu", "cpu"))
     drafts_share = beside.needed_bytes - on_gpu.needed_bytes
     assert beside.capacity_bytes == pytest.approx(min(total, on_gpu.capacity_bytes + drafts_share))
+
+
+def test_a_part_of_a_shared_memory_that_a_device_has_for_itself_holds_its_models_and_the_rest_those_of_others():
+    """As a BIOS splits it; a chip's sheet gives the whole memory, which is no such part."""
+    whole = load_platform("strix-halo")
+    split = with_overrides(whole, {"gpu.memory_bytes": "10GB"})
+    (need,) = needs_of(asking(split), LanePair.alone("gpu"), alone=True)
+    assert (need.memory, need.capacity_bytes) == ("gpu", 1e10 * USABLE_OF_A_CARD.value)
+    on_gpu, on_cpu = needs_of(asking(split), LanePair("gpu", "cpu"))
+    assert (on_gpu.memory, on_cpu.memory) == ("gpu", "memory")
+    rest = whole.memory_pools["memory"].memory_bytes.value - 1e10
+    assert on_cpu.capacity_bytes == pytest.approx(rest * USABLE.value)
+    assert [one.memory for one in needs_of(asking(whole), LanePair("gpu", "cpu"))] == ["memory"]
+    everything = with_overrides(whole, {"gpu.memory_bytes": "1TB"})
+    assert [one.memory for one in needs_of(asking(everything), LanePair("gpu", "cpu"))] == ["memory"]
+
+
+def test_what_does_not_fit_into_the_part_of_a_device_is_not_planned_there():
+    part = {"gpu.memory_bytes": "10GB"}
+    asked = {"weights": "q4_k_m", "lengths": (64, 16)}
+    before, after = (plan_pair("qwen3-32b", "qwen3-0.6b", "strix-halo", changes=one, **asked) for one in (None, part))
+    assert before.plain.pair.target == "gpu"
+    assert "gpu" not in {one.pair.target for one in after.ranking}
+    assert any("gpu has to hold 19.8 GB" in one and "too little" in one for one in after.left_out)
+
+
+def test_a_device_that_shares_the_hosts_memory_has_no_part_of_it_by_its_data_sheet(tmp_path):
+    (path := tmp_path / "mine.yaml").write_text("{name: Mine, kind: npu, memory_bytes: 1 GB, bf16_flops: 10 TFLOPS}")
+    machine = with_devices(load_platform("radeon-890m"), [f"{path}@unified-memory"])
+    assert [one.memory for one in needs_of(asking(machine), LanePair("gpu", "mine"))] == ["memory"]
