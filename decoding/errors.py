@@ -17,6 +17,8 @@ _ENDING: Final = 120
 _GAP: Final = " [...] "
 _FEW: Final = 8
 """Up to this many names are all listed."""
+_MANY, _NEAREST = 60, 5
+"""More names than the first are cut to the nearest ones."""
 _MORE: Final = "and {} more mistakes"
 _PLAIN: Final = (
     (re.compile(r"valid (dictionary|mapping)( or instance of \w+)?$"), "valid map"),
@@ -43,7 +45,7 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
-    """Return a message that there is no such name, with the close ones of many, or else all there are."""
+    """Return a message that there is no such name, with the close ones of several, the nearest of many, or else all."""
     names = list(choices)
     keys: dict[str, str] = {_key(one): one for one in reversed(names)}
     asked = _key(str(name))
@@ -51,6 +53,10 @@ def unknown(what: str, name: object, choices: Iterable[str]) -> str:
     near += [key for key in keys if len(asked) > 1 and asked in key and key not in near]
     if near and len(names) > _FEW:
         return f"no {what} is called {shown(name)}; did you mean {' or '.join(keys[key] for key in near[:3])}?"
+    if len(names) > _MANY:
+        nearest = get_close_matches(asked, keys, n=_NEAREST, cutoff=0.0)
+        told = f"{', '.join(keys[key] for key in nearest)} and {len(names) - len(nearest)} others, less like it"
+        return f"no {what} is called {shown(name)}; there are {told}"
     return f"no {what} is called {shown(name)}; there are {', '.join(names)}"
 
 

@@ -165,7 +165,8 @@ class DeviceSheet(Priced):
 
     def runs(self, weights: str) -> bool:
         """Return whether it runs weights of that format, or of the plain type like it, as far as is known."""
-        alike = {weights, stored_weights(weights).like, "fp16" if weights == "bf16" else weights}
+        like = stored_weights(weights).like
+        alike = {weights, like, "fp16" if like == "bf16" else weights}
         return not self.weight_formats or bool(alike & {*self.weight_formats})
 
 

@@ -1,4 +1,4 @@
-"""Finds the shipped shape of a model's name: `Qwen/Qwen3-8B`, `Llama-3.1-8B-Instruct-Q4_K_M.gguf`, `gpt-oss 120B`.
+"""Finds the shipped shape of a model's name: `Qwen/Qwen3-8B`, `Llama-3.1-8B-Instruct-Q4_K_M.gguf`, `qwen3:8b`.
 
 Owners, makers' prefixes, and what makes a model an instructed or a quantised one do not change its shape. Models that
 have the shape of another are in `aliases.csv`.
@@ -14,11 +14,13 @@ from typing import Final, NamedTuple
 _NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
 _FILE_TYPE: Final = re.compile(r"\.(?=i?q\d|b?f16|i1-)")
 """Before the type in a file's name, as in `Llama-3-8B.Q4_K_M.gguf`."""
+_OWNER: Final = re.compile(r"^[a-z0-9.-]+_(?=[a-z])")
+"""Before a name, as in `bartowski/Qwen_Qwen3-8B-GGUF`."""
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft|c4ai)-")
 _BEHIND: Final = re.compile(
     r"-(instruct|base|chat|it|pt|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
-    r"nvfp4|mxfp4|[348]bit|w4a16|w8a8|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
-    r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml])$"
+    r"nvfp4|mxfp4|[2-8]bit|w4a16|w8a8|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
+    r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml]|ov|cw)$"
 )
 """What may stand at the end of a name without making it another shape."""
 _SEES: Final = re.compile(r"(?<=[\d.])-(vl|math|chat|instruct)(?=-|$)")
@@ -47,7 +49,13 @@ def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:
     known = {_key(one): Alias(one) for one in shipped} | {_key(alias): one for alias, one in aliases().items()}
     known = {key.replace(".", ""): one for key, one in known.items()} | known  # llama.cpp says `qwen35`
     text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
-    text = _MAKERS.sub("", re.sub(r"[ _]+", "-", _FILE_TYPE.sub("-", text)))
+    named = (_found(one, known) for one in (text, _OWNER.sub("", text)))
+    return next(filter(None, named), None)
+
+
+def _found(text: str, known: Mapping[str, Alias]) -> Alias | None:
+    """Return the shape of a name without its owner, or of what remains of it without endings."""
+    text = _MAKERS.sub("", re.sub(r"[ _:]+", "-", _FILE_TYPE.sub("-", text)))
     while (found := known.get(_key(text)) or known.get(_key(_SEES.sub("", text)))) is None:
         shorter = _BEHIND.sub("", text)
         if shorter == text:

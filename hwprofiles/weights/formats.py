@@ -93,22 +93,32 @@ def weights_told(text: str) -> str:
 def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none.
 
-    Of a repository of GGUF files llama.cpp takes Q4_K_M where nothing else is asked for (`-hf`), but what gpt-oss is
-    published in has a GGUF type of its own.
+    Where nothing else is asked for (`:Q8_0` of `-hf`, or in a tag of Ollama's), llama.cpp takes Q4_K_M of a repository
+    of GGUF files, and so does Ollama (`qwen3:8b`), but what gpt-oss is published in has a GGUF type of its own.
     """
     owner, _, own = str(name).lower().rpartition("/")
+    own, colon, tag = own.partition(":")
     is_gguf = "gguf" in own
+    if owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own):
+        return _of_mlx(own)
     # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
     _, is_unquantized, behind = own.rpartition("unquantized")
     try:
-        told = weights_told(behind)
+        told = weights_told(f"{tag} {behind}")
     except ConfigError:
-        if not is_gguf:
+        if not (is_gguf or colon):
             return published_in if is_unquantized else None
         told = published_in if published_in == "mxfp4" else "q4_k_m"
-    if owner == "mlx-community" and (of_mlx := f"mlx-{own[-4:]}") in weight_formats():
-        return of_mlx
     return "mxfp4_moe" if told == "mxfp4" and is_gguf else told
+
+
+def _of_mlx(own: str) -> str | None:
+    """Return the format of a repository of MLX's, of which others say the bits only; None where it says none."""
+    found = re.search(r"mxfp4(?:-q\d)?|\d+(?=-?bit)|(?:bf|fp|f)16", own) or re.search("mlx$", own)
+    if found is None:
+        return None
+    bits = {"mlx": "4", "bf16": "16", "fp16": "16", "f16": "16"}.get(found[0], found[0])
+    return weights_named("mlx-bf16" if bits == "16" else f"mlx-{bits}" + "bit" * bits.isdigit())
 
 
 def _checked(value: object) -> object:

@@ -99,3 +99,11 @@ def test_of_many_names_those_that_are_close_are_told(typed, told):
     names = ["rtx4090", "qwen3-8b", "qwen3-14b", *(f"other{one}" for one in "abcdefgh")]
     assert f"no device is called {typed!r}; {told}" in unknown("device", typed, names)
     assert "there are rtx4090, qwen3-8b" in unknown("device", typed, names[:3])
+
+
+def test_of_very_many_names_the_nearest_few_are_told_where_none_is_close():
+    names = ["ryzen-5800x", "rtx4070", *(f"model-{one}" for one in range(200))]
+    told = unknown("platform", "RTX 4070 + 5800X3D", names)
+    assert "there are rtx4070, " in told
+    assert told.endswith(" and 197 others, less like it")
+    assert len(unknown("platform", "", names)) < 200

@@ -45,6 +45,20 @@ NAMES = {
     "facebook/opt-1.3b": "opt-1.3b",
     "OPT 13B": "opt-13b",
     "qwen35-4b-mtp": "qwen3.5-4b",
+    "qwen3:8b": "qwen3-8b",
+    "llama3.1:8b-instruct-q8_0": "llama-3.1-8b",
+    "gemma3:12b-it-qat": "gemma-3-12b",
+    "qwen3:30b-a3b": "qwen3-30b-a3b",
+    "unsloth/Qwen3-8B-GGUF:Q4_K_M": "qwen3-8b",
+    "hf.co/unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL": "qwen3-8b",
+    "bartowski/Qwen_Qwen3-8B-GGUF": "qwen3-8b",
+    "bartowski/Qwen_Qwen3-8B-GGUF/Qwen_Qwen3-8B-Q4_K_M.gguf": "qwen3-8b",
+    "bartowski/mistralai_Mistral-Small-3.2-24B-Instruct-2506-GGUF": "mistral-small-24b",
+    "OpenVINO/Qwen3-8B-int8-ov": "qwen3-8b",
+    "OpenVINO/Qwen3-8B-int4-cw-ov": "qwen3-8b",
+    "mlx-community/gpt-oss-20b-MXFP4-Q8": "gpt-oss-20b",
+    "mlx-community/Qwen3-30B-A3B-4bit-DWQ": "qwen3-30b-a3b",
+    "mlx-community/Qwen3-8B-6bit": "qwen3-8b",
 }
 
 

@@ -75,7 +75,9 @@ def test_every_alias_means_one_format():
     assert all(weights_named(alias) == name for name, one in weight_formats().items() for alias in one.aliases)
 
 
-@pytest.mark.parametrize(("typed", "hint"), [("q4_k_n", "q4_k_m"), ("awq8", "awq-int4"), ("zzz", "there are bf16")])
+@pytest.mark.parametrize(
+    ("typed", "hint"), [("q4_k_n", "q4_k_m"), ("awq8", "awq-int4"), ("zzz", "others, less like it")]
+)
 def test_a_name_that_is_unknown_is_told_what_is_close(typed, hint):
     with pytest.raises(ConfigError, match=f"no weight format is called .*{hint}"):
         weights_named(typed)
@@ -118,10 +120,34 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("unsloth/Qwen3-8B-unsloth-bnb-4bit", "nf4"),
         ("Qwen/Qwen3-8B", None),
         ("me/llama-8b-merged_16bit", None),
+        ("qwen3:8b", "q4_k_m"),
+        ("llama3.1:8b-instruct-q8_0", "q8_0"),
+        ("gemma3:12b-it-qat-q4_0", "q4_0"),
+        ("unsloth/Qwen3-8B-GGUF:Q8_0", "q8_0"),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL", "q4_k_xl"),
+        ("OpenVINO/Qwen3-8B-int8-ov", "int8"),
+        ("OpenVINO/Qwen3-8B-int4-cw-ov", "int4"),
+        ("OpenVINO/Qwen3-8B-fp16-ov", "fp16"),
+        ("mlx-community/gpt-oss-20b-MXFP4-Q8", "mlx-mxfp4_q8"),
+        ("mlx-community/gpt-oss-120b-MXFP4-Q4", "mlx-mxfp4_q4"),
+        ("mlx-community/Qwen3-8B-bf16", "mlx-bf16"),
+        ("mlx-community/Qwen3-30B-A3B-4bit-DWQ", "mlx-4bit"),
+        ("mlx-community/Qwen3-8B-6bit", "mlx-6bit"),
+        ("lmstudio-community/Qwen3-8B-MLX-8bit", "mlx-8bit"),
+        ("Qwen/Qwen3-8B-MLX-bf16", "mlx-bf16"),
+        ("lmstudio-community/Qwen3-8B-MLX", "mlx-4bit"),
+        ("mlx-community/Qwen3-8B", None),
     ],
 )
 def test_the_name_of_a_repository_or_a_file_tells_its_weights(name, weights):
     assert weights_in_name(name) == weights
+
+
+def test_what_gpt_oss_is_published_in_stays_in_files_of_ollama_and_has_a_type_of_its_own_in_others():
+    """Ollama's file of gpt-oss:20b has 14 GB, llama.cpp's 12.1."""
+    assert weights_in_name("gpt-oss:20b", "mxfp4") == "mxfp4"
+    assert weights_in_name("unsloth/gpt-oss-20b-GGUF:F16", "mxfp4") == "fp16"
+    assert weights_in_name("ggml-org/gpt-oss-20b-GGUF", "mxfp4") == "mxfp4_moe"
 
 
 def test_words_that_name_no_format_are_told_what_is_close():
