@@ -1,9 +1,10 @@
 """A plan as JSON for scripts: the answer, the ranking, its numbers, and batches."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from decoding.schedule import Schedule
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.plan_engines import engines_of, engines_of_batch
 from planner.platform_plan.advice import advice, held_back
@@ -11,7 +12,7 @@ from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.ranked_schedules import schedule_names_of
+from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
@@ -25,10 +26,11 @@ _OF_A_ROW: Final = (
 
 def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str, Any]:
     """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on."""
-    needed, names = plan.needed, schedule_names_of(plan.ranking)
+    needed, names = plan.needed, plan.names
     front = set(map(id, pareto(plan.ranking)))
-    rows = list(zip(names, plan.ranking, strict=True))
+    rows = [(names[one.schedule], one) for one in plan.ranking]
     return {
+        "winner": names[plan.recommended.schedule],
         "ranking": [
             {
                 "name": name,
@@ -99,10 +101,10 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
     }
 
 
-def measured_entries(runs: ComparedRuns) -> dict[str, Any]:
+def measured_entries(runs: ComparedRuns, plan: PlatformPlan) -> dict[str, Any]:
     """Return the runs beside their predictions, and those of which nothing is predicted."""
     return {
-        "measured": [_measured_entry(one) for one in runs.compared],
+        "measured": [_measured_entry(one, plan.names) for one in runs.compared],
         "measured_left_out": [
             {"name": one.name, "schedule": schedule_entry(one.run.schedule), "reason": one.reason}
             for one in runs.left_out
@@ -110,16 +112,25 @@ def measured_entries(runs: ComparedRuns) -> dict[str, Any]:
     }
 
 
-def _measured_entry(one: BesideMeasured) -> dict[str, Any]:
+def _measured_entry(one: BesideMeasured, names_of: Mapping[Schedule, str]) -> dict[str, Any]:
     names = "tpot_s mean_acceptance_length"
     return {
-        "name": one.name,
+        "name": names_of[one.schedule] + one.run.caveat if one.schedule in names_of else one.name,
         "place": one.place,
         "schedule": schedule_entry(one.run.schedule),
+        "planned_schedule": schedule_entry(one.schedule),
         "predicted": picked(one.prediction, f"{names} tpot_s_low tpot_s_high"),
         "measured": picked(one.run, names),
         **picked(one, "is_inside error"),
     }
+
+
+def _named(plan: PlatformPlan, one: PlannedSchedule | None) -> dict[str, Any]:
+    """Return how the ranking of a plan calls a schedule."""
+    if one is None:
+        return dict.fromkeys(("name", "schedule", "placement"))
+    placement = picked(one.pair, "target draft")
+    return {"name": plan.names[one.schedule], "schedule": schedule_entry(one.schedule), "placement": placement}
 
 
 def draft_entry(choice: DraftChoice) -> dict[str, Any]:
@@ -127,8 +138,7 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
     plan, best = choice.plan, choice.best
     return {
         "draft": choice.name,
-        "name": None if best is None else schedule_names_of([best])[0],
-        "placement": None if best is None else picked(best.pair, "target draft"),
+        **_named(plan, best),
         "tpot_s": None if best is None else best.tpot_s,
         "speedup": ratio_entry(plan.comparison),
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
@@ -148,8 +158,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "platform": choice.name,
         "draft": draft.name,
         "weights": plan.question.target.weights,
-        "name": schedule_names_of([best])[0],
-        "placement": picked(best.pair, "target draft"),
+        **_named(plan, best),
         **picked(best, _OF_A_ROW),
         "plain_tpot_s": plan.plain.tpot_s,
         "held_back": held_back(plan),
@@ -161,6 +170,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
 
 def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
     """Return the best speculation and plain decoding by batch size."""
+    names = plan.names
 
     def rates(one: BatchPrediction | None) -> dict[str, Any] | None:
         if one is None:
@@ -174,7 +184,7 @@ def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:
     def best(choice: BatchChoice) -> dict[str, Any]:
         return {
             "best_window": choice.best_window,
-            "name": choice.name,
+            "name": choice.name if choice.drafting is None else names.get(choice.drafting.schedule, choice.name),
             "placement": None if choice.pair is None else picked(choice.pair, "target draft"),
             "drafting": rates(choice.drafting),
             "speedup": choice.speedup,

@@ -37,7 +37,8 @@ def judge(
     plain, drafting = result.best(kind="plain"), result.best_drafting()
 
     def claim_of(one: Candidate, other: Candidate) -> Claim:
-        return Claim(one=_name(one), other=_name(other), ratio=compare(one.schedule, other.schedule))
+        pair = one.schedule, other.schedule
+        return Claim(one=_name(one), other=_name(other), ratio=compare(*pair), schedules=pair)
 
     claim = None if plain is None or drafting is None else claim_of(drafting, plain)
     pays: Pays = "cannot_tell" if claim is None else PAYS[claim.outcome]

@@ -27,11 +27,12 @@ _ANSWER: Final[Mapping[Pays, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """Two rows of a table, by name; `ratio` is the other's time over one's."""
+    """Two rows of a table, by name and perhaps by schedule; `ratio` is the other's time over one's."""
 
     one: str
     other: str
     ratio: Ratio
+    schedules: tuple[Schedule, Schedule] | None = None
 
     @property
     def outcome(self) -> Outcome:

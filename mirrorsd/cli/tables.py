@@ -18,7 +18,7 @@ from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
-from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name, schedule_names
+from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name
 
 NOTHING: Final = "\N{EN DASH}"
 """In a cell whose value nobody knows."""
@@ -72,16 +72,16 @@ def ranking(found: Plan, top: int) -> Table:
     if star:
         title += " (*: recommended; chosen on half of the prompts, judged on the other half)"
     shown = candidates[:top] if best in candidates[:top] else (*candidates[:top], best)
-    names = schedule_names([(one.schedule, one.placement) for one in shown])
+    names = found.search.names
     rows = (
         (
-            name + star * (one is best),
+            names[one.schedule] + star * (one is best),
             in_ms(one.prediction.tpot_s),
             between(one.prediction.tpot_s_low, one.prediction.tpot_s_high),
             f"{one.prediction.mean_acceptance_length:.2f}",
             share(one.prediction.reuse_rate),
         )
-        for name, one in zip(names, shown, strict=True)
+        for one in shown
     )
     return plain_table(title, ("schedule",), ("ms", "interval", "tokens/round", "hits"), rows)
 

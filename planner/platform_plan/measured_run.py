@@ -35,14 +35,23 @@ class MeasuredRun(BaseModel):
     mean_acceptance_length: Annotated[float, Field(ge=1, lt=1e3, allow_inf_nan=False)]
     label: str = ""
 
+    @property
+    def caveat(self) -> str:
+        """The end of a schedule's name that says what was not real about the run."""
+        return f", with {self.label}" * bool(self.label)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BesideMeasured:
-    """A run beside its prediction; `name` and `place` are of its schedule, as the plan's table has them."""
+    """A run beside its prediction; `name` and `place` are of its schedule, as the plan's table has them.
+
+    `schedule` is what was run, on the lanes of the plan.
+    """
 
     name: str
     place: str
     run: MeasuredRun
+    schedule: Schedule
     prediction: Prediction
 
     @property
@@ -148,9 +157,10 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
         raise PlanError(reason)
     pair = LanePair(target, draft or target, in_turn=draft is None or not platform.are_apart(target, draft))
     return BesideMeasured(
-        name=schedule_name(schedule, pair.placement if draft else "alone") + f", with {run.label}" * bool(run.label),
+        name=schedule_name(schedule, pair.placement if draft else "alone") + run.caveat,
         place=str(pair) if draft else f"target on {target}",
         run=run,
+        schedule=schedule,
         prediction=plan.doubts.added(schedule, evaluator.predict(schedule)),
     )
 

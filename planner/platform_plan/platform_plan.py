@@ -114,6 +114,12 @@ class PlatformPlan:
         return html_table(repr(self).strip("<>"), ("schedule", "place", "ms per token"), rows)
 
     @property
+    def names(self) -> dict[Schedule, str]:
+        """A name for each schedule of the ranking, different from all others."""
+        names = schedule_names_of(self.ranking)
+        return {one.schedule: name for one, name in zip(self.ranking, names, strict=True)}
+
+    @property
     def needs(self) -> tuple[MemoryNeed, ...]:
         """What every memory of every placement has to hold."""
         return self.places.needs

@@ -11,7 +11,7 @@ from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.first_of_each import first_of_each
 from planner.search.space import Halves, Placement, SearchSpace, halves, placement_name, survey
-from planner.wording import Kind, kind_of
+from planner.wording import Kind, kind_of, schedule_names
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
@@ -81,6 +81,12 @@ class SearchResult:
         ]
         header = ("method", "draft length", "placement", "ms per token")
         return html_table(f"Fastest of {len(self.candidates)} schedules, predicted", header, rows)
+
+    @property
+    def names(self) -> dict[Schedule, str]:
+        """A name for each candidate, different from all others."""
+        names = schedule_names([(one.schedule, one.placement) for one in self.candidates])
+        return {one.schedule: name for one, name in zip(self.candidates, names, strict=True)}
 
     @property
     def winner(self) -> Candidate:

@@ -15,7 +15,6 @@ from planner.plan import Plan
 from planner.report.curves import sweep_picture
 from planner.search.search import Candidate
 from planner.what_if.mixed_record import whose_tokens
-from planner.wording import schedule_names
 from sim.derived.calibrated_lanes import calibrated_platform
 
 _MOST_ROWS: Final = 30
@@ -24,6 +23,7 @@ _MOST_ROWS: Final = 30
 def search_page(plan: Plan) -> str:
     """Return the page: the answer, the machine, the first rounds, sensitivity, and the ranking."""
     profile, record, best = plan.profile, plan.record, plan.recommended.schedule
+    names = plan.search.names
     leaders, own = _leaders(plan), record.drafter if record.assumed is None else None
     return rendered(
         Path(__file__).with_name("search_page.html"),
@@ -41,7 +41,7 @@ def search_page(plan: Plan) -> str:
             for sweep in plan.sensitivity.sweeps
             if sweep.quantity == "acceptance"
         ],
-        rows=list(zip(schedule_names([(one.schedule, one.placement) for one in leaders]), leaders, strict=True)),
+        rows=[(names[one.schedule], one) for one in leaders],
         slowest_s=max(one.tpot_s for one in leaders),
         left_out=sorted(plan.search.left_out.items(), key=lambda reason: -reason[1]),
     )

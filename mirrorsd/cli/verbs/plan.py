@@ -184,7 +184,7 @@ def plan(
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
         "platforms": [machine_entry(one) for one in machines],
-        **({} if runs is None else measured_entries(runs)),
+        **({} if runs is None else measured_entries(runs, found)),
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
         **({} if batches is None else {"batches": batch_entry(batches, found)}),
     }

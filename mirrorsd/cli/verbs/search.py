@@ -10,6 +10,9 @@ from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose,
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from decoding.schedule import Schedule
     from planner.plan import Plan
     from planner.search.search import SearchResult
     from planner.verdict import Claim
@@ -87,20 +90,19 @@ def search(
 
 def _result(found: "Plan") -> dict[str, Any]:
     from mirrorsd.compare.numbers import candidate_numbers
-    from planner.wording import schedule_names
 
     ranked, verdict = found.search.candidates, found.verdict
     lead = min(verdict.others, key=lambda claim: claim.ratio.value, default=None)
-    names = schedule_names([(one.schedule, one.placement) for one in ranked])
-    candidates = [candidate_numbers(name, one) for name, one in zip(names, ranked, strict=True)]
+    names = found.search.names
+    candidates = [candidate_numbers(names[one.schedule], one) for one in ranked]
     prompts, halves = [prompt.name for prompt in found.record.prompts], found.search.halves
     places = range(len(prompts))
     return {
         "winner": candidates[ranked.index(found.recommended)],
         **verdict.entry,
         "pays": verdict.pays,
-        "speedup": None if verdict.claim is None else _ratio(verdict.claim),
-        "lead": None if lead is None else {"over": lead.other, **_ratio(lead)},
+        "speedup": None if verdict.claim is None else _ratio(verdict.claim, names),
+        "lead": None if lead is None else _ratio(lead, names),
         "prompts": {  # which the ranking is over, the choice, and the judgement: verdict, speed-up and lead
             "ranked": prompts,
             "chosen": [prompts[place] for place in (places if halves is None else halves.choosing)],
@@ -112,10 +114,11 @@ def _result(found: "Plan") -> dict[str, Any]:
     }
 
 
-def _ratio(claim: "Claim") -> dict[str, Any]:
+def _ratio(claim: "Claim", names: "Mapping[Schedule, str]") -> dict[str, Any]:
     from mirrorsd.compare.numbers import ratio_entry
 
-    return {**(ratio_entry(claim.ratio) or {}), "outcome": claim.outcome}
+    one, other = (None, None) if claim.schedules is None else map(names.__getitem__, claim.schedules)
+    return {"of": one, "over": other, **(ratio_entry(claim.ratio) or {}), "outcome": claim.outcome}
 
 
 def _break_evens(found: "Plan") -> list[dict[str, Any]]:

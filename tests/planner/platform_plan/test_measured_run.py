@@ -77,7 +77,7 @@ def test_runs_that_the_plan_cannot_predict_are_named_with_the_reason(plan):
     assert left_out["prompt_lookup"].startswith("windows of prompt_lookup of prompt-lookup are not assumed")
     assert f"Not compared: {len(found.left_out)} of {len(ran)}: " in found.in_words
     assert all(one.name in found.in_words and one.reason in found.in_words for one in found.left_out)
-    entries = measured_entries(found)
+    entries = measured_entries(found, plan)
     assert [entry["schedule"] for entry in entries["measured"] + entries["measured_left_out"]] == [
         schedule_entry(one.run.schedule) for one in (*found.compared, *found.left_out)
     ]

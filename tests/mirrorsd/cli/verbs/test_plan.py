@@ -18,6 +18,12 @@ def run(*words):
     return call(*ASKED, *words, exit_code=0)
 
 
+PAIR_ON_CPU = (
+    *("--platform", "cpu-2core", "--target", "smollm2-135m-instruct"),
+    *("--draft", "smollm2-135m-draft4", "--weights", "bf16"),
+)
+
+
 def found(*words):
     return json.loads(run(*words, "--json").stdout)
 
@@ -57,6 +63,20 @@ def test_the_json_holds_what_scripts_are_promised(planned):
     assert found["pays"] in ("yes", "no", "cannot_tell")
     low, at, high = (found["break_even"][name] for name in ("low", "acceptance", "high"))
     assert (low or 0) <= at <= high
+
+
+def test_names_in_json_are_those_of_the_ranking():
+    told = found(*PAIR_ON_CPU, "--batch", "1,4", "--measured", "benchmarks/results/demos/1/demo.json")
+    ranked = {row["name"]: row["schedule"] for row in told["ranking"]}
+    assert len(ranked) == len(told["ranking"])
+    for one in (*told["platforms"], *told["drafts"]):
+        assert ranked[one["name"]] == one["schedule"]
+    for one in told["batches"]["sizes"]:
+        assert ranked[one["name"]] == one["drafting"]["schedule"]
+    rows = [one for one in told["measured"] if one["planned_schedule"] in ranked.values()]
+    assert rows
+    assert all(ranked[one["name"]] == one["planned_schedule"] for one in rows)
+    assert told["winner"] == told["platforms"][0]["name"]
 
 
 def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():

@@ -9,7 +9,7 @@ from decoding.errors import PlanError
 from decoding.schedule import load_schedule
 from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.cli.tables import ranking
-from planner.search.search import Candidate
+from planner.search.search import Candidate, SearchResult
 from sim.evaluator import predict
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner import synthetic
@@ -93,7 +93,9 @@ def test_the_answer_is_about_prompts_that_nothing_was_chosen_on(words, tmp_path)
     assert found["pays"] == {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}[found["speedup"]["outcome"]]
     assert found["speedup"]["low"] < found["speedup"]["value"] < found["speedup"]["high"]
     assert found["lead"]["low"] < found["lead"]["value"] < found["lead"]["high"]
-    assert found["lead"]["over"] != found["winner"]["name"]
+    names = {one["name"] for one in found["candidates"]}
+    assert {found[ratio][side] for ratio in ("speedup", "lead") for side in ("of", "over")} <= names
+    assert (found["lead"]["of"], found["lead"]["over"] != found["lead"]["of"]) == (found["winner"]["name"], True)
     assert {one["of"] for one in found["break_evens"]} <= {"the draft model's tokens", "drafting"}
     [plain] = [one for one in found["break_evens"] if (one["kind"], one["quantity"]) == ("plain", "acceptance")]
     assert 0 < plain["low"] <= plain["at"] <= plain["high"] < plain["now"]
@@ -137,7 +139,7 @@ def test_the_recommended_schedule_is_in_the_table_with_a_star_where_another_is_f
     )
 
     def plan_of(*candidates, recommended):
-        return SimpleNamespace(search=SimpleNamespace(candidates=candidates), recommended=recommended)
+        return SimpleNamespace(search=SearchResult(candidates=candidates), recommended=recommended)
 
     shown = ranking(plan_of(first, second, chosen, recommended=chosen), 1)
     assert list(shown.columns[0].cells) == ["synchronous, 1 drafted, split", "synchronous, 3 drafted, split*"]
