@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from decoding.errors import PlanError
-from hwprofiles.engines import ANYWHERE, platform_run_by, reads
+from hwprofiles.curves.names import engine_of
+from hwprofiles.engines import ANYWHERE, LAW_ENGINE, engine_on, platform_run_by, reads
 from hwprofiles.platform import Platform
+from hwprofiles.weights.formats import stored_weights
 from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_bytes, usable_lanes
 from planner.platform_plan.partial_offload import layer_split, pass_s
 from planner.platform_plan.question import Question
@@ -20,6 +22,7 @@ _SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} 
 _LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
 _PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
+_USUAL_OF_VLLM: Final = ("bf16", "fp8", "awq-int4")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +129,7 @@ def places_of(question: Question) -> Places:
         cpus = [name for name, device in question.platform.devices.items() if device.kind == "cpu"]
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
-        told = [f"--weights {one} would fit on {widest[one]}" for one in _USUAL_WEIGHTS if one in widest]
+        told = [f"--weights {one} would fit on {widest[one]}" for one in sorted(widest, key=_bits, reverse=True)]
         if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
             least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
             reasons = least.in_words.removeprefix(_PLAIN_ON)
@@ -163,13 +166,20 @@ def _told(places: list[str], why: str) -> str:
 
 
 def weights_that_fit(question: Question, lane: str) -> list[str]:
-    """Return the usual formats of weights in which a lane's memories hold the target, the widest first."""
-    stored = {one: replace(question, target=replace(question.target, weights=one)) for one in _USUAL_WEIGHTS}
+    """Return the usual formats of a lane's engine in which its memories hold the target, the widest first."""
+    engine = engine_on(question.platform.device(question.platform.members(lane)[0]), question.target.weights)
+    usual = _USUAL_OF_VLLM if engine_of(engine or "") == LAW_ENGINE else _USUAL_WEIGHTS
+    usual = [one for one in usual if engine is None or reads(engine, one)]
+    stored = {one: replace(question, target=replace(question.target, weights=one)) for one in usual}
     return [
         one
         for one, asked in stored.items()
         if all(need.fits for need in needs_of(asked, LanePair.alone(lane), alone=True))
     ]
+
+
+def _bits(weights: str) -> float:
+    return stored_weights(weights).bits
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:

@@ -200,6 +200,19 @@ def test_a_card_with_experts_on_the_cpu_is_ranked_by_that_split():
     assert found[1].drafts[0].plan.recommended.tpot_s > found[2].drafts[0].plan.recommended.tpot_s
 
 
+@pytest.mark.parametrize(
+    ("target", "platform", "hint"),
+    [
+        ("glm-4.5", "h100x8", "--weights fp8 would fit on gpus."),
+        ("deepseek-v3", "4xh200", "--weights awq-int4 would fit on gpus."),
+    ],
+)
+def test_weights_that_would_fit_are_such_as_the_engine_loads(target, platform, hint):
+    with pytest.raises(PlanError, match="fits nowhere") as refused:
+        plan_pair(target, "prompt-lookup", platform)
+    assert str(refused.value).endswith(hint), "and no Q6_K for vLLM"
+
+
 def test_weights_that_would_fit_are_named_for_each_memory():
     """Not for the host's alone, which holds more and is ten times as slow as the card."""
     told = (
