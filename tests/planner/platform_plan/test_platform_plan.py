@@ -202,7 +202,7 @@ def test_an_npu_as_fast_as_the_gpu_on_a_memory_that_serves_both_becomes_the_plac
         ),
         (
             {"platform": "h200", "changes": {"gpu.memory_bytes": 2e10}},
-            r"cpu: .*or give it\. gpu has to hold .* usable: too little\. --weights int8 .*",
+            r"cpu: .*or give it\. gpu has to hold .* usable: too little\. --weights fp8 .*",
         ),
     ],
 )
