@@ -48,7 +48,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         "tornado": [_bar_entry(one) for one in bars],
         **advice(plan).entry,
         "pays": plan.pays,
-        "speedup": ratio_entry(plan.comparison),
+        "speedup": _speedup_entry(plan),
         "break_even": needed and {"acceptance": needed.at, **picked(needed, "low high now always never")},
         "search": {
             "num_schedules": len(plan.ranking),
@@ -60,6 +60,15 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         "partial_offload": _split_entry(plan),
         "assumptions": [asdict(one) for one in plan.assumptions],
     }
+
+
+def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
+    """Return the ratio that decides: of the fastest speculation, recommended or not, over plain decoding."""
+    if plan.drafting is None:
+        return None
+    names = plan.names
+    of, over = (names[one.schedule] for one in (plan.drafting, plan.plain))
+    return (ratio_entry(plan.comparison) or {}) | {"of": of, "over": over}
 
 
 def _split_entry(plan: PlatformPlan) -> dict[str, Any] | None:
@@ -86,6 +95,7 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
             "values": list(one.values),
             "best": None if found is None else str(found.leader),
             "speedup": None if found is None else found.speedup,
+            "speculation": found and found.speculation and str(found.speculation),
             "tpot_s": None if found is None else found.times_s[found.leader],
             "with_device": None
             if found is None or one.there is None
@@ -140,7 +150,7 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "draft": choice.name,
         **_named(plan, best),
         "tpot_s": None if best is None else best.tpot_s,
-        "speedup": ratio_entry(plan.comparison),
+        "speedup": _speedup_entry(plan),
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
         "break_even": None if plan.needed is None else plan.needed.at,
         "acceptance_to_lead": choice.acceptance_to_lead,
@@ -163,7 +173,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "plain_tpot_s": plan.plain.tpot_s,
         "held_back": held_back(plan),
         "pays": plan.pays,
-        "speedup": ratio_entry(plan.comparison),
+        "speedup": _speedup_entry(plan),
         "partial_offload": _split_entry(plan),
     }
 

@@ -210,7 +210,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell], plan
     fields = [one.field for one in numbers]
     # a memory drafts nothing itself
     own_head = [f"with {fields[0].rpartition('.')[0]}"] if any(cell.there is not None for cell in cells) else []
-    right = ("ms", "speed-up", "breaks even at", *own_head)
+    right = ("ms", "speculation", "breaks even at", *own_head)
     rows = []
     for cell in cells:
         values = [amount(field, value) for field, value in zip(fields, cell.values, strict=True)]

@@ -66,8 +66,13 @@ class Standing:
     @property
     def speedup(self) -> float:
         """Speed of the fastest speculation over plain decoding; 1 where nothing drafts."""
-        drafting_s = (time_s for way, time_s in self.times_s.items() if way.kind != "plain")
-        return self.plain_s / min(drafting_s, default=self.plain_s)
+        return 1.0 if self.speculation is None else self.plain_s / self.times_s[self.speculation]
+
+    @property
+    def speculation(self) -> Way | None:
+        """The fastest way that drafts; None where nothing does."""
+        drafting = (way for way in self.times_s if way.kind != "plain")
+        return min(drafting, key=self.times_s.__getitem__, default=None)
 
 
 class MovedQuestion:

@@ -79,6 +79,22 @@ def test_names_in_json_are_those_of_the_ranking():
     assert told["winner"] == told["platforms"][0]["name"]
 
 
+def test_a_speedup_says_of_which_speculation_where_plain_decoding_is_recommended():
+    told = found("--platform", "h100-sxm", "--acceptance", "0.05", "--sweep", "acceptance.rate=0.05,0.9")
+    plain, drafting = (
+        next(row for row in told["ranking"] if (row["method"] == "autoregressive") == is_plain)
+        for is_plain in (True, False)
+    )
+    for one in (told, *told["platforms"], *told["drafts"]):
+        assert one["speedup"]["value"] == pytest.approx(plain["tpot_s"] / drafting["tpot_s"])
+        assert (one["speedup"]["of"], one["speedup"]["over"]) == (drafting["name"], plain["name"])
+    assert told["platforms"][0]["name"] == plain["name"]
+    low, high = told["sweep"]["cells"]
+    assert (low["best"], low["speculation"]) == ("plain decoding on gpu", "both on gpu")
+    assert low["speedup"] < 1
+    assert high["speculation"] == high["best"]
+
+
 def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
     told = run(*LAKE, "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms").stdout
     grid = told[told.index("Speed-up over plain decoding with npu; across: npu.dispatch_s") :].splitlines()
