@@ -140,7 +140,8 @@ def _ends(low: float | None, high: float | None) -> str:
 
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
     if plan.split is not None:
-        yield f"split the layers, which is faster than what follows: {plan.split.place}, {plan.split.name}"
+        yield f"split the layers, which is faster than all of the table: {plan.split.place}, {plan.split.name}"
+        return
     if plan.pays == "cannot_tell" and plan.turns_on_acceptance:
         rate = plan.question.acceptance
         how = "was recorded on other or few texts" if plan.question.assumed is None else "is assumed"

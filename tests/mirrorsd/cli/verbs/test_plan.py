@@ -197,13 +197,14 @@ def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_with
     split, whole = (run("--platform", one, "--weights", "q4_k_m", *swept).stdout for one in ("rtx4060", "rtx4090"))
     said = [
         "acceptance, no layers split.",
-        "Next: split the layers, which is faster than what follows: ",
+        "Next: split the layers, which is faster than all of the table: ",
         "the answer, no layers split",
         "Over these values, no layers split",
         "all sequences together, no layers split",
         "Left out: layers that are split, which is faster for one",
     ]
     assert [text for text in said if text not in split] == []
+    assert "; try" not in split, "the next step is the split alone"
     assert "split" not in whole
 
 
