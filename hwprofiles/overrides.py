@@ -15,8 +15,9 @@ from typing import Any, Final
 from decoding.errors import ConfigError, shown
 from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
+from hwprofiles.machines.assumed_parts import assumed_cpu
 from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, device_named, require_memory
-from hwprofiles.platform import Platform, assumed_cpu
+from hwprofiles.platform import Platform
 from hwprofiles.platform_parts import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
 from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet

@@ -21,12 +21,10 @@ from decoding.validation import Many, validated
 from decoding.yaml_file import load_yaml
 from hwprofiles.host import describe_host
 from hwprofiles.machines.device_names import (
-    ASSUMED_CPUS,
     NamedDevice,
     device_named,
     find_device,
     machine_of,
-    other_memory,
 )
 from hwprofiles.platform_parts import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity
@@ -34,11 +32,6 @@ from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet
 
 SECOND_STREAM: Final = "#2"
 """Ends the name of a lane that is a second stream of work on a device."""
-NEEDED: Final = {
-    "bf16_flops": "its dense half-precision peak (bf16_flops: 60 TFLOPS)",
-    "memory_bytes_per_s": "the bandwidth of its memory (memory_bytes_per_s: 250 GB/s), or the pool that it is in",
-}
-"""What no guess can stand in for of a GPU or NPU, by field, and how it is given."""
 
 
 class Platform(Priced):
@@ -168,12 +161,27 @@ class Platform(Priced):
         """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
 
         It is the device's own where the platform gives another one than its memory's: a sheet tells the bandwidth of
-        the memory that its chip shares, which a pool describes here.
+        the memory that its chip shares, which a pool describes here. Of an NPU in another chip's memory it is the
+        sheet's: NPUs read a small share of a memory, which is a rate of theirs that a slower memory does not change.
         """
         placed, (_, pool) = self.device(device), self.pool_of(device)
+        if (rate := self.carried_rate(device)) is not None:
+            return rate
         own = placed.memory_bytes_per_s
         of_sheet = None if placed.sheet is None else device_sheet(placed.sheet).memory_bytes_per_s
         return pool.bytes_per_s if own is None or own == of_sheet or own.value == pool.bytes_per_s.value else own
+
+    def carried_rate(self, device: str) -> Quantity | None:
+        """Return the bandwidth of the chip on which an NPU was measured, if it shares another one's memory here."""
+        placed = self.device(device)
+        if placed.kind != "npu" or placed.sheet is None or placed.memory_efficiency is None:
+            return None
+        sheet, (_, pool) = device_sheet(placed.sheet), self.pool_of(device)
+        is_as_measured = placed.memory_efficiency == sheet.memory_efficiency
+        is_as_measured &= placed.memory_bytes_per_s in (None, sheet.memory_bytes_per_s)
+        others = (self.device(one).memory_pool for one in pool.devices if one != device)
+        is_elsewhere = sheet.memory_pool not in others
+        return sheet.memory_bytes_per_s if is_as_measured and is_elsewhere else None
 
     def link(self, start: str, end: str) -> PlacedLink:
         """Return the link from one device straight to another; `ProfileError` if there is none, or no such device."""
@@ -236,49 +244,6 @@ def load_platform(name_or_path: str | Path) -> Platform:
         return load_platform(str(pool)) if is_whole_chip else Platform.model_validate(machine_of(device))
     names = (*shipped_names("platform"), *shipped_names("device"))
     raise ProfileError(f"{unknown('platform', name, names)} (A file's path will do; --add takes further devices.)")
-
-
-def assumed_cpu(platform: Platform) -> str | None:
-    """Return the host of a machine that was called by its cards alone, so that its CPU is assumed; None of others."""
-    host = platform.host
-    return host if host is not None and platform.device(host).sheet in ASSUMED_CPUS else None
-
-
-def assumed_of(platform: Platform) -> Iterator[str]:
-    """Yield what nobody said of a machine's devices, in sentences: memories, and its CPU with its links."""
-    yield from dict.fromkeys(filter(None, (other_memory(one, one.sheet) for one in platform.devices.values())))
-    host = assumed_cpu(platform)
-    if host is None or (memory := platform.device(host).memory_bytes) is None:  # a server's only passes messages on
-        return
-    ways: dict[str, list[str]] = {}
-    for link in platform.links:
-        if host in link.between:
-            ways.setdefault(link.name, []).append(next(end for end in link.between if end != host))
-    links = " and ".join(f"joined to {', '.join(ends)} by {name}" for name, ends in ways.items())
-    yield (
-        f"Assumed: {platform.device(host).name}, {memory.value / 1e9:g} GB, {links}. "
-        "--add takes yours in its place (ryzen-5800x, or a data sheet's YAML)."
-    )
-
-
-def require_speeds(platform: Platform, devices: Iterable[str], files: Iterable[str] = ()) -> None:
-    """Refuse accelerators that give no peak or no bandwidth, for which nothing can stand in.
-
-    `files` describe them. CPUs may be there only for what is linked to them.
-
-    Raises:
-        ProfileError: names files, device and field, and says what to give.
-    """
-    for name in devices:
-        device, is_pooled = platform.device(name), any(name in one.devices for one in platform.memory_pools.values())
-        for field, what in () if device.kind == "cpu" else NEEDED.items():
-            if getattr(device, field) is not None or (is_pooled and field == "memory_bytes_per_s"):
-                continue
-            where = " or ".join(files)
-            raise ProfileError(
-                f"{where}{': ' * bool(where)}{name} ({device.name}) gives no {field}, so nothing is known of it: "
-                f"give {what} there, or --set {name}.{field}=..., or leave the device out"
-            )
 
 
 def _described(path: Path) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by, require_reading
+from hwprofiles.machines.assumed_parts import require_speeds
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
-from hwprofiles.platform import Platform, load_platform, of_this_make, require_speeds
+from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named

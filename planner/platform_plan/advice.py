@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
+from hwprofiles.machines.assumed_parts import assumed_of
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
-from hwprofiles.platform import SECOND_STREAM, assumed_of
+from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted

@@ -7,11 +7,13 @@ from pydantic import ValidationError
 from decoding.errors import ConfigError, ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.lint import lint_file
+from hwprofiles.machines.assumed_parts import assumed_of
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, find_entry, load_platform, of_this_make, shipped_entries
 from hwprofiles.platform_parts import PlacedDevice, PlacedLink
 from hwprofiles.quantity import UNSOURCED
 from hwprofiles.sheets import KINDS, device_sheet, link_sheet, shipped_file, shipped_names
+from sim.derived.derived_profile import speed_on
 
 
 def link(left: str, right: str, latency_s: float, bytes_per_s: float | None = None, *, one_way=False) -> PlacedLink:
@@ -240,3 +242,24 @@ def test_a_platform_of_several_makes_is_that_of_this_host(sets, make, monkeypatc
     monkeypatch.setattr("hwprofiles.platform.describe_host", lambda: {"instruction_sets": sets})
     assert of_this_make(load_platform("cpu-2core")).name.endswith(make)
     assert of_this_make(load_platform("h200")) == load_platform("h200")
+
+
+def test_an_npu_in_another_chips_memory_reads_as_fast_as_where_it_was_measured() -> None:
+    """It is no share of a memory that bounds it: XDNA2 reads 35 to 56 GB/s of 256, and of 90 and 120."""
+    at_home = load_platform("strix-halo")
+    away = with_devices(load_platform("radeon-780m"), ["strix-halo-npu@unified-memory"])
+    rate = speed_on(at_home, "npu").bytes_per_s
+    assert speed_on(away, "strix-halo-npu").bytes_per_s == rate
+    assert away.reading_peak("gpu") == away.memory_pools["memory"].bytes_per_s
+    assert [one for one in assumed_of(away) if f"strix-halo-npu reads {rate / 1e9:.3g} GB/s" in one]
+    assert not list(assumed_of(at_home))
+    own = with_overrides(away, {"strix-halo-npu.memory_efficiency": 0.5})
+    whole = away.memory_pools["memory"].bytes_per_s.value
+    assert speed_on(own, "strix-halo-npu").bytes_per_s == whole / 2, "what a user says is of this memory"
+    slow = with_overrides(away, {"memory.bytes_per_s": "20 GB/s"})
+    assert speed_on(slow, "strix-halo-npu").bytes_per_s == 20e9, "no faster than that"
+    assert at_home.reading_peak("npu") == at_home.memory_pools["memory"].bytes_per_s
+
+
+def test_a_chip_that_is_called_by_its_name_has_its_npu_too() -> None:
+    assert {*load_platform("Ryzen AI 9 HX 370").devices} == {"gpu", "npu", "cpu"}
