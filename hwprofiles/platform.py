@@ -6,7 +6,7 @@ Fields that a device or a link does not give are those of its sheet (`hwprofiles
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -198,13 +198,15 @@ class Platform(Priced):
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
         """
-        found: tuple[str, ...] = self._paths(start, end, num_bytes)
-        return found
+        asked = start, end, num_bytes
+        if asked not in self._paths:
+            self._paths[asked] = self._fastest(*asked)
+        return self._paths[asked]
 
     @cached_property
-    def _paths(self) -> Any:
+    def _paths(self) -> dict[tuple[str, str, float], tuple[str, ...]]:
         """Paths that were asked for: a plan asks for the same ones again and again."""
-        return cache(self._fastest)
+        return {}
 
     def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[str, ...]:
         self.device(start)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property, partial
 from typing import Final
 
 from decoding.record import AcceptanceRecord
@@ -65,13 +65,17 @@ def judge(
         others=tuple(claim_of(winner, rival) for rival in rivals),
         can_be_run=can_be_run,
         facts={"Faster for short answers, reading the prompt included": short},
-        slow_facts=lambda: {
-            "Fastest instead": list(break_evens(sensitivity(), record)),
-            "Tokens per second if one part were 10 % faster": [
-                f"{part} +{percent(gain)}" for part, gain in sensitivity().gains.items()
-            ],
-        },
+        slow_facts=partial(_slow_facts, sensitivity, record),
     )
+
+
+def _slow_facts(sensitivity: Callable[[], Sensitivity], record: AcceptanceRecord) -> dict[str, list[str]]:
+    return {
+        "Fastest instead": list(break_evens(sensitivity(), record)),
+        "Tokens per second if one part were 10 % faster": [
+            f"{part} +{percent(gain)}" for part, gain in sensitivity().gains.items()
+        ],
+    }
 
 
 def significantly_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
@@ -151,6 +155,24 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
     return f"drafting is {factor(at)}{ends} {'faster' if is_faster else 'slower'}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _SensitivityOnce:
+    """A function that analyses a search when it is first called; a class, since no pickle can hold a closure."""
+
+    found: SearchResult
+    judged: SearchResult
+    profile: Profile
+    record: AcceptanceRecord
+
+    def __call__(self) -> Sensitivity:
+        return self._sensitivity
+
+    @cached_property
+    def _sensitivity(self) -> Sensitivity:
+        compare = comparer(self.profile, judging_part(self.record))
+        return analyse(self.found, self.profile, self.record, significantly_slower(self.judged, compare))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """The ranking over all prompts, the best of every kind over those to judge on, and the verdict.
@@ -190,11 +212,7 @@ def make_plan(space: SearchSpace, profile: Profile, record: AcceptanceRecord) ->
     to_judge = judging_part(record)
     judged = _leaders(found.by_choice, profile, to_judge)
     compare = comparer(profile, to_judge)
-
-    @cache
-    def find_sensitivity() -> Sensitivity:
-        return analyse(found, profile, record, significantly_slower(judged, compare))
-
+    find_sensitivity = _SensitivityOnce(found=found, judged=judged, profile=profile, record=record)
     return Plan(
         profile=profile,
         record=record,

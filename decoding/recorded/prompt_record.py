@@ -161,6 +161,15 @@ class PromptRecord:
     feature_refused_drafts: Ids = field(default_factory=_nothing)
     prompt_hash: str | None = None
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are the same, arrays among them."""
+        if not isinstance(other, PromptRecord):
+            return NotImplemented
+        return all(_are_same(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.prompt_length, self.prompt_hash))
+
     @property
     def repeats_itself(self) -> bool:
         """Whether the text repeats itself: every drafter guesses it, which says little of other texts."""
@@ -225,6 +234,16 @@ def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
     following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]
     lengths: Ids = np.cumprod(drafts_NW == following, axis=1).sum(axis=1).astype(np.int32)
     return lengths
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_are_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(_are_same, one, other))
+    return bool(one == other)
 
 
 def _cut(value: Any, num_tokens: int) -> Any:

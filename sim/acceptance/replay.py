@@ -5,7 +5,8 @@ rule draws which of its tokens were drafted. Where a text ends the sequence is f
 after it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
 """
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS, RootRanks
 from sim.acceptance.joined_record import NO_TOKEN, Drafts, Guessing, JoinedRecord
 from sim.acceptance.walk import Walk
+from sim.without_caches import WithoutCaches
 
 MOST_KEPT = 4096
 """Schedules of which is kept whether the record covers them: that is asked several times of each."""
@@ -54,7 +56,7 @@ class Outcomes(NamedTuple):
     guessed_rows: list[list[int]]
 
 
-class Replay:
+class Replay(WithoutCaches):
     """The acceptance of a record. It keeps what schedules have in common: make one and ask it often.
 
     `max_new_tokens` cuts all texts; None leaves them as they are. A schedule that asks for what nobody knows is refused
@@ -68,8 +70,15 @@ class Replay:
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
-        self.missing = lru_cache(MOST_KEPT)(record.missing)
+
+    def __repr__(self) -> str:
+        """In a line: its texts would fill pages."""
+        return f"<{type(self).__name__}: {self.source}>"
+
+    @cached_property
+    def missing(self) -> Callable[[Schedule], str | None]:
         """Returns what a schedule asks for that was neither recorded nor assumed, or None."""
+        return lru_cache(MOST_KEPT)(self.record.missing)
 
     @property
     def source(self) -> str:

@@ -23,6 +23,7 @@ from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
 from hwprofiles.weights.formats import WeightFormat
 from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceSpeed
+from sim.without_caches import WithoutCaches
 
 ROOFLINE_ERROR: Final = 0.1
 """Relative error of a roofline with true numbers: published planners err by 4 to 11 % on whole models (LLMCompass 4.1,
@@ -66,7 +67,7 @@ class Contexts(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredModel:
+class StoredModel(WithoutCaches):
     """A model's shape, and how its weights and its cache are stored.
 
     `cache_scale_bits` are those of scales, for each number of the cache. `head` is the kind of head of a target that it

@@ -70,6 +70,20 @@ def assert_same(found: PromptRecord, expected: PromptRecord) -> None:
             assert one == other
 
 
+def test_records_are_equal_where_all_their_arrays_are():
+    ranks = ids([0, 1, 2], [0, 1, -1], [0, -1, -1])
+    one, same = (record(prompt(tree_ranks=(ranks.copy(),)), trees=(DYNAMIC,)) for _ in range(2))
+    assert (one == same, len({one, same})) == (True, 1)
+    for changes in (
+        {"text": ids(10, 11, 13)},
+        {"exits": {4: ids([1, 2, 3], [1, 2, 3], [12, 2, 4])}},
+        {"tree_ranks": (ranks + 1,)},
+        {"category": "code"},
+    ):
+        assert one.prompts[0] != prompt(**{"tree_ranks": (ranks,)} | changes)
+    assert one.prompts[0] != "a prompt"
+
+
 def test_a_file_brings_the_record_back(tmp_path):
     ranks = ids([0, 2], [3, 1], [-1, 0]), ids([0, 1, 2], [0, 1, -1], [0, -1, -1])
     margins = np.array([1, 2, 3], dtype=np.float32)

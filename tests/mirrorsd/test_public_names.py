@@ -1,5 +1,6 @@
 import ast
 import inspect
+import pickle
 import subprocess
 import sys
 from dataclasses import is_dataclass
@@ -99,7 +100,22 @@ def results():
         "Trace": trace,
         "PlatformPlan": mirrorsd.plan_pair("qwen3-14b", "qwen3-0.6b", "lunar-lake"),
         "Answer": Answer(text="<b>\nyes", tokens=(1, 2), trace=trace),
+        "Bernoulli": mirrorsd.Bernoulli(0.8),
+        "ByTask": mirrorsd.ByTask({"code": 0.8, "chat": [0.7, 0.6]}),
     }
+
+
+def test_results_and_assumptions_pass_to_other_processes_also_after_they_were_used(results):
+    plan = results["Plan"]
+    warned = plan.verdict.explained
+    passed = {name: pickle.loads(pickle.dumps(one)) for name, one in results.items()}
+    assert {name: repr(one) for name, one in passed.items()} == {name: repr(one) for name, one in results.items()}
+    assert passed["Plan"].verdict.explained == warned
+    schedule = mirrorsd.Schedule(
+        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="d"
+    )
+    times = [mirrorsd.predict(schedule, machine(), one["Bernoulli"]).tpot_s for one in (results, passed)]
+    assert times[0] == times[1]
 
 
 def test_a_result_is_one_short_line(results):
