@@ -99,11 +99,12 @@ def require_reading(devices: Iterable[DeviceSheet], weights: str, option: str = 
 
     Raises `ConfigError`, which says what else to give.
     """
-    for engine in {one.engine: None for one in devices if one.kind == "gpu" and one.engine is not None}:
-        if (made_for := made_for_engine(weights)) is not None and not reads(engine, weights):
+    for sheet in devices:
+        if sheet.kind == "gpu" and sheet.engine is not None and not reads(sheet.engine, weights):
+            named = f"{' or '.join(loaders)} as the engine, or " if (loaders := loaders_on(sheet, weights)) else ""
             raise ConfigError(
-                f"engine {engine!r} does not load {weights}: give {' or '.join(_READ_BY[made_for])} as the engine, or "
-                f"{option} bf16, int8 or int4, of which every engine has its own"
+                f"engine {sheet.engine!r} does not load {weights}: give {named}{option} bf16, int8 or int4, of which "
+                "every engine has its own"
             )
 
 
@@ -142,11 +143,29 @@ def run_by(sheet: Sheet, engine: str) -> Sheet:
         raise ConfigError(unknown("engine", engine, engine_names()))
     if sheet.kind != "gpu":
         return sheet
+    if (reason := _refusal(sheet, engine)) is not None:
+        raise ConfigError(f"engine {engine!r}: {reason}, not on {sheet.name}")
+    return sheet.model_copy(update={"engine": engine})
+
+
+def _refusal(sheet: DeviceSheet, engine: str) -> str | None:
+    """Return what a GPU would have to be for an engine or its back end; None where it is."""
     backend = next((one for one in _MAKERS if one in engine.lower()), None)
     maker = next((one for one in _KNOWN_MAKERS if sheet.name.startswith(one)), None)
     if backend is not None and maker is not None and maker not in (makers := _MAKERS[backend]):
-        raise ConfigError(f"engine {engine!r}: {backend} runs on GPUs of {' and '.join(makers)}, not on {sheet.name}")
-    return sheet.model_copy(update={"engine": engine})
+        return f"{backend} runs on GPUs of {' and '.join(makers)}"
+    return f"{engine} runs on GPUs from Volta on" if engine_of(engine) == LAW_ENGINE and is_too_old(sheet) else None
+
+
+def is_too_old(sheet: DeviceSheet) -> bool:
+    """Return whether vLLM and SGLang have no kernels for a GPU of NVIDIA."""
+    return family_of(device_key(sheet.name)) == "pascal"
+
+
+def loaders_on(sheet: DeviceSheet, weights: str) -> list[str]:
+    """Return the engines that load weights which are made for one, and run on a GPU."""
+    made_for = made_for_engine(weights)
+    return [one for one in _READ_BY.get(made_for or "", ()) if _refusal(sheet, one) is None]
 
 
 def platform_run_by(platform: Platform, engine: str) -> Platform:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import EAGER, LAW_ENGINE, engine_on, made_for_engine, reads, stands_for
+from hwprofiles.engines import EAGER, LAW_ENGINE, engine_on, loaders_on, reads, stands_for
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import OURS, RunsOn, drafting_head, runs_on
@@ -78,12 +78,14 @@ def beside_engine(plan: PlatformPlan) -> Iterator[str]:
 def doubts_of_times(plan: PlatformPlan) -> Iterator[str]:
     """Say where times are of an engine that does not load the weights, or is not the one that was asked about."""
     question, weights = plan.question, plan.question.target.weights
-    devices = map(question.platform.device, question.platform.members(plan.recommended.pair.target))
+    devices = [question.platform.device(one) for one in question.platform.members(plan.recommended.pair.target)]
     engines = dict.fromkeys(filter(None, (engine_on(device, weights) for device in devices)))
     if unread := [engine for engine in engines if not reads(engine, weights)]:
+        loaders = loaders_on(devices[0], weights)
+        named = f"--engine {loaders[0]} takes another, " if loaders else ""
         yield (
             f"Times are those of {listing(unread)}, which does not load {weights}: none that does was measured on "
-            f"such a GPU. --engine {made_for_engine(weights)} takes that, and --weights int8 or int4 what it loads."
+            f"such a GPU; {named}--weights int8 or int4 what it loads."
         )
     if question.calibrated is None or not question.calibrated.has_target:
         yield from filter(None, map(stands_for, engines))

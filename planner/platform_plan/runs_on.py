@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
-from hwprofiles.curves.names import device_key, engine_of, family_of
-from hwprofiles.engines import EAGER, IK, engine_on, made_for_engine, reads
+from hwprofiles.curves.names import engine_of
+from hwprofiles.engines import EAGER, IK, engine_on, is_too_old, made_for_engine, reads
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -77,7 +77,7 @@ class _Asked(NamedTuple):
         """
         has_own_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
         is_alike = self.is_together and not has_own_devices
-        are_new = all(family_of(device_key(one.name)) != "pascal" for one in self.devices)
+        are_new = not any(map(is_too_old, self.devices))
         return is_alike and are_new and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
 
 

@@ -180,10 +180,16 @@ def test_code_that_python_starts_operation_by_operation_is_told_by_its_name(labe
 
 @pytest.mark.parametrize(
     ("device", "engine"),
-    [("m4-max-gpu", "llama.cpp cuda"), ("rtx4090", "llama.cpp Metal"), ("rtx4090", "vllm rocm"), ("mi300x", "mlx")],
+    [
+        ("m4-max-gpu", "llama.cpp cuda"),
+        ("rtx4090", "llama.cpp Metal"),
+        ("rtx4090", "vllm rocm"),
+        ("mi300x", "mlx"),
+        ("p40", "sglang"),
+    ],
 )
 def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
-    with pytest.raises(ConfigError, match=f"runs on GPUs of .*, not on {device_sheet(device).name[:5]}"):
+    with pytest.raises(ConfigError, match=f"runs on GPUs (of|from) .*, not on {device_sheet(device).name[:5]}"):
         run_by(device_sheet(device), engine)
     assert run_by(device_sheet(device), "llama.cpp vulkan").engine == "llama.cpp vulkan"
 

@@ -91,11 +91,12 @@ def test_an_asked_engine_without_a_command_is_not_answered_by_the_cpu():
 
 def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
     said = "Times are those of llama.cpp, which does not load awq-int4"
-    mac, card = (
+    mac, card, older = (
         advice(plan_pair("qwen3-8b", "qwen3-0.6b", platform, lengths=(64, 32), weights="awq-int4"))
-        for platform in ("m4-max", "rtx4090")
+        for platform in ("m4-max", "rtx4090", "gtx1080ti")
     )
-    assert any(one.startswith(said) and "--engine vllm takes that" in one for one in mac.warnings)
+    assert any(one.startswith(said) and "--engine vllm takes another" in one for one in mac.warnings)
+    assert any("--engine transformers takes another" in one for one in older.warnings), "vLLM has no kernels for it"
     assert not any(said in one for one in card.warnings)
 
 
