@@ -23,6 +23,7 @@ from planner.retrodict.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import (
     counted,
+    factor,
     listing,
     milliseconds,
     on_lanes,
@@ -227,12 +228,21 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             f"{counted(MOST_DRAFTED - drafted, 'token')} shorter they would not."
         )
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
-        yield published_like(plan.compared(plan.drafting).value)
+        yield from _published(plan)
     if head not in (None, LOOKUP, "mtp"):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
     elif head is None and is_taken_for_granted(*shapes):
         yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
+
+
+def _published(plan: PlatformPlan) -> Iterator[str]:
+    """Say how often published gains like this one were gains: all were of drafting in turn, and of engines."""
+    in_turn = (one for one in plan.speculation if not one.schedule.traits.overlaps and engines_of(plan, one))
+    if (one := next(in_turn, None)) is not None:
+        gain = plan.compared(one).value
+        what = "" if one is plan.drafting else f", as the best of an engine is ({factor(gain)}, {one.place})"
+        yield published_like(gain, what)
 
 
 def _unused_cards(plan: PlatformPlan) -> Iterator[str]:

@@ -24,8 +24,11 @@ ENGINE_ERROR: Final = 0.35
 of ten published speed-ups were gains. A loss needs none: no engine won where a plan's numbers rule it out."""
 
 
-def published_like(gain: float) -> str:
-    """Return how many of the published speed-ups that were predicted like this one were gains, as a sentence."""
+def published_like(gain: float, which: str = "") -> str:
+    """Return how many of the published speed-ups that were predicted like this one were gains, as a sentence.
+
+    `which` says of what it is, behind a comma.
+    """
     found = next(one for one in PROMISED if one.low <= gain < one.high)
     promised = f"at {found.low:g} to {found.high:g} times plain decoding"
     if not found.low:
@@ -33,6 +36,6 @@ def published_like(gain: float) -> str:
     elif found.high == inf:
         promised = f"at {found.low:g} times plain decoding or more"
     return (
-        f"Of {found.num} published speed-ups predicted {promised}, {found.num_gains} beat plain decoding: measure "
-        "before you buy."
+        f"Of {found.num} published speed-ups predicted {promised}{which}, {found.num_gains} beat plain decoding: "
+        "measure before you buy."
     )

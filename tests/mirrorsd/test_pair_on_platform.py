@@ -14,6 +14,7 @@ from mirrorsd.pair_on_platform import PlannedMachine, Storage, plan_pair, questi
 from planner.plan_engines import best_with_engine, engines_of
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import lane_pairs
+from planner.retrodict.published_gains import published_like
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
 from sim.evaluator import predict
@@ -471,3 +472,15 @@ def test_a_cpu_that_is_assumed_is_told_with_its_memory_and_links_and_ones_own_is
     assert "two channels of DDR5-5600, 64 GB, joined to gpu0, gpu1 by PCI Express 4.0 x8. --add takes yours" in said
     assert not told(PlannedMachine("2xrtx4060", "ryzen-5800x"))
     assert not told("strix-halo")
+
+
+def test_published_gains_are_those_like_what_an_engine_runs_and_not_like_a_mirror_schedule():
+    plan = plan_pair("qwen3-8b", "qwen3-0.6b", "Jetson Orin Nano", weights="q4_k_m", lengths=(64, 32))
+    runs = best_with_engine(plan)
+    gain = plan.compared(runs).value
+    assert plan.drafting.schedule.method == "mirror"
+    assert plan.comparison.value > 1.4 > gain > 1
+    (said,) = [one for one in advice(plan).warnings if "published speed-ups" in one]
+    assert said == published_like(
+        gain, f", as the best of an engine is ({gain:.2f}\N{MULTIPLICATION SIGN}, {runs.place})"
+    )
