@@ -74,8 +74,7 @@ def _of_counts(
     rounds, accepted, drafted = (sum(one.count(name) for one in parts) for name in counted)
     if not rounds:
         raise parts[0].wrong(counted[0], "one or more")
-    told = [one.fields.get(histogram) for one in parts]
-    by_accepted = list(map(sum, zip_longest(*(one for one in told if _are_counts(one)), fillvalue=0)))
+    by_accepted = [sum(of_all) for of_all in zip_longest(*(_counts(one, histogram) for one in parts), fillvalue=0)]
     if sum(by_accepted) != rounds or sum(map(mul, by_accepted, count())) != accepted:
         return EngineAcceptance.of_counts(parts[0], engine, (rounds, accepted, drafted), window=window)
     places = range(min(window or round(drafted / rounds), MAX_WINDOW + 1))  # one more is refused
@@ -83,8 +82,10 @@ def _of_counts(
     return EngineAcceptance.of_places(engine, parts[0], by_place, (rounds, accepted, drafted))
 
 
-def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, int) and one >= 0 for one in value)
+def _counts(row: PageRow, field: str) -> list[int]:
+    """Return a list of counts; an empty one for anything else."""
+    value = row.fields.get(field)
+    return value if isinstance(value, list) and all(isinstance(one, int) and one >= 0 for one in value) else []
 
 
 _MOST: Final = 1024

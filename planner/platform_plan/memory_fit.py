@@ -169,8 +169,11 @@ def weights_that_fit(question: Question, lane: str) -> list[str]:
     """Return the usual formats of a lane's engine in which its memories hold the target, the widest first."""
     engine = engine_on(question.platform.device(question.platform.members(lane)[0]), question.target.weights)
     usual = _USUAL_OF_VLLM if engine_of(engine or "") == LAW_ENGINE else _USUAL_WEIGHTS
-    usual = [one for one in usual if engine is None or reads(engine, one)]
-    stored = {one: replace(question, target=replace(question.target, weights=one)) for one in usual}
+    stored = {
+        one: replace(question, target=replace(question.target, weights=one))
+        for one in usual
+        if engine is None or reads(engine, one)
+    }
     return [
         one
         for one, asked in stored.items()
