@@ -171,8 +171,10 @@ def _in_a_plan(curve: "BenchCurve") -> str:
     if value <= 0:
         return "Further rows cost nothing here: use --set DEVICE.growth_per_row=0.001 in a plan."
     of_one, low, high = (f"{round(100 * share, 1):g}" for share in found)
+    has_caches = curve.of.how == "several sequences" and curve.of.context > 0
+    shared = "At most so in a verification, whose rows share one cache: these read one each. " * has_caches
     return (
-        f"Every further row, up to eight, costs {of_one} % of one ({low} to {high} %). "
+        f"Every further row, up to eight, costs {of_one} % of one ({low} to {high} %). {shared}"
         f"In a plan: --set DEVICE.growth_per_row={value:.3g}, where DEVICE is gpu, say."
     )
 

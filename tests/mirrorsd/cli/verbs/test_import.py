@@ -10,7 +10,7 @@ from decoding.schedule import load_schedule
 from hwprofiles.model_shape import model_shape
 from sim.acceptance.assumed import parse_acceptance
 from tests.mirrorsd.cli.calls import call, error_of, json_of
-from tests.planner.imported.test_llama_bench import JSONL
+from tests.planner.imported.test_llama_bench import BATCHED, JSONL
 
 PAGES = JSONL.parent
 BENCHES = (PAGES / "llama-bench.jsonl", PAGES / "draft-bench.jsonl")
@@ -26,6 +26,14 @@ def test_people_get_a_table_and_what_to_set_which_a_plan_takes():
     planned = json_of("plan", *MODELS, "--platform", "rtx4090+cpu", "--context", "64", "--set", f"gpu{setting}")
     (used,) = (one for one in planned["assumptions"] if one["field"] == "gpu.growth_per_row")
     assert used["value"] == float(setting.rpartition("=")[2])
+
+
+def test_growth_by_sequences_with_a_cache_each_is_told_as_the_most_that_a_verification_has(tmp_path):
+    path = tmp_path / "batched.md"
+    path.write_text(BATCHED, encoding="utf-8")
+    told = "At most so in a verification, whose rows share one cache"
+    assert told in call("import", path, exit_code=0).shown
+    assert told not in call("import", JSONL, exit_code=0).shown
 
 
 def test_scripts_get_curves_in_the_form_of_curve():
