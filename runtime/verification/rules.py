@@ -28,6 +28,8 @@ Stream = Literal["target", "accept", "draft"]
 
 _BITS = 53
 """Bits that a float64 holds of a number below one."""
+_BLOCK: Final = 512
+"""Ids whose weights are summed before the sums are cumulated: an id at a time takes longer than all else together."""
 
 Probabilities = NDArray[np.float64]
 
@@ -50,35 +52,52 @@ def is_lossy(rule: Verification, temperature: float) -> bool:
     return rule == "typical" and temperature > 0
 
 
-def probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the softmax of logits at a temperature above zero, in float64 [V].
+def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities:
+    """Return what the softmax of logits at a temperature above zero divides by its sum: the likeliest id has 1 [V].
 
     Raises `LaneError` where the model computed what is no number.
     """
     # in one array: to allocate one for each step takes up to twice as long as all else
     weights = as_array(logits_V).astype(np.float64)
-    weights /= temperature
     if not math.isfinite(most := weights.max()):
         raise LaneError(f"the logits of a model hold {most}: nothing can be drawn from them")
     weights -= most
+    weights *= 1 / temperature
     np.exp(weights, out=weights)
+    return weights
+
+
+def probabilities(logits_V: Array, temperature: float) -> Probabilities:
+    """Return the softmax of logits, in float64 [V]; see `relative_probabilities`, which are enough to draw from."""
+    weights = relative_probabilities(logits_V, temperature)
     weights /= weights.sum()
     return weights
 
 
 def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
-    """Return the rest of the target's distribution after a sampled draft: max(target - draft, 0), not normalised."""
-    left = target.copy()
-    left[list(drafted_from.tokens)] -= drafted_from.probabilities
-    np.maximum(left, 0.0, out=left)
-    # equal up to rounding: then a refusal is a rounding error itself, and the target's own distribution is right
-    return left if left.any() else target
+    """Make of weights what a sampled draft leaves of them, max(target - draft, 0), as if both had the same sum.
+
+    They are changed and returned: a copy of a whole vocabulary takes as long as all else.
+    """
+    ids = list(drafted_from.tokens)
+    before = target[ids]
+    target[ids] = np.maximum(before - target.sum() * np.asarray(drafted_from.probabilities), 0.0)
+    if not target.any():
+        # equal up to rounding: then a refusal is a rounding error itself, and the target's own distribution is right
+        target[ids] = before
+    return target
 
 
 def sample(weights: Probabilities, draw: float) -> int:
     """Return the token at which the cumulated weights pass the share `draw`, never one of weight zero."""
-    cumulated = np.cumsum(weights)
-    return int(np.searchsorted(cumulated, draw * cumulated[-1], side="right"))
+    blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK)).cumsum()
+    wanted = draw * blocks[-1]
+    block = int(blocks.searchsorted(wanted, side="right"))
+    start = block * _BLOCK
+    cumulated = weights[start : start + _BLOCK].cumsum()
+    rest = wanted - blocks[block - 1] if block else wanted
+    # the two sums of a block differ by rounding, and a share of it has to stay below the one that is searched
+    return start + int(cumulated.searchsorted(min(rest, np.nextafter(cumulated[-1], 0.0)), side="right"))
 
 
 def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
@@ -183,7 +202,7 @@ def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw
     """Follow the target's own samples, as plain decoding draws them."""
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
-        return sample(probabilities(logits_TV[row], temperature), own(depth))
+        return sample(relative_probabilities(logits_TV[row], temperature), own(depth))
 
     return _follow(window, choose)
 
@@ -196,12 +215,12 @@ def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw
     assert not window.parents, "the ratio rule is not for trees"
 
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
-        target = probabilities(logits_TV[row], temperature)
+        target = relative_probabilities(logits_TV[row], temperature)
         if not drafted:
             return sample(target, own(depth))
         (token,), drafted_from = drafted, window.distributions[depth]
         share = drafted_from.probabilities[drafted_from.tokens.index(token)]
-        if accept(depth) * share < target[token]:
+        if accept(depth) * share * target.sum() < target[token]:
             return token
         return sample(residual(target, drafted_from), own(depth))
 
@@ -212,7 +231,7 @@ def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Dr
     """Accept each sibling in order with the target's probability without those refused; else sample the rest."""
 
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
-        left = probabilities(logits_TV[row], temperature)
+        left = relative_probabilities(logits_TV[row], temperature)
         for rank, token in enumerate(drafted):
             # a last token with weight is its own sum, so it is always accepted and something is always left
             if accept(depth, rank) * left.sum() < left[token]:
@@ -235,7 +254,7 @@ def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Dr
         if plausible[parent][token]:
             paths[node] = (*paths[parent], node)
     last, path = max(paths.items(), key=lambda item: len(item[1]))
-    return _verdict(window, path, sample(probabilities(logits_TV[last + 1], temperature), own(len(path))))
+    return _verdict(window, path, sample(relative_probabilities(logits_TV[last + 1], temperature), own(len(path))))
 
 
 def _follow(window: Window, choose: Choose) -> Verdict:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import LaneError
-from decoding.messages import Verdict, Window
+from decoding.messages import Candidates, Verdict, Window
 from runtime.verification.replayed_text import ReplayedText
 from runtime.verification.rules import (
     GREEDY,
@@ -18,6 +18,8 @@ from runtime.verification.rules import (
     decide,
     draw_from,
     probabilities,
+    relative_probabilities,
+    residual,
     sample,
     truncated,
     uniform,
@@ -59,19 +61,63 @@ def test_a_truncated_draft_sums_to_one_best_first():
     assert list(candidates.probabilities) == sorted(candidates.probabilities, reverse=True)
 
 
+def memory_of(function, *arguments):
+    """Most bytes that a call holds at once, and what it returns."""
+    tracemalloc.start()
+    found = function(*arguments)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak, found
+
+
 def test_probabilities_are_the_softmax_in_one_array_and_leave_logits_as_they_were():
     """Memory for each step of a whole vocabulary would take longer than the steps."""
     logits = np.random.default_rng(0).normal(0.0, 3.0, 50_000)
     before, scores = logits.copy(), logits / TEMPERATURE
     weights = np.exp(scores - scores.max())
-    expected = weights / weights.sum()
-    tracemalloc.start()
-    found = probabilities(logits, TEMPERATURE)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak, found = memory_of(probabilities, logits, TEMPERATURE)
     assert peak < 1.5 * found.nbytes
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(found, weights / weights.sum(), rtol=1e-13)
     np.testing.assert_array_equal(logits, before)
+    np.testing.assert_allclose(relative_probabilities(logits, TEMPERATURE), weights, rtol=1e-13)
+
+
+def test_to_draw_from_a_vocabulary_takes_no_second_array_of_it():
+    """Weights are summed by blocks, and a draft is subtracted in place: memory would take as long as the exponent."""
+    target = np.random.default_rng(0).random(50_000)
+    drafted = Candidates((3, 7), (0.75, 0.25))
+    for one, *arguments in ((sample, target, 0.5), (residual, target, drafted)):
+        peak, _ = memory_of(one, *arguments)
+        assert peak < 0.1 * target.nbytes, one
+
+
+def test_a_draft_is_subtracted_from_weights_of_any_sum():
+    shares = np.array([0.5, 0.25, 0.125, 0.125])
+    drafted = Candidates((1, 0), (0.75, 0.25))
+    for total in (1.0, 8.0):
+        np.testing.assert_array_equal(residual(total * shares, drafted), total * np.array([0.25, 0.0, 0.125, 0.125]))
+    same = Candidates((0, 1, 2, 3), tuple(shares))
+    np.testing.assert_array_equal(residual(shares.copy(), same), shares)
+
+
+ALMOST_ONE = 1.0 - 2.0**-53
+"""The largest draw."""
+
+
+@pytest.mark.parametrize("size", [1, 511, 512, 513, 32_003, 49_152])
+@pytest.mark.parametrize("likely", [1.0, 0.001])
+def test_a_token_is_drawn_where_all_weights_before_it_pass_the_draw(size, likely):
+    """With few likely tokens there are blocks without any, the last one often among them."""
+    rng = np.random.default_rng(size)
+    weights = np.exp(rng.normal(0.0, 3.0, size)) * (rng.random(size) < likely)
+    weights[rng.integers(size)] = 1.0
+    cumulated = np.cumsum(weights)
+    for draw in (0.0, ALMOST_ONE, *rng.random(200).tolist()):
+        token = sample(weights, draw)
+        assert weights[token] > 0
+        before, after = cumulated[token] - weights[token], cumulated[token]
+        assert before <= draw * cumulated[-1] * (1 + 1e-12)
+        assert draw * cumulated[-1] <= after * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -106,9 +106,9 @@ def total_variation(left, right):
 
 
 def cut(ends):
-    """Middle and length of what lies between the ends and 0 and 1."""
+    """Middle and length of what lies between the ends and 0 and 1, which no draw is."""
     ends = np.unique(np.clip([0.0, 1.0, *ends], 0.0, 1.0))
-    return [((low + high) / 2, high - low) for low, high in pairwise(ends) if high > low]
+    return [(middle, high - low) for low, high in pairwise(ends) if (middle := (low + high) / 2) < 1.0]
 
 
 def contexts(texts, depth):
@@ -202,7 +202,7 @@ def ratio_pieces(target, window):
         if depth == len(window.tokens):
             return cut(shares(p))
         q, token = window.distributions[depth], window.tokens[depth]
-        return cut([p[token] / share_of(q, token)] if kind == "accept" else shares(residual(p, q)))
+        return cut([p[token] / share_of(q, token)] if kind == "accept" else shares(residual(p.copy(), q)))
 
     return pieces
 
