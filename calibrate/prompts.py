@@ -1,7 +1,7 @@
 """Prompt sets, one JSON object a line: those shipped here, a user's own, and Spec-Bench's; and samples of them.
 
 - ours: `{"prompt_id": "qa-salt", "category": "qa", "prompt": "..."}`
-- bare: `{"prompt": "..."}`; it is named after its file and line
+- bare: `{"prompt": "..."}`, perhaps with an `id`; without one it is named after its file and line
 - Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; MT-bench is one category
 """
 
@@ -162,7 +162,8 @@ def _parse(row: Any, *, fallback_id: str) -> Prompt:
     category = _name(row, "category", default="")
     if category in MT_BENCH_CATEGORIES and "turns" in row:
         category = "mt_bench"
-    prompt_id = _name(row, "prompt_id" if "prompt_id" in row else "question_id", default=fallback_id)
+    named_by = next((key for key in ("prompt_id", "question_id", "id") if key in row), "id")
+    prompt_id = _name(row, named_by, default=fallback_id)
     return Prompt(prompt_id=prompt_id, category=category, turns=_turns(row))
 
 

@@ -10,6 +10,7 @@ import re
 import stat
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -92,12 +93,12 @@ def most_unpacked(num_packed: int, max_bytes: int) -> int:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of strict JSON: finite numbers, no halves of surrogate pairs.
+    """Return the value of strict JSON: finite numbers, no halves of surrogate pairs, no key twice in an object.
 
     Raises `ValueError` for what is not such a text, or is nested too deep.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
         if _ESCAPE.search(text if isinstance(text, bytes) else text.encode()):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -105,6 +106,14 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("nested too deep") from error
     return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {name[:40]!r} is repeated")
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

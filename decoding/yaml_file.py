@@ -150,6 +150,17 @@ class _Loader(_Parser):
             problem = f"not valid YAML: {value} is no {kind} ({cut(str(error), 100)})"
             raise _Refused(problem, node.start_mark) from error
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return the values of a mapping by their keys, of which no two may be equal, however they are spelled."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
+                value = self.construct_object(key)
+                if value in seen:
+                    raise _Refused(f"the key {shown(key.value)} is repeated in another spelling", key.start_mark)
+                seen.add(value)
+        return super().construct_mapping(node, deep)
+
 
 def _refuse_depth(text: str) -> None:
     """Before anything is built: both the parsers and Python itself give up at some depth, one of them fatally."""

@@ -17,8 +17,16 @@ USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
 _EVERY: Final = ""
 """The key of what is told of every setting."""
-Speed = Annotated[float, Field(gt=0, le=1e6)]
-Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _no_truth(told: Any) -> Any:
+    if isinstance(told, bool):
+        raise ValueError(f"should be a number, found {str(told).lower()}")  # noqa: TRY004 - pydantic adds the place
+    return told
+
+
+Speed = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=1e6)]
+Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
 _ByKey = BeforeValidator(
     lambda told: {str(key): one for key, one in told.items()} if isinstance(told, Mapping) else {_EVERY: told}
 )

@@ -55,16 +55,18 @@ def test_all_three_kinds_of_row_are_read_in_file_order(tmp_path):
         {"prompt_id": "a", "category": "qa", "prompt": "Why?"},
         "",
         {"prompt": "How?"},
+        {"id": 7, "prompt": "Who?"},
         {"question_id": 81, "category": "writing", "turns": ["First.", "Second."]},
         {"question_id": 401, "category": "math_reasoning", "turns": ["Count."], "reference": ["3"]},
     )
     assert load_prompts(path) == (
         Prompt(prompt_id="a", category="qa", turns=("Why?",)),
         Prompt(prompt_id="set-3", category="", turns=("How?",)),
+        Prompt(prompt_id="7", category="", turns=("Who?",)),
         Prompt(prompt_id="81", category="mt_bench", turns=("First.", "Second.")),
         Prompt(prompt_id="401", category="math_reasoning", turns=("Count.",)),
     )
-    assert load_prompts(path)[2].text == "First."
+    assert load_prompts(path)[3].text == "First."
 
 
 def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_path):
@@ -88,6 +90,8 @@ def test_our_own_rows_keep_their_category_even_if_mt_bench_uses_the_word(tmp_pat
             r"set.jsonl:2: 'prompt_id' should be a text or a whole number, found \[1\]",
         ),
         ({"prompt_id": "a" * 201, "prompt": "x"}, "set.jsonl:2: prompt_id has 201 characters; at most 200 are read"),
+        ('{"prompt": "a", "prompt": "b"}', "set.jsonl:2: the key 'prompt' is repeated"),
+        ({"id": "a", "prompt": "again"}, "set.jsonl:2: the id 'a' is that of line 1 already"),
         ({"prompt": "x" * 1_000_001}, "set.jsonl:2: the text has 1,000,001 characters; at most 1,000,000 are read"),
         ({"prompt": ["x" * 10_000]}, "set.jsonl:2: 'prompt' should be a text that is not empty, found "),
         ("[" * 100_000, "set.jsonl:2: nested too deep"),

@@ -62,6 +62,8 @@ def test_an_exponent_without_a_point_is_explained_where_one_with_a_point_would_d
     [
         ("name: a\nname: b\n", "my.yaml:2:1: the key 'name' is repeated"),
         ("name: a\npairs:\n  - {seconds: 1, seconds: 2}\n", "my.yaml:3:18: the key 'seconds' is repeated"),
+        ("name: a\npairs: {4: 1, 04: 2}\n", "my.yaml:2:15: the key '04' is repeated in another spelling"),
+        ("name: a\npairs: {true: 1, yes: 2}\n", "my.yaml:2:18: the key 'yes' is repeated in another spelling"),
         ("", "my.yaml: is empty"),
         ("# nothing but a comment\n", "my.yaml: is empty"),
     ],

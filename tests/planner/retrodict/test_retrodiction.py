@@ -226,6 +226,7 @@ def test_a_case_with_a_mistake_costs_no_other_one(tmp_path):
     [
         ({"plain_tokens_per_s": "fast"}, "cases.0.plain_tokens_per_s: Input should be a valid number, .* found 'fast'"),
         ({"published_tokens_per_s": {2: -70.0}}, "cases.0.published_tokens_per_s.2: Input .* greater than 0"),
+        ({"published_tokens_per_s": {2: True}}, "cases.0.published_tokens_per_s.2: .*should be a number, found true"),
         ({"accepted_share": {4: [0.7]}}, "cases.0.accepted_share.4: Input should be a valid number"),
         ({"target": "qwen3-8b"}, "cases.0.target: Input should be a valid map, found 'qwen3-8b'"),
     ],
