@@ -136,6 +136,7 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     ("label", "told"),
     [
         ("rtx4095", "no platform is called 'rtx4095'; did you mean rtx4090"),
+        ("Jetson Orin", "did you mean jetson-orin-nx-gpu or jetson-agx-orin-gpu or jetson-orin-nano-gpu"),
         ("0xh100", "'0xh100': a machine has 1 to 16 devices"),
         ("99xh100", "'99xh100': a machine has 1 to 16 devices"),
         ("rtx3090 0gb", "'rtx3090 0gb': a device has more than 0 GB"),
