@@ -27,6 +27,10 @@ EAGER: Final = "transformers"
 """The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
+APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
+"""How the names of accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
+_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
+"""What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
 IK: Final = "ik_llama.cpp"
 """A fork of llama.cpp with kernels of its own, for the same files."""
 READS_AGAIN: Final = (ANYWHERE,)
@@ -121,6 +125,17 @@ def head_weights(head: str, shape: ModelShape, weights: str) -> str:
 def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
     """Return the engine on a device: its sheet's, else the default one for the weights; None where there is none."""
     return sheet.engine or (default_engine(sheet.name, weights) if sheet.kind == "gpu" else None)
+
+
+def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
+    """Return the format of a model's published weights, or what llama.cpp makes of it where GPUs and CPUs run that.
+
+    So are GPUs of which no engine was measured, and machines that have none.
+    """
+    able = [one for one in devices if one.kind != "npu"]
+    on_gpus = [(one.name, engine_on(one) or ANYWHERE) for one in able if one.kind == "gpu"]
+    in_llama_cpp = able and all(by.startswith(ANYWHERE) and not name.startswith(APART) for name, by in on_gpus)
+    return _IN_LLAMA_CPP.get(target.published_in, target.published_in) if in_llama_cpp else target.published_in
 
 
 def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:

@@ -1,7 +1,7 @@
 """Plans for two models and a platform by name. Nothing here loads torch."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,14 +10,19 @@ from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import cache_scale_bits, engine_on, head_weights, platform_run_by, require_reading
+from hwprofiles.engines import (
+    cache_scale_bits,
+    head_weights,
+    platform_run_by,
+    published_for,
+    require_reading,
+)
 from hwprofiles.machines.assumed_parts import require_speeds
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
-from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
 from planner.platform_plan.measured_run import ComparedRuns, LeftOutRun, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
@@ -31,8 +36,6 @@ from sim.derived.calibrated_lanes import CalibratedLanes, calibrated_platform
 from sim.derived.roofline import StoredModel
 
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
-_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
-"""What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
 _IN_SHARED_MEMORY: Final = "int4"
 """Default where devices share one memory and a model is published in more bits."""
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
@@ -325,7 +328,8 @@ def _plain_name(name: str | Path) -> str:
 def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | None) -> str:
     if profile is not None:
         return "bf16" if profile.dtype == "float32" else profile.dtype
-    published = published_for(target, platform.devices.values())
+    is_ours = bool(platform.lanes) and all(one.kind == "cpu" for one in platform.devices.values())
+    published = target.published_in if is_ours else published_for(target, platform.devices.values())
     usual = (published, _IN_SHARED_MEMORY) if _has_shared_memory_only(platform) else (published,)
     return min(usual, key=lambda name: stored_weights(name).bits)
 
@@ -334,10 +338,3 @@ def _has_shared_memory_only(platform: Platform) -> bool:
     """Return whether devices share a memory, and no accelerator has one of its own."""
     pooled = {one for pool in platform.memory_pools.values() if len(pool.devices) > 1 for one in pool.devices}
     return bool(pooled) and all(one.kind == "cpu" for name, one in platform.devices.items() if name not in pooled)
-
-
-def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
-    """Return the format of a model's published weights, or what llama.cpp makes of it where all GPUs run that."""
-    engines = [engine_on(one) for one in devices if one.kind == "gpu"]
-    in_llama_cpp = engines and all(one is not None and one.startswith("llama.cpp") for one in engines)
-    return _IN_LLAMA_CPP.get(target.published_in, target.published_in) if in_llama_cpp else target.published_in

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import EAGER, IK, engine_on, is_too_old, made_for_engine, reads
+from hwprofiles.engines import APART, EAGER, IK, engine_on, is_too_old, made_for_engine, reads
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -183,12 +183,8 @@ _LLAMA_CPP: Final[Mapping[str, str]] = {
 }
 
 
-_APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
-"""How the names of accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
-
-
 def _llama_cpp(asked: _Asked) -> str | None:
-    is_foreign = any(one.kind == "npu" or one.name.startswith(_APART) for one in asked.devices)
+    is_foreign = any(one.kind == "npu" or one.name.startswith(APART) for one in asked.devices)
     if asked.kind not in _LLAMA_CPP or is_foreign:
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
@@ -297,7 +293,7 @@ def _transformers(asked: _Asked) -> str | None:
 
 
 def _openvino(asked: _Asked) -> str | None:
-    are_intels = all(one.name.startswith("Intel") and not one.name.startswith(_APART) for one in asked.devices)
+    are_intels = all(one.name.startswith("Intel") and not one.name.startswith(APART) for one in asked.devices)
     if not are_intels or len(asked.targets) > 1:
         return None
     target, draft = asked.targets[0].kind.upper(), asked.drafts[0].kind.upper()

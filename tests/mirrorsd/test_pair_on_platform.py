@@ -109,6 +109,11 @@ def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
         ("h100-sxm", None, "mxfp4"),
         ("h100-sxm", "llama.cpp", "mxfp4_moe"),
         ("cpu-2core", None, "mxfp4"),
+        ("raspberry-pi-5", None, "mxfp4_moe"),
+        ("ryzen-5800x", None, "mxfp4_moe"),
+        ("lunar-lake", None, "mxfp4_moe"),
+        ("m40", None, "mxfp4_moe"),
+        ("gaudi3", None, "mxfp4"),
     ],
 )
 def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, engine, weights):

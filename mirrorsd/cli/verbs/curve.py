@@ -34,12 +34,11 @@ def curve(
 ) -> None:
     """Predict the time of a pass over several tokens, compared with one token; nothing is run or downloaded."""
     from decoding.yaml_file import load_yaml, write_atomically
-    from hwprofiles.engines import require_reading, run_by, stands_for
+    from hwprofiles.engines import published_for, require_reading, run_by, stands_for
     from hwprofiles.machines.device_names import device_named, find_device, other_memory
     from hwprofiles.model_shape import model_shape
     from hwprofiles.sheets import DeviceSheet
     from hwprofiles.weights.formats import weights_in_name, weights_named
-    from mirrorsd.pair_on_platform import published_for
     from planner.row_curve import curve_svg, row_curve
     from sim.derived.roofline import StoredModel
 
