@@ -173,7 +173,12 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         "verdict": words["verdict"],
         "warnings": [*words["warnings"], *warnings],
         "explanation": [*words["explanation"], *predicted, *outcome.notes],
-        "schedules": schedule_entries(judged, is_row_invariant=is_row_invariant),
+        "schedules": [
+            entry | _file_entry(outcome.given.get(result.candidate.schedule), folder)
+            for entry, result in zip(
+                schedule_entries(judged, is_row_invariant=is_row_invariant), judged.results, strict=True
+            )
+        ],
         "repeating": {"prompts": judged.repeating, "speedup_without": ratio_entry(judged.speedup_without)},
         "accuracy": accuracy(judged),
         "rounds": rounds,
@@ -192,6 +197,10 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     write_atomically(folder / REPORT, render_report(data))
     write_atomically(folder / name, json_text(entries | {"folder": os.curdir}))
     return entries
+
+
+def _file_entry(given: Path | None, folder: Path) -> dict[str, str]:
+    return {} if given is None else {"file": path_from(folder, given)}
 
 
 def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | None:

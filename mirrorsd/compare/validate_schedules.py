@@ -79,7 +79,8 @@ def validate(
         exits=exits or record.exits,
         dtype=cast("Dtype", record.dtype),
     )
-    paths = {one if one.drafter else pair.with_drafter(one): path for path, one in schedules.items()}
+    named = {path: one if one.drafter else pair.with_drafter(one) for path, one in schedules.items()}
+    paths, repeated = by_schedule(named)
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
     ranked = {one.schedule: one for one in rank(list(paths), profile, record).candidates}
     candidates = [ranked[schedule] for schedule in paths]
@@ -104,11 +105,21 @@ def validate(
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
         notes=(*profile.notes, *filter(None, [reach_in_words(profile, record, lanes)])),
-        warnings=tuple(filter(None, [pair.unheeded()])),
+        warnings=(*filter(None, [pair.unheeded()]), *repeated),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,
     )
+
+
+def by_schedule(schedules: Mapping[Path, Schedule]) -> tuple[dict[Schedule, Path], list[str]]:
+    """Return the first file of each schedule, and a sentence for each further one, which is not run again."""
+    paths: dict[Schedule, Path] = {}
+    repeated = []
+    for path, schedule in schedules.items():
+        if (first := paths.setdefault(schedule, path)) != path:
+            repeated.append(f"{path} holds the schedule of {first}, which was run once for both.")
+    return paths, repeated
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:

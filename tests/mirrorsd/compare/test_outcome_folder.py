@@ -187,6 +187,13 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
         assert entry["speedup_measured"]["value"] == pytest.approx(ratio)
 
 
+def test_a_schedule_that_was_given_names_its_file_as_seen_from_the_folder(outcome):
+    first, *_ = outcome.judged.results
+    given = {first.candidate.schedule: Path("schedules/mine.yaml")}
+    entries = write_outcome(replace(outcome, given=given), Path("out"), "result.json")["schedules"]
+    assert [entry.get("file") for entry in entries] == ["../schedules/mine.yaml"] + [None] * (len(entries) - 1)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", "{}"])
 def test_something_else_than_a_result_is_refused(content, tmp_path):
     path = tmp_path / "result.json"

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from hwprofiles.profile import Anchor
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import put_together
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.validate_schedules import matching_prompts
+from mirrorsd.compare.validate_schedules import by_schedule, matching_prompts
 from planner.search.search import rank
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
@@ -76,6 +77,14 @@ def test_a_target_that_chose_another_token_is_told_from_a_draft_that_drafted_ano
     assert (by_target.by, by_target.round, by_target.margin) == ("target", 5, pytest.approx(0.0625))
     assert (by_draft.by, by_draft.round, by_draft.margin) == ("draft", 1, None)
     assert none == ()
+
+
+def test_a_schedule_of_two_files_is_run_once_and_the_second_file_is_named():
+    plain, drafting, _ = SCHEDULES
+    one, two, again = Path("out/one.yaml"), Path("out/two.yaml"), Path("again.yaml")
+    paths, repeated = by_schedule({one: plain, two: drafting, again: plain})
+    assert paths == {plain: one, drafting: two}
+    assert repeated == ["again.yaml holds the schedule of out/one.yaml, which was run once for both."]
 
 
 def test_prompts_come_in_the_order_of_the_record():
