@@ -12,6 +12,19 @@ from planner.wording import counted, listing
 
 ANSWERS: Final = {"yes": "Yes", "no": "No", "cannot_tell": "Cannot tell"}
 
+_CORRECTIONS: Final = {
+    "level_by_rows": "a level of its own for several rows",
+    "first_step": "first steps of a draft",
+    "exit": "an early exit",
+    "features": "passes that return hidden states",
+    "draft_round": "rounds with a draft",
+}
+_DROPPED: Final = {
+    "step_anchor": "anchors of a draft's own steps",
+    "levels_by_threads": "levels by threads",
+    "pace_spread": "the spread of paces",
+}
+
 Json = Mapping[str, Any]
 
 
@@ -27,6 +40,7 @@ def sections() -> dict[str, str]:
             {"Zen 5": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
         ),
         "power": "\n".join(verdict_power.summary(read_result(RESULTS / "verdict-power.json"))) + "\n",
+        "corrections": corrections(read_result(RESULTS / "ablations.json")),
         "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
         "engines": other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json")),
     }
@@ -83,6 +97,23 @@ def rounds(summaries: Mapping[str, Json]) -> str:
         | {place: f"{found[place]['error']:+.1%} ({found[place]['of']:,})" for place in ("first", "second", "later")}
         for machine, summary in summaries.items()
         for kind, found in summary["rounds"].items()
+    ]
+    return table(rows) + "\n"
+
+
+def corrections(result: Json) -> str:
+    """Return the percentage points of error that each correction of a profile saves, on two kinds of runs."""
+
+    def saved(bought: Json, runs: str) -> str:
+        error, without = (bought[runs][name] for name in ("error", "refitted"))
+        return "-" if error is None else f"{round(100 * (without - error), 1) + 0:.1f}"
+
+    kinds = {"percentage points, demos' runs": "schedules", "runs held back": "held_back_runs"}
+    found = {_CORRECTIONS[name]: one for name, one in result["overheads"].items()}
+    found |= {f"dropped since: {name}": result["removed"][key] for key, name in _DROPPED.items()}
+    rows = [
+        {"correction": name} | {told: saved(one["demos"], runs) for told, runs in kinds.items()}
+        for name, one in found.items()
     ]
     return table(rows) + "\n"
 
