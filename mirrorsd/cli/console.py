@@ -85,16 +85,23 @@ def say_command(what_for: str, command: str) -> None:
     messages().print(f"{what_for}: [bold]{escaped(command)}[/]", soft_wrap=True)
 
 
-def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> None:
-    """Warn of a profile or a record that another machine made; `runs` is whether anything runs on this one."""
+def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> list[str]:
+    """Warn of a profile or a record that another machine made, and return the sentences.
+
+    `runs` is whether anything runs on this machine.
+    """
     from hwprofiles.host import differences
 
+    warnings = []
     if profile is not None and (found := differences(profile.host)) is not None:
         effect = ": what is predicted is of that machine, what is measured of this one" if runs else ""
-        say(f"[yellow]The profile is of another machine ({escaped(found)}){effect}.[/]")
+        warnings.append(f"The profile is of another machine ({found}){effect}.")
     if record is not None and record.host is not None and (found := differences(record.host)) is not None:
         effect = ": texts may differ, and rounds with them" if runs else ""
-        say(f"[yellow]The record was made on another machine ({escaped(found)}){effect}.[/]")
+        warnings.append(f"The record was made on another machine ({found}){effect}.")
+    for warning in warnings:
+        say(f"[yellow]{escaped(warning)}[/]")
+    return warnings
 
 
 def escaped(text: object) -> str:

@@ -85,13 +85,13 @@ _LOOK_EVERY_S: Final = 5.0
 
 
 class OthersWatch:
-    """Looks now and then, and says once whether others use the machine."""
+    """Looks now and then, and says once whether others use the machine; `said` has the sentences."""
 
     def __init__(
         self, others: "OtherUse", *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Watch `others`; `effect` is their effect on this work, None for less certain times."""
-        self._has_warned = False
+        self.said: list[str] = []
         self._effects = () if effect is None else (effect,)
         self._others, self._clock = others, clock
         self._looked_s = clock()
@@ -100,14 +100,14 @@ class OthersWatch:
         """Warn if others used the machine since the last look; no look within `_LOOK_EVERY_S` of one."""
         from hwprofiles.other_use import busy
 
-        if not self._has_warned and self._clock() - self._looked_s >= _LOOK_EVERY_S:
+        if not self.said and self._clock() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = self._clock()
             self.warn(busy(self._others.lately(), *self._effects))
 
     def warn(self, note: str | None) -> None:
         """Say it, if there is anything to say."""
         if note is not None:
-            self._has_warned = True
+            self.said.append(note)
             say(f"[yellow]{escaped(note)}[/]")
 
     def on(self, report: ReportProgress) -> ReportProgress:

@@ -65,11 +65,11 @@ def curve(
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {escaped(out)}")
-    if write_json(_result(found), json):
+    in_sheet = f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}."
+    warnings = list(filter(None, [of_memory, stands_for(engine or ""), None if sheet.runs(stored) else in_sheet]))
+    if write_json(_result(found) | {"warnings": warnings}, json):
         show(_table(found))
-        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond, of_memory, stands_for(engine or "")]))
-        if not sheet.runs(stored):
-            show_paragraphs(f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}.")
+        show_paragraphs(f"Numbers {found.source}.", *filter(None, [found.beyond]), *warnings)
 
 
 def _table(found: "RowCurve") -> Any:

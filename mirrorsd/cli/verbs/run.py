@@ -75,7 +75,7 @@ def run(
     given = load_schedule(schedule)
     require_temperature(temperature, given.verification)
     machine = None if profile is None else load_profile(profile)
-    say_whose(machine)
+    of_others = say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     require_lanes(given, lanes)
     pair, wanted = find_scheduled_pair(given, target, drafter=drafter, exits=exits, dtype=dtype.value)
@@ -127,6 +127,7 @@ def run(
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
     given_as = {name: settings[name] for name in ("target", "exits", "dtype")} | asdict(decoding)
+    warnings += [*of_others, *others.said]
     write_json({"schedule": entry, **given_as, **summary, "warnings": warnings, "prompts": rows}, json)
     say(_in_words(summary))
 

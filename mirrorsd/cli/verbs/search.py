@@ -55,7 +55,7 @@ def search(
     machine = load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
-    say_whose(machine, accepted)
+    warnings = say_whose(machine, accepted)
     try:
         found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     except PlanError:
@@ -68,7 +68,7 @@ def search(
     if html is not None:
         write_atomically(html, search_page(found))
         say(f"Wrote {escaped(html)}")
-    if write_json({} if json is None else _result(found), json):
+    if write_json({} if json is None else _result(found, warnings), json):
         verdict = (found.verdict if explain else replace(found.verdict, slow_facts=dict)).entry
         show(ranking(found, top))
         show_verdict(verdict, explain=explain, more=_left_out(found.search))
@@ -88,7 +88,7 @@ def search(
             )
 
 
-def _result(found: "Plan") -> dict[str, Any]:
+def _result(found: "Plan", warnings: list[str]) -> dict[str, Any]:
     from mirrorsd.compare.numbers import candidate_numbers
 
     ranked, verdict = found.search.candidates, found.verdict
@@ -100,6 +100,7 @@ def _result(found: "Plan") -> dict[str, Any]:
     return {
         "winner": candidates[ranked.index(found.recommended)],
         **verdict.entry,
+        "warnings": [*warnings, *verdict.warnings],
         "pays": verdict.pays,
         "speedup": None if verdict.claim is None else _ratio(verdict.claim, names),
         "lead": None if lead is None else _ratio(lead, names),

@@ -46,7 +46,7 @@ def simulate(
     wanted, machine = load_schedule(schedule), load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
-    say_whose(machine, accepted)
+    warnings = say_whose(machine, accepted)
     asked, most, replayed = (wanted, machine, accepted), max_new_tokens, replayed_acceptance
     try:
         prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
@@ -70,6 +70,7 @@ def simulate(
         **predicted_numbers(prediction),
         "bottlenecks_s": prediction.bottlenecks._asdict(),
         "source": prediction.source,
+        "warnings": warnings,
         "prompts": _by_prompt(accepted, traces),
     }
     if write_json(result, json):

@@ -1,5 +1,6 @@
 """A profile or a record of another machine is named before anything rests on it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +40,14 @@ def evidence(tmp_path, monkeypatch):
 def test_another_processor_is_named_and_this_one_is_not(evidence, verb) -> None:
     here = call(verb, *evidence({"memory_gb": 1.0, "cores": describe_host()["cores"][::-1]}, {}), *VERBS[verb])
     assert "another machine" not in here.stderr
-    there = call(verb, *evidence({"cpu_model": "A Xeon"}, {"torch": "0.1"}), *VERBS[verb]).stderr
+    said = call(verb, *evidence({"cpu_model": "A Xeon"}, {"torch": "0.1"}), *VERBS[verb])
+    there = said.stderr
     assert "The profile is of another machine (processor A Xeon, here " in there
     assert "The record was made on another machine (PyTorch 0.1, here " in there
     assert ("of this one" in there) == (verb == "validate")
+    if "--json" in VERBS[verb]:
+        warnings = json.loads(said.stdout)["warnings"]
+        assert [one.partition(" (")[0] for one in warnings[:2]] == [
+            "The profile is of another machine",
+            "The record was made on another machine",
+        ]

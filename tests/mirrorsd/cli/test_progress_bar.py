@@ -48,4 +48,5 @@ def test_it_is_summed_up_in_the_end_with_what_others_do_to_the_work(said, monkey
     with watching_others(effect="it takes longer") as watch:
         watch.on(lambda *step: heard.append(step))("working", 0.5)
     assert heard == [("working", 0.5)]
+    assert len(watch.said) == is_said
     assert said() == "Other programs used 0.8 of the 2 cores meanwhile: it takes longer.\n" * is_said

@@ -61,14 +61,17 @@ def test_what_is_wrong_is_named_with_the_choices(words, told):
 
 @pytest.mark.parametrize(("weights", "is_told"), [("bf16", False), ("int8", False), ("q4_k_m", True)])
 def test_weights_that_a_device_does_not_run_are_priced_and_named_as_in_a_plan(weights, is_told):
-    shown = call(*ASKED, "--device", "m4-ane", "--target", "qwen3-0.6b", "--weights", weights, exit_code=0).shown
-    assert ("Data sheet: weights in fp16 or int8; predicted as if in q4_k_m." in shown) is is_told
+    asked = (*ASKED, "--device", "m4-ane", "--target", "qwen3-0.6b", "--weights", weights)
+    told = "Data sheet: weights in fp16 or int8; predicted as if in q4_k_m."
+    assert (told in call(*asked, exit_code=0).shown) is is_told
+    assert json_of(*asked)["warnings"] == [told] * is_told
 
 
 @pytest.mark.parametrize(("device", "is_told"), [("rtx3080", False), ("RTX 3080 20GB", True)])
 def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(device, is_told):
-    shown = call(*ASKED, "--device", device, "--weights", "q4_k_m", exit_code=0).shown
-    assert ("(10 GB) with 20 GB is taken to read as fast as the one with 10 GB" in " ".join(shown.split())) is is_told
+    asked, told = (*ASKED, "--device", device, "--weights", "q4_k_m"), "(10 GB) with 20 GB is taken to read as fast as"
+    assert (told in " ".join(call(*asked, exit_code=0).shown.split())) is is_told
+    assert [told in one for one in json_of(*asked)["warnings"]] == [True] * is_told
 
 
 def test_a_device_of_ones_own_has_a_curve(tmp_path):

@@ -21,6 +21,13 @@ PROMPTS = ("w5 w17 w3 w44 w8", "w9 w9 w4", "w60 w2 w33 w12")
 SETTINGS = ("--dtype", "float32", "--max-new-tokens", "24", "--quiet")
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Other programs on the machine would be warned of."""
+    for look in ("so_far", "lately"):
+        monkeypatch.setattr(f"hwprofiles.other_use.OtherUse.{look}", lambda _self: None)
+
+
 @pytest.fixture
 def words(tiny_folders):
     models = ("--target", tiny_folders.target, "--drafter", tiny_folders.drafter, "--exits", tiny_folders.exits)
