@@ -1,7 +1,8 @@
 """Imports files of engines: one reader for each format, chosen by a page's content."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,12 +26,13 @@ from planner.imported.server_metrics import is_metrics, read_metrics
 class Imported:
     """The content of all files: curves of what rows cost, and how often drafted tokens were accepted.
 
-    `unread` has the options of sizes that none of them needed.
+    `unread` has the options of sizes that none of them needed; `repeated` says which files were given twice.
     """
 
     curves: tuple[BenchCurve, ...]
     acceptance: tuple[EngineAcceptance, ...]
     unread: frozenset[str]
+    repeated: tuple[str, ...] = ()
 
 
 Found = Sample | EngineAcceptance
@@ -83,20 +85,48 @@ def import_files(paths: Sequence[Path], told: Told) -> Imported:
     """
     samples, acceptance = list[tuple[str, Sample]](), list[EngineAcceptance]()
     unread = {name for name in ("window", "batch_size", "new_tokens") if getattr(told, name) is not None}
-    for path in (page for one in paths for page in (folder_pages(one) if one.is_dir() else [one])):
+    pages, repeated = _once(page for one in paths for page in (folder_pages(one) if one.is_dir() else [one]))
+    names = _names(pages)
+    for path in pages:
         before = len(samples) + len(acceptance)
         page = _page(path)
         reader = _reader(page)
         unread.difference_update(reader.options)
         for found in reader.read(page, told):
             if isinstance(found, EngineAcceptance):
-                acceptance.append(found)
+                acceptance.append(replace(found, source=names[path]))
             elif 1 <= found.rows <= MOST_ROWS:
-                samples.append((path.name, found))
+                samples.append((names[path], found))
         if len(samples) + len(acceptance) == before:
             msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
             raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")
-    return Imported(curves=curves_of(samples), acceptance=tuple(acceptance), unread=frozenset(unread))
+    return Imported(
+        curves=curves_of(samples),
+        acceptance=tuple(acceptance),
+        unread=frozenset(unread),
+        repeated=repeated,
+    )
+
+
+def _once(given: Iterable[Path]) -> tuple[list[Path], tuple[str, ...]]:
+    """Return each file once, and a sentence for every further time that it is given."""
+    firsts: dict[Path, Path] = {}
+    repeated = []
+    for path in given:
+        if (place := path.resolve()) in firsts:
+            repeated.append(f"{path} is the same file as {firsts[place]}: it was read once.")
+        firsts.setdefault(place, path)
+    return list(firsts.values()), tuple(repeated)
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return the name of each file, with as many of its folders as tell it from all others."""
+    parts = {path: path.resolve().parts for path in paths}
+    names: dict[Path, str] = {}
+    for depth in range(1, max(map(len, parts.values()), default=0) + 1):
+        counts = Counter(own[-depth:] for own in parts.values())
+        names = {path: "/".join(own[-depth:]) for path, own in parts.items() if counts[own[-depth:]] == 1} | names
+    return names
 
 
 def _page(path: Path) -> Page:

@@ -86,7 +86,13 @@ def import_(
     found = import_files(files, told)
     of_profile = {"draft": draft, "weights": weights} if profile_out is None else {}
     _refuse(found.unread | {name for name, one in of_profile.items() if one is not None})
-    result = {"curves": [one.entry for one in found.curves], "acceptance": [one.entry for one in found.acceptance]}
+    for warning in found.repeated:
+        say(f"[yellow]{escaped(warning)}[/]")
+    result = {
+        "curves": [one.entry for one in found.curves],
+        "acceptance": [one.entry for one in found.acceptance],
+        "warnings": list(found.repeated),
+    }
     if out is not None:
         if not found.curves:
             raise ConfigError("--out: there are no times in these files; --acceptance-out writes the acceptance")

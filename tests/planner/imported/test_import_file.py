@@ -38,6 +38,21 @@ def test_what_is_counted_by_place_is_the_share_of_those_that_got_there(name, eng
     assert found.rates == pytest.approx(rates)
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders_and_one_given_twice_counts_once(tmp_path):
+    for folder in ("monday", "tuesday"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "metrics.txt").write_bytes((PAGES / "vllm-metrics.txt").read_bytes())
+    monday, tuesday = (tmp_path / folder / "metrics.txt" for folder in ("monday", "tuesday"))
+    again = tmp_path / "tuesday" / ".." / "monday" / "metrics.txt"
+    found = import_files([monday, tuesday, PAGES / "trtllm-metrics.txt", again], Told(window=4))
+    assert [one.source for one in found.acceptance] == [
+        "monday/metrics.txt",
+        "tuesday/metrics.txt",
+        "trtllm-metrics.txt",
+    ]
+    assert found.repeated == (f"{again} is the same file as {monday}: it was read once.",)
+
+
 @pytest.mark.parametrize(
     ("name", "window", "mean"),
     [
