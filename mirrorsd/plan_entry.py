@@ -11,6 +11,7 @@ from planner.platform_plan.advice import advice, held_back
 from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
+from planner.platform_plan.partial_offload import PartialOffload
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
@@ -57,7 +58,7 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         },
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
         "left_out": list(plan.left_out),
-        "partial_offload": _split_entry(plan),
+        "partial_offload": _split_entry(plan.split),
         "assumptions": [asdict(one) for one in plan.assumptions],
     }
 
@@ -71,8 +72,17 @@ def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
     return (ratio_entry(plan.comparison) or {}) | {"of": of, "over": over}
 
 
-def _split_entry(plan: PlatformPlan) -> dict[str, Any] | None:
-    split = plan.split
+def split_answer_entry(choice: MachineChoice) -> dict[str, Any]:
+    """Return the answer where no memory of the fastest machine holds the target, and none of the others either."""
+    drafts = [_only_split_entry(*one) for one in choice.splits.items()]
+    return {"ranking": [], "pays": "cannot_tell", "refused": choice.refused, **drafts[0], "drafts": drafts}
+
+
+def _only_split_entry(draft: str, split: PartialOffload) -> dict[str, Any]:
+    return {"draft": draft, "partial_offload": asdict(split) | {"in_words": split.speed}}
+
+
+def _split_entry(split: PartialOffload | None) -> dict[str, Any] | None:
     return None if split is None else asdict(split) | {"in_words": split.in_words}
 
 
@@ -154,14 +164,15 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
         "break_even": None if plan.needed is None else plan.needed.at,
         "acceptance_to_lead": choice.acceptance_to_lead,
-        "partial_offload": _split_entry(plan),
+        "partial_offload": _split_entry(plan.split),
     }
 
 
 def machine_entry(choice: MachineChoice) -> dict[str, Any]:
     """Return one of several machines, with its recommended schedule."""
     if choice.refused:
-        return {"platform": choice.name, "refused": choice.refused}
+        splits = [_only_split_entry(*one) for one in choice.splits.items()]
+        return {"platform": choice.name, "refused": choice.refused, **(splits[0] if splits else {})}
     draft = choice.drafts[0]
     plan, best = draft.plan, draft.plan.recommended
     return {
@@ -174,7 +185,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "held_back": held_back(plan),
         "pays": plan.pays,
         "speedup": _speedup_entry(plan),
-        "partial_offload": _split_entry(plan),
+        "partial_offload": _split_entry(plan.split),
     }
 
 

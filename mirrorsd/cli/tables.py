@@ -294,16 +294,16 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
     """Return several machines, the fastest first, with the recommended schedule of each."""
     rows: list[tuple[str, ...]] = []
     for machine in machines:
+        split = machine.drafts[0].plan.split if machine.drafts else next(iter(machine.splits.values()), None)
+        if split is not None:
+            speeds = digits(1 / split.tpot_s), digits(1 / split.plain_tpot_s)
+            rows.append((machine.name, split.weights, split.name, split.place, NOTHING, *speeds, *[NOTHING] * 4))
+            continue
         if machine.refused:
             rows.append((machine.name, "", machine.refused))
             continue
         plan = machine.drafts[0].plan
-        best, split = plan.recommended, plan.split
-        if split is not None:
-            speeds = digits(1 / split.tpot_s), digits(1 / split.plain_tpot_s)
-            left = machine.name, plan.question.target.weights, split.name, split.place, NOTHING
-            rows.append((*left, *speeds, *[NOTHING] * 4))
-            continue
+        best = plan.recommended
         row = _row(plan, best)
         left = machine.name, plan.question.target.weights, _name(best), best.place, plan.pays.replace("_", " ")
         speeds = digits(1 / best.tpot_s), digits(1 / plan.plain.tpot_s)

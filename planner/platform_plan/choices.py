@@ -1,15 +1,21 @@
 """Ranks several drafts or machines, the fastest first."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from decoding.errors import PlanError
+from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.memory_fit import Places
+from planner.platform_plan.partial_offload import PartialOffload, best_split, layer_split
 from planner.platform_plan.platform_plan import RATES, PlatformPlan, plan_platform
-from planner.platform_plan.question import Question
-from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.question import Question, demand_of
+from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
+from sim.derived.derived_profile import derived_profile
 from sim.evaluator import Evaluator
 
 
@@ -76,15 +82,24 @@ def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:
 
 
 class MachineChoice(NamedTuple):
-    """One machine and its drafts, the fastest first; none where the models cannot run there, and `refused` says why."""
+    """One machine and its drafts, the fastest first; none where no memory holds the target, and `refused` says why.
+
+    `splits` has the target's split over cards and the CPU there by draft, the fastest first, if that holds it.
+    """
 
     name: str
     drafts: list[DraftChoice]
     refused: str = ""
+    splits: Mapping[str, PartialOffload] = MappingProxyType({})
+
+    @property
+    def fastest_s(self) -> float:
+        """Time per token of what runs the fastest; infinite where nothing does."""
+        return self.drafts[0].plan.fastest_s if self.drafts else next((one.tpot_s for one in self.splits.values()), inf)
 
 
 def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
-    """Return machines by the time per token of each one's fastest schedule; those without one come last.
+    """Return machines by the time per token of each one's fastest schedule, or split; those without one come last.
 
     Args:
         questions: by machine and draft, as they were asked for.
@@ -92,13 +107,32 @@ def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[Mach
     Raises:
         PlanError: the models fit on none of them; says why for the first one.
     """
-    found, refused = [], []
+    found = []
     for name, drafts in questions.items():
         try:
             plans = [(draft, plan_platform(question)) for draft, question in drafts.items()]
             found.append(MachineChoice(name, choose_draft(plans)))
         except PlanError as error:
-            refused.append(MachineChoice(name, [], str(error)))
-    if not found:
-        raise PlanError(refused[0].refused)
-    return [*sorted(found, key=lambda one: one.drafts[0].plan.fastest_s), *refused]
+            found.append(MachineChoice(name, [], str(error), _splits(drafts)))
+    if all(one.fastest_s == inf for one in found):
+        raise PlanError(found[0].refused)
+    return sorted(found, key=lambda one: one.fastest_s)
+
+
+def _splits(questions: Mapping[str, Question]) -> dict[str, PartialOffload]:
+    """Return the split of a target that no memory of a machine holds, by draft, the fastest first; where there is one.
+
+    What drafts are accepted is that of schedules on a card as if it held all; its times are those of data sheets.
+    """
+    found = {}
+    for draft, asked in questions.items():
+        question = replace(asked, calibrated=None)
+        if (split := layer_split(question, has_draft=False)) is None:
+            continue
+        card = next(iter(split.layers))
+        places = Places(alone=(card,), pairs=(LanePair.alone(card),), needs=(), left_out=())
+        machine = derived_profile(question.platform, demand_of(question, [card]))
+        ranking, _ = ranked(question, places, machine)
+        if (best := best_split(question, ranking, machine.profile.round_overhead_s)) is not None:
+            found[draft] = best
+    return dict(sorted(found.items(), key=lambda one: one[1].tpot_s))

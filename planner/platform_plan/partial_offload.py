@@ -5,8 +5,8 @@ worked out beside the ranking, from the same costs: all parts of a pass take tur
 card. Times have no interval.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -25,6 +25,7 @@ from sim.derived.roofline import RooflineCost
 
 if TYPE_CHECKING:
     from planner.platform_plan.platform_plan import PlatformPlan
+    from planner.platform_plan.ranked_schedules import PlannedSchedule
 
 _ENGINE: Final = "llama.cpp"
 _STATE_BYTES: Final = 2.0
@@ -94,8 +95,10 @@ class PartialOffload:
         num_apart: layers whose experts are on the CPU.
         plain_tpot_s: time per token of the fastest plain decoding, whose split has no draft to make room for.
         num_drafted, tpot_s: draft length of the fastest speculation, and its time per token; 0 drafted where none pays.
+        drafting_tpot_s: time per token of the fastest speculation, whether or not it pays; None where nothing drafts.
         options: llama.cpp's command.
         place: where the layers are.
+        weights: of the target.
     """
 
     layers: Mapping[str, int]
@@ -105,8 +108,10 @@ class PartialOffload:
     plain_tpot_s: float
     num_drafted: int
     tpot_s: float
+    drafting_tpot_s: float | None
     options: str
     place: str
+    weights: str
 
     @property
     def speedup(self) -> float:
@@ -119,12 +124,21 @@ class PartialOffload:
         return f"{self.num_drafted} drafted" if self.num_drafted else "plain"
 
     @property
+    def speed(self) -> str:
+        """Where it decodes and how fast, without and with a draft."""
+        plain = tokens_per_second(self.plain_tpot_s)
+        if self.drafting_tpot_s is None:
+            return f"{self.place}, {plain}, plain"
+        gain, fastest = factor(self.plain_tpot_s / self.drafting_tpot_s), tokens_per_second(self.tpot_s)
+        if not self.num_drafted:
+            return f"{self.place}, {plain}, plain ({gain} with the best speculation)"
+        return f"{self.place}, {fastest} with {self.name}, {plain} without ({gain})"
+
+    @property
     def in_words(self) -> str:
         """A sentence."""
-        plain = tokens_per_second(self.plain_tpot_s)
-        gain = f"{tokens_per_second(self.tpot_s)} with {self.name}, {plain} without ({factor(self.speedup)})"
-        speed = gain if self.num_drafted else f"{plain}, plain"
-        return f"Faster than all of the table: {self.place}, {speed}; batches, sweeps and pictures leave it out"
+        left_out = "it has no interval, and batches, sweeps and pictures leave it out"
+        return f"Faster than all of the table: {self.speed}; {left_out}"
 
 
 def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
@@ -229,28 +243,40 @@ def _is_card(platform: Platform, name: str, weights: str) -> bool:
 
 
 def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:
-    """Return the split of a target over cards that cannot hold it and a CPU; None if nothing gains.
+    """Return the split of a target over cards that cannot hold it and a CPU; None if nothing gains."""
+    found = best_split(plan.question, plan.ranking, plan.profile.round_overhead_s)
+    if found is None or found.tpot_s >= plan.recommended.tpot_s:
+        return None
+    return replace(found, plain_tpot_s=min(found.plain_tpot_s, plan.plain.tpot_s))
+
+
+def best_split(
+    question: Question, ranking: Iterable["PlannedSchedule"], round_overhead_s: float
+) -> PartialOffload | None:
+    """Return the split with the fastest of some schedules, which are planned elsewhere; None where there is none.
 
     Plain decoding has the room of the draft for more layers.
     """
-    ways = list(_ways(plan))
+    ways = list(_ways(question, ranking, round_overhead_s))
     if not ways:
         return None
-    plain_s = min([plan.plain.tpot_s, *(time_s for time_s, _, one in ways if not one.num_speculative_tokens)])
     best_s, split, best = min(ways, key=lambda way: way[0])
-    command = _command(plan.question, split, best)
-    if best_s >= plan.recommended.tpot_s or command is None:
+    drafting_s = [time_s for time_s, _, one in ways if one.num_speculative_tokens]
+    command = _command(question, split, best)
+    if command is None:
         return None
     return PartialOffload(
         layers=split.layers,
         cpu=split.cpu,
         of_layers=split.of_layers,
         num_apart=len(split.apart),
-        plain_tpot_s=plain_s,
+        plain_tpot_s=min((time_s for time_s, _, one in ways if not one.num_speculative_tokens), default=inf),
         num_drafted=best.num_speculative_tokens,
         tpot_s=best_s,
+        drafting_tpot_s=min(drafting_s, default=None),
         options=command,
         place=str(split),
+        weights=question.target.weights,
     )
 
 
@@ -297,24 +323,26 @@ def _experts_s(question: Question, cost: RooflineCost, rows: int) -> float:
     return cost.one(LAYER, rows, 0.0) * share / shape.expert_share
 
 
-def _ways(plan: "PlatformPlan") -> Iterator[tuple[float, LayerSplit, Schedule]]:
+def _ways(
+    question: Question, ranking: Iterable["PlannedSchedule"], round_overhead_s: float
+) -> Iterator[tuple[float, LayerSplit, Schedule]]:
     """Yield seconds per token of plain decoding and of chains in turn, their splits, and schedules of other places."""
-    question, head = plan.question, plan.question.draft.head
-    context = float(question.record.contexts.start)
+    head, context = question.draft.head, float(question.record.contexts.start)
     alone, split = (layer_split(question, has_draft=has_draft) for has_draft in (False, True))
-    if alone is not None:
-        yield pass_s(question, alone, 1), alone, plan.plain.schedule
-    if split is None or split.home is None:
-        return
-    home = _costs(question, [split.home])[split.home]
-    step_s = 0.0 if head in IN_ONE_PASS else home.one(DRAFT_STEP, 1, context)
-    for one in plan.speculation:
+    home = None if split is None or split.home is None else _costs(question, [split.home])[split.home]
+    step_s = 0.0 if home is None or head in IN_ONE_PASS else home.one(DRAFT_STEP, 1, context)
+    for one in ranking:
         schedule = one.schedule
+        if not schedule.num_speculative_tokens and alone is not None:
+            yield pass_s(question, alone, 1), alone, schedule
         is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1 and not schedule.draft_streams
-        if not is_chain or schedule.traits.overlaps or head in IN_ONE_PASS.keys() - {LOOKUP}:
+        is_drafted = schedule.num_speculative_tokens > 0 and is_chain and not schedule.traits.overlaps
+        if not is_drafted or one.needs_training or head in IN_ONE_PASS.keys() - {LOOKUP}:
+            continue
+        if split is None or home is None:
             continue
         drafting_s = 0.0 if head == LOOKUP else schedule.fewest_draft_steps * step_s
         if question.draft.reads_verified_rows:
             drafting_s += home.one(DRAFT_READS, schedule.num_rows, context)
-        round_s = pass_s(question, split, schedule.num_rows) + drafting_s + plan.profile.round_overhead_s
+        round_s = pass_s(question, split, schedule.num_rows) + drafting_s + round_overhead_s
         yield round_s / one.prediction.mean_acceptance_length, split, schedule

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from decoding.errors import ConfigError, MirrorsdError
+from decoding.errors import ConfigError, MirrorsdError, PlanError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import counts, listed, num_tokens, recorded_or_assumed, say_added
 from mirrorsd.cli.console import (
@@ -150,23 +150,24 @@ def plan(
 
     swept = [parse_sweep(one) for one in sweep or ()]
     sizes = () if batch is None else counts("--batch", batch, MAX_BATCH)
-    known = _known(acceptance, acceptance_out)
     ask = partial(
         question_of,
         target,
-        acceptance=Accepted(known, replayed_acceptance, trained_exits),
+        acceptance=Accepted(_known(acceptance, acceptance_out), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
     )
-    changes = _changes(set_ or ())
     given = _machines(platform, profile, add or (), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
     questions, stored = _questions(
-        partial(ask, changes=changes), given, listed(draft), Storage(weights, draft_weights, cache_bits)
+        partial(ask, changes=_changes(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
     machines = choose_machine(questions)
-    drafts = machines[0].drafts
-    drafter, found = drafts[0].name, drafts[0].plan
+    if machines[0].splits:
+        of_a_table = out, swept, sizes, measured, schedule_out, profile_out, acceptance_out
+        _answer_by_split(machines, stored.target if weights is None else None, json, of_a_table)
+        return
+    drafts, (drafter, found, *_) = machines[0].drafts, machines[0].drafts[0]
     changed = (
         _what_if(found, partial(ask, drafter, platform=given[machines[0].name], weights=stored), set_) if set_ else None
     )
@@ -276,6 +277,24 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
     show_paragraphs(f"The fastest of them is {machines[0].name}:")
+
+
+def _answer_by_split(
+    machines: Sequence[MachineChoice], weights: str | None, json: str | None, more: Sequence[object]
+) -> None:
+    """Show what is fastest where only several memories hold the target; refuse it where more is asked for."""
+    from mirrorsd.plan_entry import machine_entry, split_answer_entry
+
+    if any(more):
+        raise PlanError(f"pages, files, batches and sweeps are not of a split: {machines[0].refused}")
+    result = split_answer_entry(machines[0]) | {"platforms": [machine_entry(one) for one in machines]}
+    if write_json(result, json):
+        if len(machines) > 1:
+            _show_machines(machines, weights)
+        for draft, split in machines[0].splits.items():
+            show_paragraphs(f"With {draft}: {split.speed}.")
+            results().print(f"llama.cpp: [bold]{escaped(split.options)}[/]", soft_wrap=True)
+        show_paragraphs(f"These speeds have no interval. It is split since {machines[0].refused}")
 
 
 def _show_command(found: PlatformPlan) -> None:

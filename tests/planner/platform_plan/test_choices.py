@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -198,6 +199,37 @@ def test_a_card_with_experts_on_the_cpu_is_ranked_by_that_split():
     splits = [one.drafts[0].plan.split for one in found]
     assert [split and split.num_apart for split in splits] == [None, 19, None]
     assert found[1].drafts[0].plan.recommended.tpot_s > found[2].drafts[0].plan.recommended.tpot_s
+
+
+def test_a_machine_that_holds_a_target_in_two_memories_only_is_ranked_by_its_split():
+    """Of 63 GB a card of 24 and a memory of 64 hold parts; an M4 Max of 128 GB has it whole, and more bandwidth."""
+    asked = {
+        name: {
+            draft: question_of("gpt-oss-120b", draft, name, lengths=(64, 32), weights=("mxfp4_moe", None))
+            for draft in ("gpt-oss-20b", "prompt-lookup")
+        }
+        for name in ("lunar-lake", "rtx3060", "rtx3090", "M4Max-128GB")
+    }
+    found = choose_machine(asked)
+    assert [one.name for one in found] == ["M4Max-128GB", "rtx3090", "rtx3060", "lunar-lake"]
+    assert [bool(one.refused) for one in found] == [False, True, True, True]
+    assert [list(one.splits) for one in found] == [[], *[["gpt-oss-20b", "prompt-lookup"]] * 2, []]
+    split = found[1].splits["prompt-lookup"]
+    assert (split.num_drafted, split.tpot_s) == (0, split.plain_tpot_s)
+    assert split.drafting_tpot_s > split.plain_tpot_s, "a verification reads more experts"
+    assert re.search(r"the experts of 24 on cpu, 3\d\.\d tokens/s, plain \(0\.\d\d× with the best spec", split.speed)
+    with pytest.raises(PlanError, match="fits nowhere on Intel"):
+        choose_machine({"lunar-lake": asked["lunar-lake"]})
+
+
+def test_a_dense_target_in_two_memories_only_is_drafted_for_there():
+    """Llama-3.1-70B in six bits is 58 GB."""
+    draft = question_of("llama-3.1-70b", "llama-3.2-1b", "rtx3090", lengths=(64, 32), weights=("q6_k", None))
+    (found,) = choose_machine({"rtx3090": {"llama-3.2-1b": draft}})
+    split = found.splits["llama-3.2-1b"]
+    assert split.num_drafted > 0
+    assert split.tpot_s == split.drafting_tpot_s < split.plain_tpot_s
+    assert found.fastest_s == split.tpot_s
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,21 @@ def test_a_split_of_layers_is_told_of_each_machine_and_each_draft():
     assert first["partial_offload"]["tpot_s"] < second["tpot_s"] < first["tpot_s"]
 
 
+def test_a_target_that_no_memory_holds_is_answered_by_its_split():
+    asked = ("--target", "gpt-oss-120b", "--draft", "prompt-lookup", "--weights", "mxfp4")
+    alone = run(*asked, "--platform", "rtx3090").stdout
+    assert re.search(r"With prompt-lookup: .* experts of 25 on cpu, 30\.\d tokens/s, plain \(0\.\d+×", alone)
+    assert "llama.cpp: llama-server -m TARGET.gguf -ngl 37 --n-cpu-moe 25\n" in alone
+    answer = found(*asked, "--platform", "rtx3060,rtx3090,lunar-lake")
+    first, second, last = answer["platforms"]
+    assert (first["platform"], second["platform"], last["platform"]) == ("rtx3090", "rtx3060", "lunar-lake")
+    assert (first["partial_offload"], "partial_offload" in last) == (answer["partial_offload"], False)
+    assert answer["partial_offload"]["in_words"].startswith("36 of 36 layers on gpu and the experts of 25 on cpu, ")
+    shown = run(*asked, "--platform", "rtx3060,rtx3090").stdout
+    assert re.search(r"rtx3060 +mxfp4 +plain +36 of 36 layers on gpu and the experts of 32 on cpu ", shown)
+    assert "pages, files, batches and sweeps" in error_of(*ASKED, *asked, "--platform", "rtx3090", "--batch", "1,2")
+
+
 def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_without():
     swept = "--batch", "1", "--sweep", "gpu.memory_bytes_per_s=200:300:2"
     split, whole = (run("--platform", one, "--weights", "q4_k_m", *swept).stdout for one in ("rtx4060", "rtx4090"))
