@@ -9,7 +9,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
-from hwprofiles.curves.names import device_key, engine_of, family_of
+from hwprofiles.curves.names import device_key, engine_of, family_of, is_of_data_centre
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row_prices
 from hwprofiles.model_shape import ModelShape
@@ -18,9 +18,6 @@ from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_named
 
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
-_DATA_CENTRE: Final = re.compile(
-    r"[abh]\d{3}|gh200|gb[23]00|h20$|l(?:4|20|40s?)$|a(?:2|10|30|40)$|v100|t4$|mi[23]\d\dx?$"
-)
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
 EAGER: Final = "transformers"
@@ -84,7 +81,7 @@ def default_engine(name: str, weights: str | None = None) -> str | None:
     made_for = made_for_engine(weights) if weights else None
     if made_for == ANYWHERE or any(made_for == one.engine and family == one.family for one in read_curves()):
         return made_for
-    return LAW_ENGINE if _DATA_CENTRE.match(key) else ANYWHERE
+    return LAW_ENGINE if is_of_data_centre(key) else ANYWHERE
 
 
 def made_for_engine(weights: str) -> str | None:

@@ -45,6 +45,9 @@ _USUAL_BACKENDS: Final = {
     "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
     "arc": "vulkan",
 }  # fmt: skip
+_DATA_CENTRE: Final = re.compile(
+    r"[abh]\d{3}|gh200|gb[23]00|h20$|l(?:4|20|40s?)$|a(?:2|10|30|40)$|v100|t4$|mi[23]\d\dx?$"
+)
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
     "low": re.compile(r"q[123]_|^q[123]\b|[23]-?bit"),
@@ -53,6 +56,11 @@ _WEIGHTS: Final = {
     "eight": re.compile(r"q8|int8|fp8|8-?bit|w8|mxfp8"),
     "sixteen": re.compile(r"bf16|fp?16|fp?32"),
 }
+
+
+def is_of_data_centre(key: str) -> bool:
+    """Return whether a device, by its `device_key`, is a card of data centres."""
+    return _DATA_CENTRE.match(key) is not None
 
 
 def device_key(label: str) -> str:

@@ -259,8 +259,9 @@ class _Numbers:
             value, *ends = _growths_per_row(self.prices)
             growth = self._by_curves("growth_per_row", value, (ends[0], ends[1]), self.prices)
             if growth != value:
-                ratios = tuple(1 + growth / value * (ratio - 1) for ratio in self.prices.ratios)
-                self.prices = replace(self.prices, ratios=ratios)
+                straight = (min(rows, GROWING_ROWS) - 1 for rows in self.prices.rows)
+                each = ((ratio - 1) / value for ratio in self.prices.ratios) if value else straight
+                self.prices = replace(self.prices, ratios=tuple(1 + growth * one for one in each))
 
     def take(self, field: str) -> float:
         """Return a number of the sheet, of curves, or a guess."""

@@ -138,6 +138,22 @@ def test_files_of_llama_cpp_are_run_by_it_on_every_gpu_that_has_an_engine():
     assert engines == {"llama.cpp"}
 
 
+@pytest.mark.parametrize("device", ["mi300x", "b200", "l40s", "mi210"])
+def test_a_data_centres_rows_by_vllm_cost_what_they_cost_by_vllm_elsewhere(device):
+    """Another engine's kernels for one row, on older cards of that maker, read weights again for each row."""
+    prices = row_prices(Asked.of(device, "vllm", "bf16", 8.0, is_mixture=False))
+    assert "llama.cpp" not in prices.source
+    assert prices.ratios[prices.rows.index(16)] < 1.1
+
+
+def test_one_curve_of_an_engine_says_not_all_of_it():
+    asked = Asked("mi300x", "cdna", "vllm", "rocm", "four", 8.0, is_mixture=False)
+    other, own = PublicCurve(**MADE), PublicCurve(**MADE | {"engine": "vllm", "ratios": (1.0, 1.01, 1.02, 1.03)})
+    alone, several = (row_prices(asked, [other, *[own] * count]).ratios[4] for count in (1, 2))
+    assert several == pytest.approx(own.ratio(5))
+    assert alone > several
+
+
 def test_only_gpus_of_a_platform_change():
     before = load_platform("lunar-lake")
     after = platform_run_by(before, "llama.cpp")

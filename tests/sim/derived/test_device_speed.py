@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from decoding.errors import OutOfRangeError, ProfileError
@@ -104,6 +106,13 @@ def test_many_rows_are_computed_as_fast_as_was_measured_with_a_law_and_without()
         for engine in ("vllm", "llama.cpp")
     }
     assert flops == {"vllm": pytest.approx(0.7), "llama.cpp": pytest.approx(0.5)}, "one's kernels are not the other's"
+
+
+def test_rows_that_cost_nothing_by_curves_can_be_taken_to_cost_something():
+    curves = priced(device_sheet("b200-sxm"), model_shape("qwen3-8b"), "bf16")
+    flat = curves._replace(rows=replace(curves.rows, ratios=(1.0,) * len(curves.rows.ratios)))
+    moved = device_speed("gpu", sheet(), POOL, flat, "bf16", {"gpu.growth_per_row": 0.1})
+    assert [moved.growth(rows) for rows in (1, 5, 8, 16)] == pytest.approx([1.0, 1.4, 1.7, 1.7])
 
 
 @pytest.mark.parametrize(
