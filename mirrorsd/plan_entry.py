@@ -13,6 +13,7 @@ from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
 from planner.platform_plan.partial_offload import PartialOffload
 from planner.platform_plan.platform_plan import PlatformPlan
+from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
@@ -25,12 +26,18 @@ _OF_A_ROW: Final = (
 )
 
 
-def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str, Any]:
-    """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on."""
+def plan_entry(
+    plan: PlatformPlan, bars: Sequence[TornadoBar] = (), asked: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on.
+
+    `asked` has the names that were given, of models, machine and changes.
+    """
     needed, names = plan.needed, plan.names
     front = set(map(id, pareto(plan.ranking)))
     rows = [(names[one.schedule], one) for one in plan.ranking]
     return {
+        "question": {**(asked or {}), **_question_entry(plan.question)},
         "winner": names[plan.recommended.schedule],
         "ranking": [
             {
@@ -60,6 +67,18 @@ def plan_entry(plan: PlatformPlan, bars: Sequence[TornadoBar] = ()) -> dict[str,
         "left_out": list(plan.left_out),
         "partial_offload": _split_entry(plan.split),
         "assumptions": [asdict(one) for one in plan.assumptions],
+    }
+
+
+def _question_entry(question: Question) -> dict[str, Any]:
+    """Return what a plan is for; lengths of recorded texts differ, so that there is no one `context`."""
+    texts = None if question.assumed is None else question.assumed.texts
+    return {
+        "weights": question.target.weights,
+        "draft_weights": question.draft.weights,
+        "cache_bits": question.target.cache_bits,
+        "context": None if texts is None else texts.prompt_length,
+        "new_tokens": question.record.max_new_tokens,
     }
 
 

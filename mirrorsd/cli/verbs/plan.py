@@ -179,9 +179,18 @@ def plan(
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
-    played = play(found)
-    result = plan_entry(found, bars) | {
-        "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
+    given_as = {
+        "target": target,
+        "draft": draft,
+        "platform": platform,
+        "profile": profile and str(profile),
+        "add": add or [],
+        "engine": engine,
+        "acceptance": acceptance,
+        "changes": changes,
+    }
+    result = plan_entry(found, bars, given_as) | {
+        "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
         "platforms": [machine_entry(one) for one in machines],

@@ -65,6 +65,24 @@ def test_the_json_holds_what_scripts_are_promised(planned):
     assert (low or 0) <= at <= high
 
 
+def test_the_json_says_what_was_asked_and_what_was_taken_where_nothing_was_said():
+    assert found(*LAKE, "--set", "npu.power_w=20")["question"] == {
+        "target": "qwen3-14b",
+        "draft": "qwen3-0.6b",
+        "platform": "lunar-lake",
+        "profile": None,
+        "add": [],
+        "engine": None,
+        "acceptance": None,
+        "changes": {"npu.power_w": "20"},
+        "weights": "int4",
+        "draft_weights": "int4",
+        "cache_bits": 16,
+        "context": 64,
+        "new_tokens": 32,
+    }
+
+
 def test_names_in_json_are_those_of_the_ranking():
     told = found(*PAIR_ON_CPU, "--batch", "1,4", "--measured", "benchmarks/results/demos/1/demo.json")
     ranked = {row["name"]: row["schedule"] for row in told["ranking"]}
