@@ -187,7 +187,7 @@ def plan(
         "add": add or [],
         "engine": engine,
         "acceptance": acceptance,
-        "changes": changes,
+        "changes": _changes(set_ or ()),
     }
     result = plan_entry(found, bars, given_as) | {
         "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
