@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
@@ -15,6 +15,8 @@ from planner.retrodict.settings import LARGEST_WINDOW, Setting, drafted_by, sett
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
 """Where the number drafted follows what is accepted, or is not told."""
+_BATCHES: Final = ("batch", "batch_size", "concurrency", "max_concurrency", "num_sequences")
+"""Names of how many requests were decoded at a time."""
 _EVERY: Final = ""
 """The key of what is told of every setting."""
 
@@ -22,6 +24,12 @@ _EVERY: Final = ""
 def _no_truth(told: Any) -> Any:
     if isinstance(told, bool):
         raise ValueError(f"should be a number, found {str(told).lower()}")  # noqa: TRY004 - pydantic adds the place
+    return told
+
+
+def _one_at_a_time(told: Any) -> Any:
+    if isinstance(told, int | float) and told > 1:
+        raise ValueError("speeds of one request at a time are predicted")
     return told
 
 
@@ -88,6 +96,7 @@ class Case(_Told):
         published_tokens_per_s: by number drafted, or by context.
         context: cached tokens.
         drafted: how many, where speeds are by context.
+        batch: requests at a time.
         note: what else the source says.
     """
 
@@ -102,6 +111,7 @@ class Case(_Told):
     published_tokens_per_s: Speeds = {}
     context: Annotated[int, Field(ge=0)] | None = None
     drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None
+    batch: Annotated[int, BeforeValidator(_one_at_a_time), Field(ge=1, validation_alias=AliasChoices(*_BATCHES))] = 1
     note: str = ""
 
     def unread(self, inside: str = "") -> dict[str, str | None]:

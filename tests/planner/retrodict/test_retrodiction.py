@@ -239,6 +239,18 @@ def test_a_mistake_is_named_once_in_words_of_the_file(changed, told, tmp_path):
         load_cases(path)
 
 
+@pytest.mark.parametrize("field", ["batch", "batch_size", "concurrency", "max_concurrency", "num_sequences"])
+def test_several_requests_at_a_time_are_not_predicted_as_one(field, tmp_path):
+    path = tmp_path / "cases.yaml"
+    path.write_text(json.dumps({"cases": [TOLD | {field: 1}, TOLD | {"id": "many", field: 32}]}))
+    found = retrodict(load_cases(path))
+    assert {one.case.id for one in found.found} == {TOLD["id"]}
+    assert not found.unread
+    assert {one.id for one in found.skipped} == {"many"}
+    told = "speeds of one request at a time are predicted, found 32"
+    assert all(one.reason.endswith(f"{field}: {told}") for one in found.skipped)
+
+
 def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "cases.yaml"
     path.write_text("cases:\n- id: 1\n")

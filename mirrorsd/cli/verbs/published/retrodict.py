@@ -39,7 +39,11 @@ def retrodict(
     skipped = defaultdict[tuple[str, str], list[str]](list)
     for one in found.skipped:
         skipped[one.id, one.reason.partition(";")[0]].append(one.question)
-    lines = [f"{name} ({', '.join(questions)}): {reason}" for (name, reason), questions in skipped.items()]
+    answered = {(one.case.id, one.question) for one in found.found}
+    lines = [
+        f"{'a speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
+        for (name, reason), questions in skipped.items()
+    ]
     show_paragraphs(worth(found), *notes(found), *(["\n".join(["Not predicted:", *lines])] if lines else []))
 
 
