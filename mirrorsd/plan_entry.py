@@ -94,11 +94,35 @@ def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
 def split_answer_entry(choice: MachineChoice) -> dict[str, Any]:
     """Return the answer where no memory of the fastest machine holds the target, and none of the others either."""
     drafts = [_only_split_entry(*one) for one in choice.splits.items()]
-    return {"ranking": [], "pays": "cannot_tell", "refused": choice.refused, **drafts[0], "drafts": drafts}
+    return {"ranking": [], "refused": choice.refused, **drafts[0], "pays": "cannot_tell", "drafts": drafts}
 
 
 def _only_split_entry(draft: str, split: PartialOffload) -> dict[str, Any]:
-    return {"draft": draft, "partial_offload": asdict(split) | {"in_words": split.speed}}
+    return {"draft": draft, **_of_split(split), "partial_offload": asdict(split) | {"in_words": split.speed}}
+
+
+def _of_split(split: PartialOffload) -> dict[str, Any]:
+    """Return what tables show of a split, which has no interval, so that nobody knows whether it pays."""
+    speedup = {"value": split.speedup, "low": None, "high": None}
+    return {
+        "name": split.name,
+        "tpot_s": split.tpot_s,
+        "plain_tpot_s": split.plain_tpot_s,
+        "speedup": speedup,
+        "pays": None,
+    }
+
+
+_WHATEVER_IS_SPLIT: Final = frozenset({"platform", "draft", "weights", "held_back", "acceptance", "partial_offload"})
+
+
+def _by_split(entry: dict[str, Any], split: PartialOffload | None) -> dict[str, Any]:
+    """Return an entry with the numbers of the split that is faster; those of the ranking are in `without_offload`."""
+    if split is None:
+        return entry
+    told = _of_split(split)
+    of_ranking = {name: value for name, value in entry.items() if name not in _WHATEVER_IS_SPLIT}
+    return entry | {name: told.get(name) for name in of_ranking} | {"without_offload": of_ranking}
 
 
 def _split_entry(split: PartialOffload | None) -> dict[str, Any] | None:
@@ -175,7 +199,7 @@ def _named(plan: PlatformPlan, one: PlannedSchedule | None) -> dict[str, Any]:
 def draft_entry(choice: DraftChoice) -> dict[str, Any]:
     """Return one of several drafts next to the fastest."""
     plan, best = choice.plan, choice.best
-    return {
+    entry = {
         "draft": choice.name,
         **_named(plan, best),
         "tpot_s": None if best is None else best.tpot_s,
@@ -185,6 +209,7 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "acceptance_to_lead": choice.acceptance_to_lead,
         "partial_offload": _split_entry(plan.split),
     }
+    return _by_split(entry, plan.split)
 
 
 def machine_entry(choice: MachineChoice) -> dict[str, Any]:
@@ -194,7 +219,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         return {"platform": choice.name, "refused": choice.refused, **(splits[0] if splits else {})}
     draft = choice.drafts[0]
     plan, best = draft.plan, draft.plan.recommended
-    return {
+    entry = {
         "platform": choice.name,
         "draft": draft.name,
         "weights": plan.question.target.weights,
@@ -206,6 +231,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "speedup": _speedup_entry(plan),
         "partial_offload": _split_entry(plan.split),
     }
+    return _by_split(entry, plan.split)
 
 
 def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:

@@ -207,7 +207,14 @@ def test_a_split_of_layers_is_told_of_each_machine_and_each_draft():
     assert re.search(r"rtx4060 +q4_k_m +2 drafted +3\d of 40 layers on gpu and the rest on cpu +\S +2\d\.\d ", shown)
     assert (first["platform"], second["partial_offload"]) == ("rtx4060", None)
     assert first["partial_offload"] == draft["partial_offload"]
-    assert first["partial_offload"]["tpot_s"] < second["tpot_s"] < first["tpot_s"]
+    split = first["partial_offload"]
+    assert split["tpot_s"] < second["tpot_s"] < first["without_offload"]["tpot_s"]
+    for one in (first, draft):
+        assert (one["tpot_s"], one["name"], one["schedule"]) == (split["tpot_s"], "2 drafted", None)
+        assert one["speedup"]["value"] == pytest.approx(split["plain_tpot_s"] / split["tpot_s"])
+    assert (first["plain_tpot_s"], first["pays"], first["ttft_s"]) == (split["plain_tpot_s"], None, None)
+    assert first["without_offload"]["pays"] in ("yes", "no", "cannot_tell")
+    assert "without_offload" not in second
 
 
 def test_a_target_that_no_memory_holds_is_answered_by_its_split():
