@@ -61,8 +61,8 @@ class BesideMeasured:
 
     @property
     def error(self) -> float:
-        """Measured over predicted time per token, minus one."""
-        return self.run.tpot_s / self.prediction.tpot_s - 1
+        """Predicted over measured time per token, minus one, as everywhere."""
+        return self.prediction.tpot_s / self.run.tpot_s - 1
 
     @property
     def round_s(self) -> tuple[float, float]:
@@ -76,9 +76,10 @@ class BesideMeasured:
     def in_words(self) -> str:
         """Both times per token, and the time and tokens of their rounds."""
         one, times = self.prediction, [milliseconds(time_s) for time_s in self.round_s]
+        more = self.run.tpot_s / one.tpot_s - 1
         return (
-            f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(self.error))} '
-            f"{'more' if self.error > 0 else 'less'} than the {milliseconds(one.tpot_s)} predicted "
+            f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(more))} '
+            f"{'more' if more > 0 else 'less'} than the {milliseconds(one.tpot_s)} predicted "
             f"({between(one.tpot_s_low, one.tpot_s_high)}); a round took {times[1]} ({times[0]} predicted) and brought "
             f"{self.run.mean_acceptance_length:.2f} tokens ({one.mean_acceptance_length:.2f} predicted)"
         )
