@@ -55,11 +55,15 @@ _PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
 
 
 class CurvePrices(NamedTuple):
-    """The price of rows and the reading of weights by an engine's public curves, where these tell them."""
+    """The price of rows and the reading of weights by an engine's public curves, where these tell them.
+
+    `is_mixture` says that they are of mixtures of experts, which data sheets are not.
+    """
 
     engine: str
     rows: RowPrices | None
     reading: Reading | None
+    is_mixture: bool = False
 
 
 def engine_names() -> tuple[str, ...]:
@@ -216,15 +220,18 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     """Return what curves tell of a model on a device; None without an engine that has any, or by a kernel law.
 
     Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
+    Mixtures on a GPU that no engine was measured on are priced by the engine that runs anywhere.
     """
     engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
+    if engine is None and is_mixture and sheet.kind == "gpu" and not sheet.name.startswith(APART):
+        engine = ANYWHERE
     if engine is None or is_eager(sheet) or (has_law(sheet, weights) and not is_mixture):
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
     asked = Asked.of(name, engine, weights, billions, is_mixture=is_mixture)
-    return CurvePrices(engine, _row_prices(asked), _reading(asked))
+    return CurvePrices(engine, _row_prices(asked), _reading(asked), is_mixture)
 
 
 _row_prices, _reading = cache(row_prices), cache(reading)

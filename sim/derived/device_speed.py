@@ -244,15 +244,19 @@ class _Numbers:
         self._name, self._sheet, self._moved = name, sheet, moved
         self.assumptions: list[Assumption] = []
         laws = () if is_law else ("memory_efficiency", "flops_efficiency")  # which are of another engine's kernels
-        self._not_here = frozenset(name for name in laws if _is_of_law(sheet, name))
+        not_here = {name for name in laws if _is_of_law(sheet, name)}
         own = sheet.memory_efficiency
-        self._efficiency = None if "memory_efficiency" in self._not_here else own
         reading = None if by_curves is None else by_curves.reading
         is_known = own is not None and own.status != "guessed"
+        self.is_calibrated = own is not None and own.by == CALIBRATION
+        of_mixtures = None if by_curves is None or not by_curves.is_mixture else reading
+        if of_mixtures is not None and sheet.kind == "gpu" and is_known and not self.is_calibrated:
+            not_here.add("memory_efficiency")  # which sheets have of dense models
+        self._not_here = frozenset(not_here)
+        self._efficiency = None if "memory_efficiency" in not_here else own
         is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
         self.is_socket = sheet.kind == "cpu" and sheet.memory_pool is None and not is_known and not is_capped
         self.waits_for_kernels = self.is_socket or (sheet.kind == "cpu" and sheet.dispatch_of == "kernel")
-        self.is_calibrated = own is not None and own.by == CALIBRATION
         self.reading = None if self._efficiency is not None and self._efficiency.status != "guessed" else reading
         self.prices = by_curves.rows if by_curves is not None and sheet.growth_per_row is None else None
         if self.prices is not None:

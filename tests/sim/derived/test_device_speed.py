@@ -163,3 +163,25 @@ def test_static_shapes_pad_rows_and_contexts():
 def test_a_device_of_which_nobody_says_what_it_computes_is_refused():
     with pytest.raises(ProfileError, match="gives no bf16_flops"):
         device_speed("gpu", sheet(bf16_flops=None), POOL)
+
+
+@pytest.mark.parametrize("device", ["lunar-lake-gpu", "panther-lake-gpu", "x-elite-gpu"])
+def test_a_mixture_on_a_gpu_that_nobody_measured_is_less_sure_than_where_one_was_measured(device):
+    """Data sheets tell what dense models read at; mixtures read half of that, on every GPU that was measured."""
+    mixture, dense = model_shape("qwen3-30b-a3b"), model_shape("qwen3-8b")
+
+    def speed(name, shape):
+        one = device_sheet(name)
+        return device_speed("gpu", one, one.memory_bytes_per_s, priced(one, shape, "q4_k_m"), "q4_k_m")
+
+    measured, found = speed("strix-halo-gpu", mixture), speed(device, mixture)
+    assert found.reading_error > measured.reading_error
+    assert found.bytes_per_s < speed(device, dense).bytes_per_s
+    assert next(one for one in found.assumptions if one.field == "gpu.memory_efficiency").source.startswith("by step")
+
+
+def test_what_a_user_says_of_reading_and_what_was_calibrated_is_of_mixtures_too():
+    mixture, one = model_shape("qwen3-30b-a3b"), device_sheet("lunar-lake-gpu")
+    prices = priced(one, mixture, "q4_k_m")
+    given = one.model_copy(update={"memory_efficiency": known(0.5, "guessed")})
+    assert device_speed("gpu", given, POOL, prices, "q4_k_m").bytes_per_s == 0.5 * POOL.value
