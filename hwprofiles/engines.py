@@ -73,17 +73,19 @@ def engine_names() -> tuple[str, ...]:
 
 
 def default_engine(name: str, weights: str | None = None) -> str | None:
-    """Return the default engine of a GPU of that name; None where there are no curves of its maker's GPUs.
+    """Return the default engine of a GPU of that name; None where there are no curves of its architecture.
 
-    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere. For others it
-    is vLLM on cards of data centres that it supports, and llama.cpp on the rest.
+    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere, without curves
+    too. For others it is vLLM on cards of data centres that it supports, and llama.cpp on the rest.
     """
     key = device_key(name)
     family = family_of(key)
+    made_for = made_for_engine(weights) if weights else None
+    if made_for == ANYWHERE and not name.startswith(APART):
+        return made_for
     if family is None:
         return None
-    made_for = made_for_engine(weights) if weights else None
-    if made_for == ANYWHERE or any(made_for == one.engine and family == one.family for one in read_curves()):
+    if any(made_for == one.engine and family == one.family for one in read_curves()):
         return made_for
     return LAW_ENGINE if is_of_data_centre(key) else ANYWHERE
 

@@ -25,6 +25,9 @@ SPLIT_TENSORS: Final = " --split-mode tensor"
 """How llama.cpp is told that several devices work on each layer at once."""
 
 
+_OPENVINO: Final = "openvino.genai"
+
+
 class RunsOn(NamedTuple):
     """An engine that can run a schedule, and the command or call with its options."""
 
@@ -122,7 +125,9 @@ def runs_on(
             for engine, command in commands.items()
             if command is not None and (cache := caches[engine]) is not None
         ]
-        predicted = engine_on(targets[0], weights[0]) or ""
+        # data sheets of Intel's chips have what was measured with OpenVINO
+        by_sheet = _OPENVINO if targets[0].name.startswith("Intel") and targets[0].kind != "cpu" else ""
+        predicted = engine_on(targets[0], weights[0]) or by_sheet
         kin = engine_of(predicted)
         found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
     if (
@@ -320,7 +325,7 @@ _ENGINES: Final[Mapping[str, Callable[[_Asked], str | None]]] = {
     "vllm": _vllm,
     "sglang": _sglang,
     "mlx-lm": _mlx_lm,
-    "openvino.genai": _openvino,
+    _OPENVINO: _openvino,
     EAGER: _transformers,
     IK: _ik_llama_cpp,
 }

@@ -489,3 +489,20 @@ def test_published_gains_are_those_like_what_an_engine_runs_and_not_like_a_mirro
     assert said == published_like(
         gain, f", as the best of an engine is ({gain:.2f}\N{MULTIPLICATION SIGN}, {runs.place})"
     )
+
+
+@pytest.mark.parametrize("platform", ["lunar-lake", "panther-lake", "x-elite"])
+def test_gguf_files_are_priced_as_the_one_engine_that_loads_them_where_nobody_measured_it_too(platform):
+    usual, named = (
+        plan_pair("qwen3-8b", "qwen3-0.6b", PlannedMachine(platform, (), one), weights="q4_k_m", lengths=(64, 16))
+        for one in (None, "llama.cpp")
+    )
+    assert usual.recommended.schedule == named.recommended.schedule
+    assert usual.recommended.tpot_s == named.recommended.tpot_s
+    assert usual.pays == named.pays
+
+
+def test_what_openvino_was_measured_with_is_told_to_run_with_openvino():
+    plan = plan_pair("qwen3-8b", "qwen3-0.6b", "lunar-lake", weights="int4", lengths=(64, 16))
+    engines = [one.engine for one in engines_of(plan, best_with_engine(plan))]
+    assert engines[:2] == ["openvino.genai", "llama.cpp"]

@@ -229,6 +229,6 @@ def test_the_page_has_a_row_for_every_size(plan, batches):
     assert all(choice.name in page for choice in batches.choices.values())
     assert batches.in_words in page
     assert "<h2>Batches" not in render_page(plan)
-    assert "<td>llama.cpp</tr>" in page
+    assert "<td>openvino.genai</tr>" in page
     none = BatchPlan(choices={}, left_out=("batches of 256: too little",))
     assert render_page(plan, batches=none).count("batches of 256: too little") == 1

@@ -231,7 +231,9 @@ def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_d
         ("m4-max", "ollama", "llama.cpp"),
         ("rtx4090", "mlx", "mlx-lm"),
         ("strix-halo", "vllm", "vllm"),
-        ("lunar-lake", None, "llama.cpp"),
+        ("lunar-lake", None, "openvino.genai"),
+        ("lunar-lake", "llama.cpp", "llama.cpp"),
+        ("arc-b580", None, "llama.cpp"),
     ],
 )
 def test_the_first_engine_is_the_one_that_was_asked_about_or_whose_speeds_stand_for_it(platform, engine, first):

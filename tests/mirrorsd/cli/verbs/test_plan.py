@@ -42,7 +42,7 @@ def test_the_answer_is_printed_in_words_with_the_best_of_every_place(planned):
     *_, advice, doubt, command = answer.splitlines()
     assert doubt == published_like(1.5)
     assert advice.startswith('Next: use "synchronous')
-    assert re.fullmatch(r"llama\.cpp: llama-server -m TARGET\.gguf .*--spec-draft-n-max \d", command), "to paste"
+    assert re.fullmatch(r'openvino\.genai: openvino_genai\.LLMPipeline\("TARGET", .*_tokens=\d\)', command), "to paste"
     assert re.search(r"^ +synchronous, \d drafted +gpu +npu +\d", table, re.MULTILINE)
     assert "acceptance.rate" in turns
     assert len(shown.splitlines()) <= 25
@@ -272,7 +272,7 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
     told = json.loads(file.read_text())["batches"]
     assert [one["batch_size"] for one in told["sizes"]] == [1, 8, 64]
     assert all({"best_window", "placement", "drafting", "plain", "speedup"} <= set(one) for one in told["sizes"])
-    assert all(one["plain"]["runs_on"][0]["engine"] == "llama.cpp" for one in told["sizes"])
+    assert all(one["plain"]["runs_on"][0]["engine"] == "openvino.genai" for one in told["sizes"])
     assert shown.count("runs on") == 2, "of schedules, and of batches"
     assert told["switch_off_at"] in (8, 64, None)
     assert told["verdict"] in shown
