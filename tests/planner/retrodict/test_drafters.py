@@ -1,5 +1,7 @@
 """What a drafter of a public measurement is, by what people call it, and what it takes."""
 
+from itertools import product
+
 import pytest
 
 from decoding.errors import PlanError
@@ -103,9 +105,14 @@ def test_eagles_third_version_alone_has_an_output_head_of_few_rows(kind, rows):
     assert found.model.head_bytes == rows * target.shape.hidden_size * 2
 
 
-@pytest.mark.parametrize("kind", ["mtp", "eagle3", "dflash", "medusa", "prompt-lookup"])
-@pytest.mark.parametrize("target", ["qwen3.6-27b", "gemma-4-31b", "gpt-oss-20b"])
-def test_a_head_is_the_same_in_a_plan(kind, target):
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        *product(["qwen3.6-27b", "gemma-4-31b"], ["mtp", "eagle3", "dflash", "medusa", "prompt-lookup"]),
+        *product(["gpt-oss-20b"], ["eagle3", "dflash", "medusa", "prompt-lookup"]),  # it has no MTP layers
+    ],
+)
+def test_a_head_is_the_same_in_a_plan(target, kind):
     planned = question_of(target, kind, "h100", lengths=(64, 32))
     found = draft_of(CaseDrafter(kind=kind), planned.target)
     assert found.model == planned.draft
