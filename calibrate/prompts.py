@@ -72,8 +72,10 @@ def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
     """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
 
     `demo` has eight prompts for each of Spec-Bench's six kinds of task; `pool` has these and 32 more of every kind,
-    one in ten of them with 250 tokens and more; `long` has six of 300 to 1,500 tokens.
+    one in ten of them with 250 tokens and more; `long` has six of 300 to 1,500 tokens. `ConfigError` for other names.
     """
+    if name not in PROMPT_SETS:
+        raise ConfigError(f"there is no prompt set {shown(name)}; prompt sets: {', '.join(PROMPT_SETS)}")
     files = ("demo", "pool") if name == "pool" else (name,)
     return tuple(chain.from_iterable(load_prompts(_BUNDLED / f"{file}.jsonl") for file in files))
 

@@ -5,6 +5,7 @@ are written out. So a file is read in seconds or refused.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -42,12 +43,21 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
+def _is_foreign_integer(value: object) -> bool:
+    """Return whether a value is a whole number, but not one of Python's own."""
+    return isinstance(value, Integral) and not isinstance(value, int)
+
+
 class UserModel(StrictModel):
-    """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well."""
+    """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well.
+
+    Whole numbers of numpy are taken for what they are.
+    """
 
     def __init__(self, **data: Any) -> None:
+        own = {name: int(value) for name, value in data.items() if _is_foreign_integer(value)}
         try:
-            super().__init__(**data)
+            super().__init__(**data | own)
         except ValidationError as error:
             model, found = type(self), mistakes_in(error)
             lines = [

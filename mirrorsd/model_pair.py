@@ -6,9 +6,9 @@ A target may be a shipped shape, of which only the sizes are there.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from decoding.errors import ConfigError, ModelError, ModelFormatError
+from decoding.errors import ConfigError, ModelError, ModelFormatError, shown
 from decoding.files import named_path
 from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
@@ -161,7 +161,10 @@ def find_pair(
 
     Raises:
         ModelError: a model is not to be had, or is of an unsupported family.
+        ConfigError: there is no such `dtype`.
     """
+    if dtype not in get_args(Dtype):
+        raise ConfigError(f"dtype is {shown(dtype)}: it is one of {', '.join(get_args(Dtype))}")
     name = str(target)
 
     def check(folder: Path) -> None:

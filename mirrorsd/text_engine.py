@@ -50,11 +50,19 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:
-    """How many tokens, and how they are chosen; `temperature` 0 is greedy."""
+    """How many tokens, and how they are chosen; `temperature` 0 is greedy.
+
+    Raises `ConfigError` for no tokens, and for a temperature at which nothing is drawn.
+    """
 
     max_new_tokens: int = 128
     temperature: float = 0.0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ConfigError(f"max_new_tokens is {self.max_new_tokens}: it must be at least 1")
+        require_temperature(self.temperature)
 
 
 class TextEngine:

@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -89,6 +90,14 @@ def test_a_contradictory_schedule_is_refused(base, changes, rule):
         Schedule(**base | changes)
     with pytest.raises(ConfigError, match=rule):
         Schedule(**base).model_copy(update=changes)
+
+
+def test_whole_numbers_of_numpy_are_taken():
+    made = Schedule(method="prompt_lookup", target_lane="a", draft_lane="a", num_speculative_tokens=np.int64(3))
+    assert (made.num_speculative_tokens, type(made.num_speculative_tokens)) == (3, int)
+    assert made.model_copy(update={"num_speculative_tokens": np.int32(4)}).num_speculative_tokens == 4
+    with pytest.raises(ConfigError, match="num_speculative_tokens"):
+        made.model_copy(update={"num_speculative_tokens": np.float64(2.5)})
 
 
 def test_a_tree_is_verified_in_one_row_per_node_and_the_root():

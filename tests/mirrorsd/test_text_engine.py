@@ -224,3 +224,17 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
     own = replaying.generate(plain, arbitrary_prompt(len(first.ids), VOCABULARY), max_new_tokens=5, eos_token_ids=())
     assert own.label == "random weights"
     assert len(own.tokens) == 5
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: Decoding(temperature=float("nan")), "temperature is nan: it must be 0, or "),
+        (lambda: Decoding(max_new_tokens=0), "max_new_tokens is 0: it must be at least 1"),
+        (lambda: find_pair("smollm2-135m-instruct", dtype="x"), "dtype is 'x': it is one of bfloat16, float32, int8"),
+        (lambda: bundled_prompts("x"), "there is no prompt set 'x'; prompt sets: demo, pool, long"),
+    ],
+)
+def test_a_wrong_value_is_refused_where_it_is_given(made, message):
+    with pytest.raises(ConfigError, match=message):
+        made()
