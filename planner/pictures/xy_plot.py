@@ -11,7 +11,7 @@ from planner.page_template import picture
 
 Point = tuple[float, float]
 _WIDTH: Final = 560
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 544, 16, 252
+_LEFT, _RIGHT, _TOP, _BOTTOM = 68, 544, 16, 252
 _NUM_TICKS: Final = 5
 _LONG_NAME: Final = 30
 """Letters from which on names in the legend take a line each."""
