@@ -99,8 +99,11 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     owner, _, own = str(name).lower().rpartition("/")
     own, colon, tag = own.partition(":")
     is_gguf = "gguf" in own
-    if owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own):
-        return _of_mlx(own)
+    is_mlx = owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own)
+    if is_mlx:
+        if (of_mlx := _of_mlx(own)) is not None:
+            return of_mlx
+        own = own.replace("mlx", "")  # which means 4 bits where no others are told
     # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
     _, is_unquantized, behind = own.rpartition("unquantized")
     try:
@@ -113,12 +116,15 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
 
 
 def _of_mlx(own: str) -> str | None:
-    """Return the format of a repository of MLX's, of which others say the bits only; None where it says none."""
-    found = re.search(r"mxfp4(?:-q\d)?|\d+(?=-?bit)|(?:bf|fp|f)16", own) or re.search("mlx$", own)
+    """Return the format of a repository of MLX's, where most say the bits only; None where it names none of them."""
+    found = re.search(r"mxfp4(?:-q\d)?|(?<=-int)\d+|\d+(?=-?bit)|(?:bf|fp|f)16", own) or re.search("mlx$", own)
     if found is None:
         return None
     bits = {"mlx": "4", "bf16": "16", "fp16": "16", "f16": "16"}.get(found[0], found[0])
-    return weights_named("mlx-bf16" if bits == "16" else f"mlx-{bits}" + "bit" * bits.isdigit())
+    try:
+        return weights_named("mlx-bf16" if bits == "16" else f"mlx-{bits}" + "bit" * bits.isdigit())
+    except ConfigError:  # MLX files of which no format is known
+        return None
 
 
 def _checked(value: object) -> object:

@@ -137,6 +137,11 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("Qwen/Qwen3-8B-MLX-bf16", "mlx-bf16"),
         ("lmstudio-community/Qwen3-8B-MLX", "mlx-4bit"),
         ("mlx-community/Qwen3-8B", None),
+        ("Qwen/Qwen3-8B-MLX-int4", "mlx-4bit"),
+        ("mlx-community/Qwen3-8B-nvfp4", "nvfp4"),
+        ("mlx-community/Qwen3-8B-mxfp8", "fp8"),
+        ("mlx-community/gpt-oss-20b-mxfp4-q6", "mxfp4"),
+        ("me/Qwen3-8B-MLX-2bit", "tq2_0"),
     ],
 )
 def test_the_name_of_a_repository_or_a_file_tells_its_weights(name, weights):
