@@ -171,9 +171,13 @@ def _added(device: str) -> tuple[DeviceSheet, str, int]:
     return PlacedDevice.model_validate({"sheet": named.sheet, **named.own_fields}), named.sheet, named.num_devices
 
 
-def usual_link(device: str) -> str:
-    """Return the link that joins an added device where none is named; errors are those of `with_devices`."""
-    return _usual_link(_added(device)[0])
+def usual_link(device: str) -> str | None:
+    """Return the link that joins an added device where none is named; errors are those of `with_devices`.
+
+    None of a CPU, which takes the assumed one's place.
+    """
+    sheet = _added(device)[0]
+    return None if sheet.kind == "cpu" else _usual_link(sheet)
 
 
 def _usual_link(sheet: DeviceSheet) -> str:

@@ -178,7 +178,7 @@ def say_added(add: Sequence[str]) -> None:
 
     for one in add:
         name, has_link, _ = map(str.strip, one.partition("@"))
-        if not has_link and (link := usual_link(name)).startswith("pcie"):
+        if not has_link and (link := usual_link(name)) is not None and link.startswith("pcie"):
             say(escaped(f"Assumed: {name} is joined by {link_sheet(link).name}; --add {name}@LINK names another link"))
         if (device := find_device(name)) is None or device.sheet == name:
             continue

@@ -283,3 +283,8 @@ def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named
     result = run("--platform", "rtx3090", "--weights", "q4_k_m", "--add", device)
     said = " ".join(result.stderr.split())
     assert ("Added lunar-lake-gpu; its chip has lunar-lake-cpu, lunar-lake-npu4 too" in said) is named
+
+
+def test_a_cpu_that_takes_the_assumed_ones_place_is_joined_by_no_link():
+    result = run("--platform", "rtx4070", "--weights", "q4_k_m", "--add", "ryzen-5800x")
+    assert "is joined by" not in result.stderr
