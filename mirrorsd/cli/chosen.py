@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from decoding.errors import ConfigError, MirrorsdError, OutOfRangeError, shown
+from decoding.errors import ConfigError, MirrorsdError, OutOfRangeError, PlanError, shown
 from mirrorsd.cli.options import DEFAULT_TARGET, MAX_NEW_TOKENS, MAX_WINDOW, Dtype
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from hwprofiles.profile import Profile
     from mirrorsd.model_pair import ModelPair
+    from mirrorsd.pair_on_platform import PlannedMachine, Storage
+    from planner.platform_plan.question import Question
     from sim.acceptance.assumed import AssumedAcceptance
     from sim.acceptance.rates import Texts
 
@@ -194,3 +196,33 @@ def say_unused(pair: ModelPair, *chosen: str | None) -> None:
 
     for device in unused_devices(pair) if chosen == (None,) * len(chosen) else ():
         say(escaped(f"Not used: {device.name} ({device.description}). --device {device.name} uses it"))
+
+
+def questions_of(
+    ask: Callable[..., Question], machines: Mapping[str, PlannedMachine], drafts: Sequence[str], stored: Storage
+) -> tuple[dict[str, dict[str, Question]], Storage, dict[str, str]]:
+    """Return all questions, before the first answer: a slip in a name costs nothing; and the weights of all of them.
+
+    The last are drafts that cannot draft for the target, by why, which is said; `PlanError` where none can.
+    """
+    from mirrorsd.cli.console import escaped, say
+    from mirrorsd.pair_on_platform import weights_for_all
+
+    found: dict[str, dict[str, Question]] = {name: {} for name in machines}
+    refused: dict[str, PlanError] = {}
+    for draft in drafts:
+        try:
+            asked = {name: ask(draft, platform=machine, weights=stored) for name, machine in machines.items()}
+        except PlanError as error:
+            refused[draft] = error
+            continue
+        for name, question in asked.items():
+            found[name][draft] = question
+    if len(refused) == len(drafts):
+        raise next(iter(refused.values()))
+    weights = weights_for_all(found)
+    if weights is not None:
+        return questions_of(ask, machines, drafts, stored._replace(target=weights))
+    for reason in refused.values():
+        say(f"[yellow]Left out: {escaped(reason)}[/]")
+    return found, stored, {draft: str(error) for draft, error in refused.items()}

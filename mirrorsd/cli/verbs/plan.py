@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError, PlanError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import counts, listed, num_tokens, recorded_or_assumed, say_added
+from mirrorsd.cli.chosen import counts, listed, num_tokens, questions_of, recorded_or_assumed, say_added
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -24,7 +24,7 @@ from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
-    from mirrorsd.pair_on_platform import PlannedMachine, Storage
+    from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
@@ -159,7 +159,7 @@ def plan(
     given = _machines(platform, profile, add or (), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
-    questions, stored = _questions(
+    questions, stored, refused = questions_of(
         partial(ask, changes=_changes(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
     machines = choose_machine(questions)
@@ -193,6 +193,7 @@ def plan(
         "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
         "what_if": changed,
         "drafts": [draft_entry(one) for one in drafts],
+        "drafts_left_out": [{"draft": name, "reason": reason} for name, reason in refused.items()],
         "platforms": [machine_entry(one) for one in machines],
         **({} if runs is None else measured_entries(runs, found)),
         **({"sweep": sweep_entry(swept, cells)} if swept else {}),
@@ -241,20 +242,6 @@ def _machines(
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
-
-
-def _questions(
-    ask: Callable[..., Question], machines: Mapping[str, PlannedMachine], drafts: Sequence[str], stored: Storage
-) -> tuple[dict[str, dict[str, Question]], Storage]:
-    """Return all questions, before the first answer: a slip in a name costs nothing; and the weights of all of them."""
-    from mirrorsd.pair_on_platform import weights_for_all
-
-    found = {
-        name: {draft: ask(draft, platform=machine, weights=stored) for draft in drafts}
-        for name, machine in machines.items()
-    }
-    weights = weights_for_all(found)
-    return (found, stored) if weights is None else _questions(ask, machines, drafts, stored._replace(target=weights))
 
 
 def _write(

@@ -288,3 +288,12 @@ def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named
 def test_a_cpu_that_takes_the_assumed_ones_place_is_joined_by_no_link():
     result = run("--platform", "rtx4070", "--weights", "q4_k_m", "--add", "ryzen-5800x")
     assert "is joined by" not in result.stderr
+
+
+def test_a_draft_that_cannot_draft_for_the_target_is_left_out_of_several():
+    several = "--platform", "rtx4090", "--draft", "mtp,prompt-lookup,eagle3"
+    answer = found(*several)
+    assert {one["draft"] for one in answer["drafts"]} == {"prompt-lookup", "eagle3"}
+    assert [one["draft"] for one in answer["drafts_left_out"]] == ["mtp"]
+    assert "Left out: draft 'mtp': Qwen3-14B has no MTP layers" in " ".join(run(*several).stderr.split())
+    assert "has no MTP layers" in error_of(*ASKED, "--platform", "rtx4090", "--draft", "mtp")
