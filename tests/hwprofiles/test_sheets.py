@@ -34,6 +34,27 @@ def test_a_sheet_that_contradicts_itself_is_refused(tmp_path: Path, fields: str,
         load_yaml(path, DeviceSheet)
 
 
+@pytest.mark.parametrize(
+    ("generation", "known"),
+    [
+        *[(r"rtx40\d0(?!-ada).*", "rtx4090"), (r"rtx\d+-ada|l20|l40?s?", "l40s"), (r"rtx50\d0(?!-ada).*", "rtx5090")],
+        *[(r"rtx-pro-.*", "rtx-pro-6000"), (r"rx90.*|r9700", "rx9070xt"), (r"mi30.*", "mi300x")],
+    ],
+)
+def test_fewer_bits_are_as_many_times_as_fast_on_all_cards_of_a_generation(generation: str, known: str) -> None:
+    """Where some of them had no peak of their own, a comparison of two was of two conventions."""
+
+    def times(name: str) -> list[float]:
+        sheet = device_sheet(name)
+        half = sheet.bf16_flops.value if sheet.bf16_flops else 0
+        return [peak.value / half if peak else 1 for peak in (sheet.fp8_flops, sheet.fp4_flops)]
+
+    cards = [name for name in shipped_names("device") if re.fullmatch(generation, name)]
+    assert known in cards
+    assert times(known)[0] == pytest.approx(2, rel=0.03)
+    assert {name: times(name) for name in cards} == {name: pytest.approx(times(known), rel=0.03) for name in cards}
+
+
 UNITS = re.compile(r"([\d,]+) (?:multiprocessors|cores|compute units) at ([\d.]+) GHz.*?([\d,]+) operations a cycle")
 
 
