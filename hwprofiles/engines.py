@@ -135,10 +135,15 @@ def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
 
     So are GPUs of which no engine was measured, and machines that have none.
     """
-    able = [one for one in devices if one.kind != "npu"]
-    on_gpus = [(one.name, engine_on(one) or ANYWHERE) for one in able if one.kind == "gpu"]
-    in_llama_cpp = able and all(by.startswith(ANYWHERE) and not name.startswith(APART) for name, by in on_gpus)
+    able = [one for one in devices if one.kind != "npu" or one.memory_pool is None]  # no NPUs that a chip has beside
+    in_llama_cpp = able and all(map(_has_llama_cpp, able))
     return _IN_LLAMA_CPP.get(target.published_in, target.published_in) if in_llama_cpp else target.published_in
+
+
+def _has_llama_cpp(sheet: DeviceSheet) -> bool:
+    if sheet.kind != "gpu":
+        return sheet.kind == "cpu"
+    return (engine_on(sheet) or ANYWHERE).startswith(ANYWHERE) and not sheet.name.startswith(APART)
 
 
 def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:

@@ -114,6 +114,7 @@ def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
         ("lunar-lake", None, "mxfp4_moe"),
         ("m40", None, "mxfp4_moe"),
         ("gaudi3", None, "mxfp4"),
+        ("ascend-910b2", None, "mxfp4"),
     ],
 )
 def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, engine, weights):
