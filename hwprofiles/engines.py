@@ -37,6 +37,10 @@ _MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "cuda": ("NVIDIA",), "rocm": ("AMD",), "hip": ("AMD",), "metal": ("Apple",), "mlx": ("Apple", "NVIDIA"),
 }  # fmt: skip
 """Whose GPUs a back end runs on, of those that do not run on all; MLX has Metal and CUDA."""
+_BEFORE_VOLTA: Final = re.compile(
+    r"NVIDIA.* (?:[KMP]\d|GTX? (?:10\d\d|[4-9]\d\d)|GTX Titan|Titan (?:X|Z|Black))", re.IGNORECASE
+)
+"""Names of Kepler's, Maxwell's and Pascal's cards, most of which have no curves and so no family."""
 _KNOWN_MAKERS: Final = ("NVIDIA", "AMD", "Apple", "Intel", "Qualcomm")
 _PLAIN_BITS: Final = 16
 _CACHE_SCALE_BITS: Final = 16 / 32
@@ -181,8 +185,8 @@ def _refusal(sheet: DeviceSheet, engine: str) -> str | None:
 
 
 def is_too_old(sheet: DeviceSheet) -> bool:
-    """Return whether vLLM and SGLang have no kernels for a GPU of NVIDIA."""
-    return family_of(device_key(sheet.name)) == "pascal"
+    """Return whether vLLM and SGLang have no kernels for a GPU of NVIDIA: it is older than Volta."""
+    return family_of(device_key(sheet.name)) == "pascal" or _BEFORE_VOLTA.search(sheet.name) is not None
 
 
 def loaders_on(sheet: DeviceSheet, weights: str) -> list[str]:

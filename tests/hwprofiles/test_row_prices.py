@@ -11,7 +11,7 @@ from decoding.errors import ConfigError
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
-from hwprofiles.engines import default_engine, engine_names, engine_on, platform_run_by, run_by
+from hwprofiles.engines import default_engine, engine_names, engine_on, is_too_old, platform_run_by, run_by
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet, shipped_names
 from tests.benchmarks.scripts import RESULTS
@@ -202,12 +202,33 @@ def test_code_that_python_starts_operation_by_operation_is_told_by_its_name(labe
         ("rtx4090", "vllm rocm"),
         ("mi300x", "mlx"),
         ("p40", "sglang"),
+        ("m40", "vllm"),
     ],
 )
 def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
     with pytest.raises(ConfigError, match=f"runs on GPUs (of|from) .*, not on {device_sheet(device).name[:5]}"):
         run_by(device_sheet(device), engine)
     assert run_by(device_sheet(device), "llama.cpp vulkan").engine == "llama.cpp vulkan"
+
+
+@pytest.mark.parametrize(
+    ("name", "too_old"),
+    [
+        ("NVIDIA Tesla K80", True),
+        ("NVIDIA Quadro M6000", True),
+        ("NVIDIA GeForce GTX 980 Ti", True),
+        ("NVIDIA GTX Titan X", True),
+        ("NVIDIA Quadro P5000", True),
+        ("NVIDIA GeForce GT 1030", True),
+        ("NVIDIA Titan V", False),
+        ("NVIDIA Quadro GV100", False),
+        ("NVIDIA GeForce GTX 1660 Super", False),
+        ("NVIDIA B100", False),
+        ("Apple M4 Max GPU", False),
+    ],
+)
+def test_vllm_has_no_kernels_for_gpus_before_volta(name, too_old):
+    assert is_too_old(device_sheet("rtx4090").model_copy(update={"name": name})) == too_old
 
 
 def test_every_engine_that_an_error_names_is_taken():
