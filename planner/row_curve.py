@@ -16,7 +16,7 @@ from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.page_template import rendered
 from planner.pictures.xy_plot import round_ticks
-from planner.wording import listing
+from planner.wording import known_in_words, listing
 from sim.derived.assumption import Assumption
 from sim.derived.device_speed import GROWING_ROWS, device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
@@ -53,12 +53,16 @@ class RowCurve:
     Attributes:
         engine: what runs the model; None where none is known.
         by_curves: numbers by public curves, where there are any.
+        known_rows: most rows that there is a price of; None where they are fed one after the other.
+        by_law: whether passes are by a measured kernel law.
     """
 
     model: StoredModel
     device: str
     engine: str | None
     by_curves: CurvePrices | None
+    known_rows: int | None
+    by_law: bool
     context: int
     rows: tuple[RowTime, ...]
     assumptions: tuple[Assumption, ...]
@@ -78,10 +82,13 @@ class RowCurve:
 
     @property
     def beyond(self) -> str:
-        """What nobody knows of its longest passes, in words; empty where curves or a law tell it, or of few rows."""
-        is_told = any(one.field.endswith("growth_per_row") and "by step" not in one.source for one in self.assumptions)
-        if not is_told or max(one.rows for one in self.rows) <= GROWING_ROWS:
+        """What nobody knows of its longest passes, in words; empty where there is a price of as many rows."""
+        most = max(one.rows for one in self.rows)
+        if self.known_rows is None or most <= self.known_rows:
             return ""
+        is_told = any(one.field.endswith("growth_per_row") and "by step" not in one.source for one in self.assumptions)
+        if not is_told:
+            return f"Some passes have more rows ({most}) than {known_in_words(self.known_rows, by_law=self.by_law)}."
         return (
             f"growth_per_row is told of up to {GROWING_ROWS} rows: further ones cost no more in the times, and as much "
             "as these at the upper ends."
@@ -126,6 +133,8 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         device=name,
         engine=engine_on(sheet, model.weights),
         by_curves=by_curves,
+        known_rows=speed.known_rows,
+        by_law=speed.unhidden_share is not None,
         context=context,
         rows=tuple(found[count] for count in rows),
         assumptions=speed.assumptions,

@@ -180,6 +180,13 @@ def counted(number: int, singular: str) -> str:
     return f"{number:,} {singular}{'s' * (number != 1)}"
 
 
+def known_in_words(rows: int, *, by_law: bool) -> str:
+    """Return up to how many rows of a pass what they cost is known, and what is taken of more."""
+    if by_law:
+        return f"kernels were timed with for its law ({rows}), which is taken to hold"
+    return f"are priced ({rows}): reading is taken to slow down no further"
+
+
 def capital(text: str) -> str:
     """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

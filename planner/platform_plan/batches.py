@@ -15,7 +15,7 @@ from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.wording import counted, listing, schedule_name
+from planner.wording import counted, known_in_words, listing, schedule_name
 from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
 
 _ESTIMATES_ERR = {False: 0.05, True: 0.25}
@@ -208,11 +208,7 @@ def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str
         speed = plan.machine.speeds.get(lane)
         if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
             told.add(lane)
-            known = (
-                f"are priced ({speed.known_rows}): reading is taken to slow down no further"
-                if speed.unhidden_share is None
-                else f"kernels were timed with for its law ({speed.known_rows}), which is taken to hold"
-            )
+            known = known_in_words(speed.known_rows, by_law=speed.unhidden_share is not None)
             yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
 
 

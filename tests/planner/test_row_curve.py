@@ -109,6 +109,18 @@ def test_beyond_eight_rows_an_interval_reaches_to_where_growth_per_row_goes_on(r
     assert many.beyond.startswith("growth_per_row is told of up to 8 rows: ")
 
 
+@pytest.mark.parametrize(
+    ("device", "known", "taken"),
+    [
+        ("h100-sxm", 64, "(512) than kernels were timed with for its law (64), which is taken to hold."),
+        ("mi300x", 32, "(512) than are priced (32): reading is taken to slow down no further."),
+    ],
+)
+def test_a_curve_says_from_where_on_nobody_knows_what_rows_cost(device, known, taken):
+    assert not curve(device, rows=(1, known)).beyond
+    assert curve(device, rows=(1, 512)).beyond == f"Some passes have more rows {taken}"
+
+
 def test_where_fewer_rows_are_padded_to_as_many_as_were_compiled_what_further_ones_cost_is_theirs():
     sheet = device_sheet("strix-halo-npu").model_copy(update={"static_shapes": True})
     model = StoredModel(shape=model_shape("qwen3-0.6b"), weights="int4")
