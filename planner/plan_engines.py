@@ -47,20 +47,21 @@ def is_by_its_engine(plan: PlatformPlan, one: PlannedSchedule, num_sequences: in
 
     Nothing is known of engines on CPUs, where plain decoding is no stand-in for what another one does on a GPU.
     """
-    own = _engine_of_times(plan, one)
+    own = engine_of_times(plan, one)
     if own is None:
-        return _engine_of_times(plan, plan.recommended) is None
+        return engine_of_times(plan, plan.recommended) is None
     return any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one, num_sequences))
 
 
-def _engine_of_times(plan: PlatformPlan, one: PlannedSchedule) -> str | None:
+def engine_of_times(plan: PlatformPlan, one: PlannedSchedule) -> str | None:
+    """Return the engine whose times are predicted for a schedule; None where none is known."""
     device = plan.question.platform.device(plan.question.platform.members(one.pair.target)[0])
     return engine_of(engine_on(device, plan.question.target.weights) or "")
 
 
 def beside_engine(plan: PlatformPlan) -> Iterator[str]:
     """Say what an engine runs in place of the recommended schedule, where that is not it or the times are not its."""
-    known, own = best_with_engine(plan), _engine_of_times(plan, plan.recommended)
+    known, own = best_with_engine(plan), engine_of_times(plan, plan.recommended)
     if known is not None and own is not None and not is_by_its_engine(plan, known):
         num, heads = len(plan.question.platform.members(known.pair.target)), plan.question.target.shape.num_heads
         why = f": {num} GPUs do not share {heads} attention heads evenly" if own == LAW_ENGINE and heads % num else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decoding.errors import ProfileError
 from hwprofiles.engines import LAW_ENGINE
 from planner.first_of_each import first_of_each
-from planner.plan_engines import engine_of_batch, is_by_its_engine
+from planner.plan_engines import engine_of_batch, engine_of_times, is_by_its_engine
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
@@ -73,7 +73,7 @@ class BatchPlan:
     """The best by batch size, ascending, and what was left out, and why.
 
     `beyond` says for each lane from which size on passes have more rows than anybody measured; `engine` is the one
-    whose times these are, if it runs any of it.
+    whose times these are; None where none is known.
     """
 
     choices: dict[int, BatchChoice]
@@ -123,11 +123,14 @@ class BatchPlan:
 
     @property
     def _run(self) -> Iterator[str]:
-        """Say which lengths the engine runs where others are best, and what vLLM calls them."""
+        """Say which lengths the engine runs where others are best, where it runs none, and what vLLM calls them."""
         found = {size: choice.by_engine for size, choice in self.choices.items() if choice.by_engine is not None}
         windows = {size: choice.best_window or 0 for size, choice in found.items()}
         if any(len(choice.rows) > 1 for choice in self.choices.values()):
             yield f"Of what {self.engine} runs: {_listed(windows)}"
+        others = [str(size) for size, choice in self.compared.items() if choice.by_engine is None]
+        if self.engine is not None and others:
+            yield f"{self.engine}, whose times these are, runs no speculation here at {listing(others)}"
         kinds = {(choice.pair, choice.drafting.schedule.method) for choice in found.values() if choice.drafting}
         is_table = len(kinds) == 1 and len({*windows.values()}) > 1 and [*found] == [*self.choices]
         if self.engine == LAW_ENGINE and is_table:
@@ -188,7 +191,7 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
             by_engine=by_engine and BatchChoice(plain=plain[0], drafting=by_engine[0], pair=by_engine[1]),
         )
     theirs_of = [choice.by_engine.drafting for choice in choices.values() if choice.by_engine]
-    engine = engine_of_batch(plan, theirs_of[0]) if theirs_of else None
+    engine = engine_of_batch(plan, theirs_of[0]) if theirs_of else engine_of_times(plan, plan.recommended)
     if plan.split is not None and choices:
         left_out["layers that are split, which is faster for one"] = None
     return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)), engine=engine)

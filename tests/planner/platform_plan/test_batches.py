@@ -108,6 +108,10 @@ def test_transformers_drafts_for_one_sequence_alone():
         for choice in found.values()
     ]
     assert named == [[True, True], [True, False]]
+    said = "transformers, whose times these are, runs no speculation here at 2."
+    assert said in plan_batches(alone, (1, 2)).in_words
+    assert said in plan_batches(alone, (2,)).in_words
+    assert "whose times these are" not in plan_batches(alone, (1,)).in_words
 
 
 def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_its_table():
