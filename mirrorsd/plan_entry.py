@@ -7,7 +7,7 @@ from typing import Any, Final
 from decoding.schedule import Schedule
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.plan_engines import engines_of, engines_of_batch
-from planner.platform_plan.advice import advice, held_back
+from planner.platform_plan.advice import advice, held_back, split_advice
 from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
@@ -91,10 +91,27 @@ def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
     return (ratio_entry(plan.comparison) or {}) | {"of": of, "over": over}
 
 
-def split_answer_entry(choice: MachineChoice) -> dict[str, Any]:
-    """Return the answer where no memory of the fastest machine holds the target, and none of the others either."""
-    drafts = [_only_split_entry(*one) for one in choice.splits.items()]
-    return {"ranking": [], "refused": choice.refused, **drafts[0], "pays": "cannot_tell", "drafts": drafts}
+def split_answer_entry(
+    machines: Sequence[MachineChoice], questions: Mapping[str, Question], asked: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the answer where no memory of the fastest machine holds the target, with the keys of every plan.
+
+    `questions` are of that machine, by draft.
+    """
+    choice = machines[0]
+    draft, split = next(iter(choice.splits.items()))
+    question, drafts = questions[draft], [_only_split_entry(*one) for one in choice.splits.items()]
+    return {
+        "question": {**asked, **_question_entry(question)},
+        **{name: [] for name in ("ranking", "pareto", "tornado", "memory", "left_out")},
+        **split_advice(question, split, choice.refused).entry,
+        "pays": "cannot_tell",
+        **dict.fromkeys(("winner", "speedup", "break_even", "search", "confirmed_by_events", "what_if")),
+        "partial_offload": drafts[0]["partial_offload"],
+        "assumptions": [asdict(one) for one in (question.acceptance, *question.assumptions)],
+        "drafts": drafts,
+        "platforms": [machine_entry(one) for one in machines],
+    }
 
 
 def _only_split_entry(draft: str, split: PartialOffload) -> dict[str, Any]:

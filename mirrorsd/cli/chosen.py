@@ -226,3 +226,28 @@ def questions_of(
     for reason in refused.values():
         say(f"[yellow]Left out: {escaped(reason)}[/]")
     return found, stored, {draft: str(error) for draft, error in refused.items()}
+
+
+def known_acceptance(
+    acceptance: str | None, acceptance_out: Path | None
+) -> AssumedAcceptance | AcceptanceRecord | None:
+    """Return what `--acceptance` gives, if anything; only an assumed one can be written to `--acceptance-out`."""
+    from decoding.record import AcceptanceRecord
+
+    known = None if acceptance is None else recorded_or_assumed(acceptance)
+    if acceptance_out is not None and isinstance(known, AcceptanceRecord):
+        raise ConfigError(f"--acceptance-out {acceptance_out}: the acceptance was recorded, not assumed")
+    return known
+
+
+def changes_of(settings: Sequence[str]) -> dict[str, str]:
+    """Return the values that `--set` gives, by part and field."""
+    found: dict[str, str] = {}
+    for setting in settings:
+        part, equals, value = map(str.strip, setting.partition("="))
+        if not equals:
+            raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
+        if part in found:
+            raise ConfigError(f"--set {part}: is given more than once")
+        found[part] = value
+    return found

@@ -1,7 +1,7 @@
 """The verdict of a plan: whether to speculate, where to put the draft, and on which numbers that rests."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
@@ -15,8 +15,9 @@ from planner.one_tokenizer import is_taken_for_granted
 from planner.plan_engines import beside_engine, best_with_engine, doubts_of_times, engines_of
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fit
+from planner.platform_plan.partial_offload import PartialOffload
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
-from planner.platform_plan.question import MOST_DRAFTED
+from planner.platform_plan.question import MOST_DRAFTED, Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import differences, saves
 from planner.retrodict.published_gains import ACCURACY, published_like
@@ -58,6 +59,29 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
         next_step=tuple(_next(plan, chosen, name)),
         facts=_facts(plan, chosen),
         warnings=tuple(_warnings(plan)),
+    )
+
+
+def split_advice(question: Question, split: PartialOffload, refused: str) -> SpeculationVerdict:
+    """Return the verdict where no memory holds the target and a split does; `refused` says what memories lack."""
+    rate = question.acceptance
+    ends = f"{percent(rate.value)} ({percent(rate.low)} to {percent(rate.high)}), {rate.status}: {rate.source}"
+    stored = question.target.weights, question.draft.weights
+    held = [(card, weights) for card in split.layers for weights in stored]
+    return SpeculationVerdict(
+        pays="cannot_tell",
+        claim=None,
+        basis=f"a split of layers has no interval; it is predicted from the platform's numbers and {question.basis}, "
+        f"{percent(rate.value)}",
+        why=(refused,),
+        next_step=(f"split the target: {split.speed}",),
+        facts={"Acceptance of drafted tokens": [ends]},
+        warnings=(
+            *assumed_of(question.platform),
+            *_as_if_run(question, [(split.cpu, question.target.weights), *held]),
+            *_too_long(question),
+            *_of_draft(question),
+        ),
     )
 
 
@@ -200,35 +224,47 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
 
 
 def _warnings(plan: PlatformPlan) -> Iterator[str]:
-    best, shapes = plan.after_training, _models(plan)
+    best, question = plan.after_training, plan.question
     if best is not None:
         yield (
             f"The first of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: it "
-            f"needs a trained exit, and none is known for {shapes[0].name}. --trained-exits assumes one."
+            f"needs a trained exit, and none is known for {question.target.shape.name}. --trained-exits assumes one."
         )
-    question = plan.question
     if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
         yield carried
     yield from assumed_of(question.platform)
     stored = question.target.weights, question.draft.weights
+    yield from _as_if_run(question, (held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)))
+    yield from doubts_of_times(plan)
+    yield from _unused_cards(plan)
+    yield from _too_long(question)
+    if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
+        yield from _published(plan)
+    yield from _of_draft(question)
+
+
+def _as_if_run(question: Question, held: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Name lanes whose data sheets have none of the weights that they hold."""
     told: dict[str, list[str]] = {}
-    for lane, weights in dict.fromkeys(held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)):
+    for lane, weights in dict.fromkeys(held):
         device = question.platform.device(question.platform.members(lane)[0])
         if not device.runs(weights):
             formats = " or ".join(device.weight_formats)
             told.setdefault(f"weights in {formats}; predicted as if in {weights}", []).append(lane)
     yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
-    yield from doubts_of_times(plan)
-    yield from _unused_cards(plan)
-    head = question.draft.head
-    if (drafted := _most_drafted(plan)) < MOST_DRAFTED:
+
+
+def _too_long(question: Question) -> Iterator[str]:
+    if (drafted := _most_drafted(question)) < MOST_DRAFTED:
         yield (
             f"Drafts of more than {counted(drafted, 'token')} are left out: they would reach beyond the positions of "
-            f"{min(_models(plan), key=lambda shape: shape.max_position).name}. With a prompt that is "
+            f"{min(_models(question), key=lambda shape: shape.max_position).name}. With a prompt that is "
             f"{counted(MOST_DRAFTED - drafted, 'token')} shorter they would not."
         )
-    if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
-        yield from _published(plan)
+
+
+def _of_draft(question: Question) -> Iterator[str]:
+    head, shapes = question.draft.head, _models(question)
     if head not in (None, LOOKUP, "mtp"):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
@@ -270,13 +306,13 @@ def _numbers(plan: PlatformPlan) -> str:
     return "the calibration, data sheets of what was added" if plan.machine.speeds else "the calibration"
 
 
-def _models(plan: PlatformPlan) -> tuple[ModelShape, ModelShape]:
-    return plan.question.target.shape, plan.question.draft.shape
+def _models(question: Question) -> tuple[ModelShape, ModelShape]:
+    return question.target.shape, question.draft.shape
 
 
-def _most_drafted(plan: PlatformPlan) -> int:
+def _most_drafted(question: Question) -> int:
     """Return the most tokens that a draft may have for the positions of both models: the last one stands beyond."""
-    room = min(shape.max_position for shape in _models(plan)) - plan.question.num_tokens
+    room = min(shape.max_position for shape in _models(question)) - question.num_tokens
     return room + 1
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decoding.errors import PlanError
+from decoding.errors import FitsNowhereError, PlanError
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.partial_offload import PartialOffload, best_split, layer_split
@@ -113,7 +113,9 @@ def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[Mach
             plans = [(draft, plan_platform(question)) for draft, question in drafts.items()]
             found.append(MachineChoice(name, choose_draft(plans)))
         except PlanError as error:
-            found.append(MachineChoice(name, [], str(error), _splits(drafts)))
+            splits = _splits(drafts)
+            refused = error.reason if splits and isinstance(error, FitsNowhereError) else str(error)
+            found.append(MachineChoice(name, [], refused, splits))
     if all(one.fastest_s == inf for one in found):
         raise PlanError(found[0].refused)
     return sorted(found, key=lambda one: one.fastest_s)

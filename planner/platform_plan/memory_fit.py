@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from decoding.errors import PlanError
+from decoding.errors import FitsNowhereError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import ANYWHERE, LAW_ENGINE, engine_on, platform_run_by, reads
 from hwprofiles.platform import Platform
@@ -107,7 +107,7 @@ def places_of(question: Question) -> Places:
     """Return where the models of a question fit; of equal placements one.
 
     Raises:
-        PlanError: the target fits nowhere; says what is missing.
+        FitsNowhereError: says what is missing.
     """
     longest = max(prompt.prompt_length for prompt in question.record.prompts)
     usable, left_out = usable_lanes(question.platform, longest)
@@ -130,14 +130,15 @@ def places_of(question: Question) -> Places:
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in sorted(widest, key=_bits, reverse=True)]
+        would = ""
         if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
             least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
-            reasons = least.in_words.removeprefix(_PLAIN_ON)
+            reasons = least.in_words.removeprefix(_PLAIN_ON).removeprefix(f"{least.memory}: ")
             speed = tokens_per_second(pass_s(question, split, 1))
-            told.append(f"{split} would fit (llama.cpp's {split.options}: {speed}, plain)")
+            would = f" As a split, {split} would fit (llama.cpp's {split.options}: {speed}, plain)."
         told += split_by_llama_cpp(question)
         advice = f" {', '.join(told)}." if told else ""
-        raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
+        raise FitsNowhereError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}", would)
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from decoding.errors import ConfigError, MirrorsdError, PlanError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import counts, listed, num_tokens, questions_of, recorded_or_assumed, say_added
+from mirrorsd.cli.chosen import changes_of, counts, known_acceptance, listed, num_tokens, questions_of, say_added
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -23,13 +23,11 @@ from mirrorsd.cli.console import (
 from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
 if TYPE_CHECKING:
-    from decoding.record import AcceptanceRecord
     from mirrorsd.pair_on_platform import PlannedMachine
     from planner.platform_plan.batches import BatchPlan
     from planner.platform_plan.choices import MachineChoice
     from planner.platform_plan.platform_plan import PlatformPlan
     from planner.platform_plan.question import Question
-    from sim.acceptance.assumed import AssumedAcceptance
 
 _MOST_BARS: Final = 3
 _NEAR_IN_SWEEPS: Final = 2.0
@@ -136,9 +134,9 @@ def plan(
     from dataclasses import asdict
 
     from decoding.yaml_file import write_atomically
+    from mirrorsd import plan_entry as entries
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
-    from mirrorsd.plan_entry import batch_entry, draft_entry, machine_entry, measured_entries, plan_entry, sweep_entry
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.measured_run import play
@@ -153,19 +151,36 @@ def plan(
     ask = partial(
         question_of,
         target,
-        acceptance=Accepted(_known(acceptance, acceptance_out), replayed_acceptance, trained_exits),
+        acceptance=Accepted(known_acceptance(acceptance, acceptance_out), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
     )
     given = _machines(platform, profile, add or (), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
     questions, stored, refused = questions_of(
-        partial(ask, changes=_changes(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
+        partial(ask, changes=changes_of(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
     machines = choose_machine(questions)
+    given_as = {
+        "target": target,
+        "draft": draft,
+        "platform": platform,
+        "profile": profile and str(profile),
+        "add": add or [],
+        "engine": engine,
+        "acceptance": acceptance,
+        "changes": changes_of(set_ or ()),
+    }
+    left_out = {"drafts_left_out": [{"draft": name, "reason": reason} for name, reason in refused.items()]}
     if machines[0].splits:
-        of_a_table = out, swept, sizes, measured, schedule_out, profile_out, acceptance_out
-        _answer_by_split(machines, stored.target if weights is None else None, json, of_a_table)
+        _answer_by_split(
+            machines,
+            stored.target if weights is None else None,
+            entries.split_answer_entry(machines, questions[machines[0].name], given_as) | left_out,
+            (out, swept, sizes, measured, schedule_out, profile_out, acceptance_out),
+            json,
+            explain=explain,
+        )
         return
     drafts, (drafter, found, *_) = machines[0].drafts, machines[0].drafts[0]
     changed = (
@@ -179,26 +194,19 @@ def plan(
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
-    given_as = {
-        "target": target,
-        "draft": draft,
-        "platform": platform,
-        "profile": profile and str(profile),
-        "add": add or [],
-        "engine": engine,
-        "acceptance": acceptance,
-        "changes": _changes(set_ or ()),
-    }
-    result = plan_entry(found, bars, given_as) | {
-        "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
-        "what_if": changed,
-        "drafts": [draft_entry(one) for one in drafts],
-        "drafts_left_out": [{"draft": name, "reason": reason} for name, reason in refused.items()],
-        "platforms": [machine_entry(one) for one in machines],
-        **({} if runs is None else measured_entries(runs, found)),
-        **({"sweep": sweep_entry(swept, cells)} if swept else {}),
-        **({} if batches is None else {"batches": batch_entry(batches, found)}),
-    }
+    result = (
+        entries.plan_entry(found, bars, given_as)
+        | left_out
+        | {
+            "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
+            "what_if": changed,
+            "drafts": [entries.draft_entry(one) for one in drafts],
+            "platforms": [entries.machine_entry(one) for one in machines],
+            **({} if runs is None else entries.measured_entries(runs, found)),
+            **({"sweep": entries.sweep_entry(swept, cells)} if swept else {}),
+            **({} if batches is None else {"batches": entries.batch_entry(batches, found)}),
+        }
+    )
     if write_json(result, json):  # which leaves stdout free
         if len(machines) > 1:
             _show_machines(machines, stored.target if weights is None else None)
@@ -276,21 +284,26 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
 
 
 def _answer_by_split(
-    machines: Sequence[MachineChoice], weights: str | None, json: str | None, more: Sequence[object]
+    machines: Sequence[MachineChoice],
+    weights: str | None,
+    result: dict[str, Any],
+    more: Sequence[object],
+    json: str | None,
+    *,
+    explain: bool,
 ) -> None:
-    """Show what is fastest where only several memories hold the target; refuse it where more is asked for."""
-    from mirrorsd.plan_entry import machine_entry, split_answer_entry
-
+    """Show the answer with the fastest draft, and the speeds with others; refuse it where more is asked for."""
     if any(more):
         raise PlanError(f"pages, files, batches and sweeps are not of a split: {machines[0].refused}")
-    result = split_answer_entry(machines[0]) | {"platforms": [machine_entry(one) for one in machines]}
-    if write_json(result, json):
-        if len(machines) > 1:
-            _show_machines(machines, weights)
-        for draft, split in machines[0].splits.items():
+    if not write_json(result, json):
+        return
+    if len(machines) > 1:
+        _show_machines(machines, weights)
+    show_verdict(result, explain=explain)
+    for place, (draft, split) in enumerate(machines[0].splits.items()):
+        if place:
             show_paragraphs(f"With {draft}: {split.speed}.")
-            results().print(f"llama.cpp: [bold]{escaped(split.options)}[/]", soft_wrap=True)
-        show_paragraphs(f"These speeds have no interval. It is split since {machines[0].refused}")
+        results().print(f"llama.cpp: [bold]{escaped(split.options)}[/]", soft_wrap=True)
 
 
 def _show_command(found: PlatformPlan) -> None:
@@ -307,27 +320,6 @@ def _show_command(found: PlatformPlan) -> None:
 def _told(batches: BatchPlan) -> tuple[str, str]:
     left_out = batches.left_out if batches.choices else ()  # which the answer names itself
     return batches.in_words, " ".join(f"Left out: {reason}." for reason in left_out)
-
-
-def _known(acceptance: str | None, acceptance_out: Path | None) -> AssumedAcceptance | AcceptanceRecord | None:
-    from decoding.record import AcceptanceRecord
-
-    known = None if acceptance is None else recorded_or_assumed(acceptance)
-    if acceptance_out is not None and isinstance(known, AcceptanceRecord):
-        raise ConfigError(f"--acceptance-out {acceptance_out}: the acceptance was recorded, not assumed")
-    return known
-
-
-def _changes(settings: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for setting in settings:
-        part, equals, value = map(str.strip, setting.partition("="))
-        if not equals:
-            raise ConfigError(f"--set {setting!r}: write PART.FIELD=VALUE, such as npu.memory_efficiency=0.5")
-        if part in found:
-            raise ConfigError(f"--set {part}: is given more than once")
-        found[part] = value
-    return found
 
 
 def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:

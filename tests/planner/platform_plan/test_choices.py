@@ -248,7 +248,8 @@ def test_weights_that_would_fit_are_such_as_the_engine_loads(target, platform, h
 def test_weights_that_would_fit_are_named_for_each_memory():
     """Not for the host's alone, which holds more and is ten times as slow as the card."""
     told = (
-        "--weights int8 would fit on cpu, --weights int4 would fit on gpu, 21 of 64 layers on gpu and the rest on cpu "
+        "--weights int8 would fit on cpu, --weights int4 would fit on gpu. "
+        "As a split, 21 of 64 layers on gpu and the rest on cpu "
     )
     with pytest.raises(PlanError, match=told):
         plan_pair("qwen3-32b", "qwen3-0.6b", "rtx4090", weights=("bf16", None))

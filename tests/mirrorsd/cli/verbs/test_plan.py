@@ -220,7 +220,7 @@ def test_a_split_of_layers_is_told_of_each_machine_and_each_draft():
 def test_a_target_that_no_memory_holds_is_answered_by_its_split():
     asked = ("--target", "gpt-oss-120b", "--draft", "prompt-lookup", "--weights", "mxfp4")
     alone = run(*asked, "--platform", "rtx3090").stdout
-    assert re.search(r"With prompt-lookup: .* experts of 25 on cpu, 30\.\d tokens/s, plain \(0\.\d+×", alone)
+    assert re.search(r"Next: split the target: .* experts of 25 on cpu, 30\.\d tokens/s, plain \(0\.\d+×", alone)
     assert "llama.cpp: llama-server -m TARGET.gguf -ngl 37 --n-cpu-moe 25\n" in alone
     answer = found(*asked, "--platform", "rtx3060,rtx3090,lunar-lake")
     first, second, last = answer["platforms"]
@@ -230,6 +230,37 @@ def test_a_target_that_no_memory_holds_is_answered_by_its_split():
     shown = run(*asked, "--platform", "rtx3060,rtx3090").stdout
     assert re.search(r"rtx3060 +mxfp4 +plain +36 of 36 layers on gpu and the experts of 32 on cpu ", shown)
     assert "pages, files, batches and sweeps" in error_of(*ASKED, *asked, "--platform", "rtx3090", "--batch", "1,2")
+
+
+def test_an_answer_by_split_tells_what_every_answer_tells():
+    asked = ("--target", "gpt-oss-120b", "--platform", "rtx3090")
+    shown = run(*asked, "--draft", "eagle3,prompt-lookup", "--explain").stdout
+    for told, times in {
+        "Cannot tell whether speculation pays here: a split of layers has no interval": 1,
+        "assumed acceptance, 70 %.": 1,
+        "A desktop CPU with two channels of DDR5-5600": 1,
+        "Assumed: a trained gpt-oss-120b EAGLE-3 head.": 1,
+        "Acceptance of drafted tokens: 70 % (": 1,
+        ": gpu has to hold 6": 1,
+        "gpu: gpu": 0,
+        "would fit on cpu": 1,
+        "would fit (llama.cpp's": 0,
+        "With eagle3: ": 0,
+        "With prompt-lookup: ": 1,
+    }.items():
+        assert (told, shown.count(told)) == (told, times)
+    assert "Acceptance of drafted tokens" not in run(*asked, "--draft", "eagle3,prompt-lookup").stdout
+
+
+def test_json_of_an_answer_by_split_has_the_keys_of_every_plan():
+    split = found("--target", "gpt-oss-120b", "--draft", "eagle3", "--platform", "rtx3090", "--set", "cpu.power_w=50")
+    assert set(found(*LAKE)) <= set(split)
+    empty = {name for name, value in split.items() if value in (None, [])}
+    assert empty >= {"ranking", "winner", "speedup"}
+    assert not empty & {"question", "verdict", "warnings", "explanation", "pays", "assumptions", "partial_offload"}
+    question = split["question"]
+    assert (question["target"], question["draft"], question["platform"]) == ("gpt-oss-120b", "eagle3", "rtx3090")
+    assert (question["context"], question["changes"]) == (64, {"cpu.power_w": "50"})
 
 
 def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_without():
