@@ -26,6 +26,7 @@ class MeasuredRun(BaseModel):
     Attributes:
         mean_acceptance_length: committed tokens per round.
         label: what was not real about the run.
+        temperature: at which it was sampled.
     """
 
     schedule: Schedule
@@ -34,6 +35,7 @@ class MeasuredRun(BaseModel):
     tpot_s: Annotated[float, Field(gt=0, lt=1e7, allow_inf_nan=False)]
     mean_acceptance_length: Annotated[float, Field(ge=1, lt=1e3, allow_inf_nan=False)]
     label: str = ""
+    temperature: float = 0.0
 
     @property
     def caveat(self) -> str:
@@ -143,17 +145,20 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
     """Set a run beside what the plan predicts of its schedule, with the plan's acceptance.
 
     Raises:
-        PlanError: it ran on other lanes, or the plan cannot predict such a schedule.
+        PlanError: it ran on other lanes, drafted at another temperature than was recorded, or the plan cannot predict
+            such a schedule.
     """
-    platform, ran = plan.question.platform, run.schedule
+    platform, ran, record = plan.question.platform, run.schedule, plan.question.record
     lanes = {platform.lane_name(lane.name): lane.name for lane in plan.profile.lanes}
     if strangers := [lane for lane in (ran.target_lane, ran.draft_lane) if lane not in (None, *lanes)]:
         raise PlanError(f"it ran on {strangers[0]}, and the plan is for {', '.join(lanes)}")
+    if record.assumed is None and ran.num_rows > 1 and run.temperature != record.temperature:
+        raise PlanError(f"it ran at temperature {run.temperature:g}, and the record is of {record.temperature:g}")
     target, draft = lanes[ran.target_lane], None if ran.draft_lane is None else lanes[ran.draft_lane]
     drafts_alike = plan.question.draft.head is not None or ran.traits.has_draft_model
     drafter = plan.profile.drafter if drafts_alike and ran.drafter is not None else ran.drafter
     schedule = ran.model_copy(update={"target_lane": target, "draft_lane": draft, "drafter": drafter})
-    evaluator = Evaluator(plan.profile, plan.question.record, costs=plan.costs)
+    evaluator = Evaluator(plan.profile, record, costs=plan.costs)
     if (reason := evaluator.missing(schedule)) is not None:
         raise PlanError(reason)
     pair = LanePair(target, draft or target, in_turn=draft is None or not platform.are_apart(target, draft))

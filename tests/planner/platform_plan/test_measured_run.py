@@ -1,15 +1,17 @@
 """A file that a run wrote is read, and its time stands beside what the plan predicts of that schedule."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from markupsafe import escape
 
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, PlanError
 from mirrorsd.compare.numbers import schedule_entry
 from mirrorsd.pair_on_platform import beside_measured, plan_pair
 from mirrorsd.plan_entry import measured_entries
+from planner.platform_plan import measured_run
 from planner.platform_plan.page import render_page
 from planner.platform_plan.written_plan import runnable_schedule
 
@@ -46,6 +48,16 @@ def test_a_run_stands_beside_the_very_prediction_of_the_ranking(plan, beside):
     assert (found.prediction.tpot_s, found.prediction.errors) == (row.tpot_s, row.prediction.errors)
     assert (found.place, found.is_inside) == (row.place, True)
     assert found.error == pytest.approx(1 / 1.01 - 1), "predicted over measured, as in the JSON of a demo"
+
+
+def test_a_sampled_run_is_not_compared_with_recorded_greedy_drafts(plan, beside):
+    assert beside(temperature=0.8).compared, "assumed rates are of no temperature"
+    recorded = replace(plan.question.record, assumed=None)
+    known = replace(plan, question=replace(plan.question, record=recorded))
+    run = beside(temperature=0.8).compared[0].run
+    with pytest.raises(PlanError, match=r"it ran at temperature 0.8, and the record is of 0"):
+        measured_run.beside(known, run)
+    assert measured_run.beside(known, run.model_copy(update={"temperature": 0.0}))
 
 
 def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_that_it_brought(plan, beside):
