@@ -54,7 +54,7 @@ class Text:
     def gather(self, slots: list[int], destination: int) -> None:
         """Move KV positions to `destination`, `destination` + 1, ... and put the cursor after them."""
         stop = destination + len(slots)
-        self.memory.reserve(stop, num_kept=max(stop, *(slot + 1 for slot in slots)))
+        self.memory.reserve(stop, num_kept=max([stop, *(slot + 1 for slot in slots)]))
         if slots != list(range(destination, stop)):
             own = self.memory.slots
             own[..., destination:stop, :] = own[..., slots, :]

@@ -91,7 +91,7 @@ def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
 def sample(weights: Probabilities, draw: float) -> int:
     """Return the token at which the cumulated weights pass the share `draw`, never one of weight zero."""
     blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK)).cumsum()
-    wanted = draw * blocks[-1]
+    wanted = min(draw * blocks[-1], np.nextafter(blocks[-1], 0.0))  # the product of next to nothing may round up
     block = int(blocks.searchsorted(wanted, side="right"))
     start = block * _BLOCK
     cumulated = weights[start : start + _BLOCK].cumsum()

@@ -126,6 +126,12 @@ def test_what_is_no_number_is_an_error_and_no_token(wrong):
         sample(probabilities(np.array([0.0, wrong, 1.0], dtype=np.float32), TEMPERATURE), 0.5)
 
 
+@pytest.mark.parametrize("weights", [[0.0, 5e-324, 0.0], [5e-324] * 3, [1.0, 5e-324]])
+def test_next_to_nothing_is_drawn_from_within_the_vocabulary(weights):
+    weights = np.array(weights)
+    assert weights[sample(weights, 1 - 2.0**-53)] > 0
+
+
 def test_temperature_zero_is_greedy():
     logits = random_logits(4, 3, VOCAB)
     best = logits.argmax(-1).tolist()
