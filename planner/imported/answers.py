@@ -49,7 +49,7 @@ def _vllm(parts: list[PageRow], window: int | None) -> EngineAcceptance:
                 require_total(one, counted[0], len(own), by_step)
                 require_total(one, counted[1], sum(own), by_step)
         most = window or max(one.count("num_spec_tokens") if "num_spec_tokens" in one.fields else 0 for one in parts)
-        places = range(min(most or max(steps), MAX_WINDOW + 1))  # one more is refused
+        places = range(min(max(most, *steps), MAX_WINDOW + 1))  # one more is refused
         by_place = [sum(one > place for one in steps) for place in places]
         drafted = sum(one.count(counted[-1]) for one in parts) if counted[-1] in parts[0].fields else inf
         return EngineAcceptance.of_places("vllm", parts[0], by_place, (len(steps), sum(steps), drafted))
@@ -77,7 +77,8 @@ def _of_counts(
     by_accepted = [sum(of_all) for of_all in zip_longest(*(_counts(one, histogram) for one in parts), fillvalue=0)]
     if sum(by_accepted) != rounds or sum(map(mul, by_accepted, count())) != accepted:
         return EngineAcceptance.of_counts(parts[0], engine, (rounds, accepted, drafted), window=window)
-    places = range(min(window or round(drafted / rounds), MAX_WINDOW + 1))  # one more is refused
+    longest = max(place for place, of_all in enumerate(by_accepted) if of_all)
+    places = range(min(max(longest, window or round(drafted / rounds)), MAX_WINDOW + 1))  # one more is refused
     by_place = [sum(by_accepted[place + 1 :]) for place in places]
     return EngineAcceptance.of_places(engine, parts[0], by_place, (rounds, accepted, drafted))
 

@@ -15,6 +15,8 @@ from planner.imported.engine_page import Page, PageRow, Told
 _LINE: Final = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)(?:\s+\d+)?$")
 _POSITION: Final = re.compile(r'(?:^|,)\s*position="(\d{1,4})"')
 _RANK: Final = re.compile(r'(?:^|,)\s*dp_rank="(\d+)"')
+_OF_ONE_GROUP: Final = re.compile(r'(?:^|,)\s*(?:tp|pp|moe_ep)_rank="\d+"')
+"""Labels by which workers differ that compute one pass together: each of them counts it."""
 _COUNTING: Final = {"vllm": "vllm:spec_decode_", "llama.cpp": "llamacpp:spec_decode_"}
 _SGLANG: Final = "sglang:spec_"
 _TRTLLM: Final = "trtllm_spec_decode_"
@@ -68,22 +70,15 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
     places = defaultdict[str, dict[int, float]](dict)
     lines = dict[str, int]()
     by_rank = defaultdict[str, dict[str, list[float]]](lambda: defaultdict(list))
-    for number, line in enumerate(page.text.splitlines(), 1):
-        if not line.startswith(_KNOWN):
-            continue
-        found = _LINE.match(line.strip())
-        if found is None:
-            raise PageRow(page.path, number, {"line": line}).wrong("line", "a metric's name, its labels and a number")
-        name = found["name"].removesuffix("_total")
-        value = PageRow(page.path, number, {name: found["value"]}).number(name)
+    for number, name, labels, value in _numbers(page):
         lines.setdefault(name, number)
-        position = _POSITION.search(found["labels"] or "")
+        position = _POSITION.search(labels)
         prefix = next(known for known in _KNOWN if name.startswith(known))
         if position is not None and name.endswith("_per_pos"):
             place = int(position[1])
             places[prefix][place] = places[prefix].get(place, 0.0) + value
             continue
-        rank = _RANK.search(found["labels"] or "")
+        rank = _RANK.search(labels)
         by_rank[name][rank[1] if rank else ""].append(value)
         if name.endswith(("_rate", "_steps")):
             values.setdefault(name, value)
@@ -92,6 +87,31 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
     calls = {rank: sum(counted) for rank, counted in by_rank[f"{_SGLANG}verify_calls"].items()}
     for name, means in by_rank.items():
         if name.endswith("_length"):
-            weights = [calls.get(rank, 0.0) for rank in means]
-            values[name] = fmean(map(fmean, means.values()), weights if all(weights) else None)
+            values[name] = _mean({rank: fmean(own) for rank, own in means.items()}, calls)
     return values, places, lines
+
+
+def _numbers(page: Page) -> Iterator[tuple[int, str, str, float]]:
+    """Yield line, name, labels and value of each metric of speculation, of one worker of a group."""
+    first = dict[tuple[str, str], str]()
+    for number, line in enumerate(page.text.splitlines(), 1):
+        if not line.startswith(_KNOWN):
+            continue
+        found = _LINE.match(line.strip())
+        if found is None:
+            raise PageRow(page.path, number, {"line": line}).wrong("line", "a metric's name, its labels and a number")
+        name, labels = found["name"].removesuffix("_total"), found["labels"] or ""
+        value = PageRow(page.path, number, {name: found["value"]}).number(name)
+        if first.setdefault((name, _OF_ONE_GROUP.sub("", labels)), labels) == labels:
+            yield number, name, labels, value
+
+
+def _mean(lengths: dict[str, float], calls: dict[str, float]) -> float:
+    """Return the mean of ranks, weighed by their verifications: one that verified nothing says nothing.
+
+    Where no verifications are told, those count that committed a token, as each verification does.
+    """
+    weights = {rank: calls.get(rank, 0.0) for rank in lengths}
+    if not any(weights.values()):
+        weights = {rank: float(length >= 1) for rank, length in lengths.items()}
+    return fmean(lengths.values(), weights.values()) if any(weights.values()) else 0.0

@@ -104,6 +104,7 @@ HISTOGRAMS = {
         ([(40, 50, [10, 10, 20]), (10, 0, [10])], (3 / 5, 2 / 3, 0)),  # a list ends where nothing more was accepted
         ([(40, 60, None)], (0.69, 0.69, 0.69)),
         ([(40, 60, [10, 30, 10])], (0.69, 0.69, 0.69)),  # of other steps than were counted
+        ([(10, 28, [3, 0, 0, 0, 7])], (0.966, 0.966, 0.966)),  # some drafts are longer than three tokens
     ],
 )
 def test_histograms_of_answers_tell_acceptance_by_position(engine, answers, rates, tmp_path):
@@ -115,6 +116,13 @@ def test_histograms_of_answers_tell_acceptance_by_position(engine, answers, rate
     (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (found,) = import_files([tmp_path / "answers.jsonl"], Told()).acceptance
     assert found.rates == pytest.approx(rates, abs=0.005)
+
+
+def test_drafts_are_as_long_as_what_was_accepted_of_them_whatever_is_said(tmp_path):
+    told = {"num_spec_steps": 4, "num_accepted_draft_tokens": 15, "per_step_accepted": [5, 5, 5, 0]}
+    (tmp_path / "answer.json").write_text(json.dumps({"metrics": {"speculative_decoding": told}}))
+    (found,) = import_files([tmp_path / "answer.json"], Told(window=3)).acceptance
+    assert found.rates == (3 / 4, 1, 1, 1, 1)
 
 
 def test_iterations_of_tensorrt_llm_are_added_up_but_not_what_other_ranks_repeat(tmp_path):
@@ -130,13 +138,30 @@ def test_iterations_of_tensorrt_llm_are_added_up_but_not_what_other_ranks_repeat
     assert found.mean_acceptance_length == pytest.approx(1 + (18 + 6) / 20)
 
 
-@pytest.mark.parametrize(("calls", "mean"), [((1000, 3000), 2.75), ((1000,), 2.7), ((), 2.7)])
-def test_accept_lengths_of_several_ranks_are_weighed_by_what_each_verified(calls, mean, tmp_path):
-    lines = [f'sglang:spec_accept_length{{dp_rank="{rank}"}} {length}' for rank, length in enumerate((2.6, 2.8))]
-    lines += [f'sglang:spec_verify_calls_total{{dp_rank="{rank}"}} {count}' for rank, count in enumerate(calls)]
+@pytest.mark.parametrize(
+    ("lengths", "calls", "mean"),
+    [
+        ((2.6, 2.8), (1000, 3000), 2.75),
+        ((2.6, 2.8), (), 2.7),
+        ((2.6, 0.0), (), 2.6),
+        ((2.6, 0.0), (1000, 0), 2.6),
+        ((2.6, 1.0), (1000,), 2.6),  # SGLang counts from the first verification on
+        ((2.6, 0.0, 2.8), (1000, 0, 3000), 2.75),
+    ],
+)
+def test_accept_lengths_of_several_ranks_are_weighed_by_what_each_verified(lengths, calls, mean, tmp_path):
+    """Each of two workers that compute a pass of a rank together tells all of it."""
+    told = {"accept_length": lengths, "verify_calls_total": calls}
+    lines = [
+        f'sglang:spec_{name}{{tp_rank="{2 * rank + worker}",dp_rank="{rank}"}} {value}'
+        for name, values in told.items()
+        for rank, value in enumerate(values)
+        for worker in range(2)
+    ]
     (tmp_path / "metrics").write_text("\n".join(lines))
     (found,) = import_files([tmp_path / "metrics"], Told(window=3)).acceptance
     assert found.mean_acceptance_length == pytest.approx(mean)
+    assert found.num_rounds == (sum(calls) or None)
 
 
 COUNTED = {"num_drafts": 1000, "num_accepted_tokens": 1560, "num_draft_tokens": 1900}
