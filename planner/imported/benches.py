@@ -14,7 +14,7 @@ from typing import Any, Final
 from decoding.errors import ConfigError
 from planner.imported.accepted import EngineAcceptance
 from planner.imported.engine_page import Page, PageRow, Told
-from planner.imported.engine_profile import SERVED, UNNAMED, BenchTime, CurveOf, Sample
+from planner.imported.engine_profile import SERVED, UNNAMED, BenchTime, CurveOf, ModelSize, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
@@ -81,11 +81,10 @@ def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) 
     return Sample(of, num_prompt or 1, time, is_decoding=not num_prompt, model_size=_model_size(row))
 
 
-def _model_size(row: PageRow) -> str:
-    """Return parameters and bytes of a model in words, alike in all forms: `8.19 B`, `8190735360`; "" where untold."""
+def _model_size(row: PageRow) -> ModelSize:
+    """Return parameters and bytes of a model in any form: `8.19 B`, `8190735360`."""
     told = (_SIZE.match(str(row.fields.get(names[0]) or row.fields.get(names[1]))) for names in _SIZES)
-    params, size = (float(one[1]) * _UNITS.get(one[2], 1.0) if one else 0.0 for one in told)
-    return f"{params / 1e9:.3g} B parameters, {size / 2**30:.3g} GiB" if params or size else ""
+    return ModelSize(*(float(one[1]) * _UNITS.get(one[2], 1.0) if one else 0.0 for one in told))
 
 
 def _settings(row: PageRow) -> str:

@@ -8,6 +8,7 @@ of a window: the cache that each reads is small while contexts are short.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from statistics import fmean, median
 from typing import Any, Final, Literal, NamedTuple
 
@@ -31,6 +32,8 @@ SERVED: Final = "through its server"
 """Settings of times over sampled prompts, whose mean length differs from run to run."""
 _ALIKE: Final = 0.1
 """By how much, relative, it may."""
+_ROUNDED: Final = 0.01
+"""By which share sizes of one model may differ: tables have two decimals, of 1.00 at least."""
 _ONE_MODEL: Final = 2.0
 """By which factor times of one pass may differ: a machine has slow moments, and a draft is faster than its target."""
 
@@ -66,17 +69,30 @@ class CurveOf(NamedTuple):
     settings: str = ""
 
 
-class Sample(NamedTuple):
-    """One time: of which curve, of how many rows, and whether it is of decoding, as of a prompt's tokens it is not.
+class ModelSize(NamedTuple):
+    """What a file says of its model beside the name, which tells apart what is called alike; zeros where untold."""
 
-    `model_size` is what the file says of its model beside the name, which tells apart what is called alike.
-    """
+    num_params: float = 0.0
+    num_bytes: float = 0.0
+
+    def is_alike(self, other: "ModelSize") -> bool:
+        """Return whether two files may have rounded the sizes of one model."""
+        return all(isclose(*both, rel_tol=_ROUNDED) for both in zip(self, other, strict=True))
+
+    @property
+    def in_words(self) -> str:
+        """The sizes as parts of a name."""
+        return f"{self.num_params / 1e9:.3g} B parameters, {self.num_bytes / 2**30:.3g} GiB"
+
+
+class Sample(NamedTuple):
+    """One time: of which curve, of how many rows, and whether it is of decoding, as of a prompt's tokens it is not."""
 
     curve: CurveOf
     rows: int
     time: BenchTime
     is_decoding: bool = True
-    model_size: str = ""
+    model_size: ModelSize = ModelSize()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,12 +141,14 @@ def curves_of(samples: Iterable[tuple[str, Sample]]) -> tuple[BenchCurve, ...]:
     Raises `ConfigError` where times of one kind and as many rows are too far apart to be of one model.
     """
     found, kinds = list(samples), defaultdict[CurveOf, list[tuple[str, Sample]]](list)
-    sizes = defaultdict[str, set[str]](set)
+    sizes = defaultdict[str, list[ModelSize]](list)
     for _, sample in found:
-        sizes[sample.curve.model].add(sample.model_size)
+        if not any(map(sample.model_size.is_alike, known := sizes[sample.curve.model])):
+            known.append(sample.model_size)
     for source, sample in sorted(found, key=lambda one: one[1].curve.context * (one[1].curve.settings == SERVED)):
-        of, size = sample.curve, sample.model_size
-        of = of._replace(model=f"{of.model} ({size})") if size and len(sizes[of.model]) > 1 else of
+        of = sample.curve
+        size = next(filter(sample.model_size.is_alike, sizes[of.model]))
+        of = of._replace(model=f"{of.model} ({size.in_words})") if any(size) and len(sizes[of.model]) > 1 else of
         kinds[_kin(of, kinds)].append((source, sample))
     return tuple(_curve(of, own) for of, own in kinds.items())
 

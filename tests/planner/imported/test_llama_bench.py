@@ -146,6 +146,20 @@ def test_two_models_of_one_name_are_told_apart_by_their_sizes_in_every_form(tmp_
     assert names == {f"qwen2 7B Q4_K ({told})" for told in (SIZES_OF_TABLE, "0.596 B parameters, 0.624 GiB")}
 
 
+def test_a_model_is_none_of_another_size_where_a_table_rounds_it(tmp_path):
+    exact = [row | {"model_n_params": 70553706496, "model_size": 42511409152} for row in ROWS]
+    name, rule = exact[0]["model_type"], "|---|---|---|---|---|---|"
+    table = [
+        "| model | size | params | backend | test | t/s |",
+        rule,
+        f"| {name} | 39.59 GiB | 70.55 B | CUDA | tg32 | 9 |",
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(exact))
+    (tmp_path / "b.md").write_text("\n".join(table))
+    found = import_files([tmp_path / "a.json", tmp_path / "b.md"], Told()).curves
+    assert {one.of.model for one in found} == {name}
+
+
 def test_times_of_two_models_that_nothing_tells_apart_are_refused(tmp_path):
     faster = BATCHED.replace("0.320", "0.060").replace("0.448", "0.080")
     with pytest.raises(
