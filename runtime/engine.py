@@ -83,7 +83,7 @@ class Engine:
         target = Path(target_folder)
         drafter, exits = (None if folder is None else Path(folder) for folder in (drafter_folder, exits_folder))
         self.target_folder, self.config = target, ModelConfig.from_folder(target)
-        self._lanes = LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
+        self._exits, self._lanes = exits, LaneSet(lanes, target=target, drafter=drafter, exits=exits, dtype=dtype)
         self._dtype, self._room, self._is_decoding = dtype, Room(), Lock()
         self._draft_deadline_s, self._target_deadline_s = draft_deadline_s, target_deadline_s
 
@@ -258,7 +258,9 @@ class Engine:
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
         """Return what a schedule needs of the memory of its devices, by lane, for so many tokens with the prompt."""
         draft = self._draft_size(schedule)
-        return memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft)
+        streams = self._lanes.drafter_folder(schedule.drafter) if schedule.traits.drafts_itself else None
+        parts = filter(None, (self._exits, streams))
+        return memory_needed(self.config, schedule, dtype=self._dtype, num_tokens=num_tokens, draft=draft, parts=parts)
 
     def _draft_size(self, schedule: Schedule) -> DraftSize | None:
         if schedule.draft_lane is None:
@@ -268,8 +270,18 @@ class Engine:
 
     def take_room(self, schedule: Schedule, num_tokens: int) -> None:
         """Reserve what lanes need of this machine's memory; raise `MemoryFitError` where it has not as much left."""
-        needs = host_needed(self.config, self.memory_needed(schedule, num_tokens), self._dtype)
+        needs = self.memory_needed(schedule, num_tokens)
+        for lane in needs:
+            needs[lane] += LaneNeed(weights=self._bytes_kept(lane, schedule))
+        needs = host_needed(self.config, needs, self._dtype)
         self._room.take(needs, running=self._lanes.running)
+
+    def _bytes_kept(self, lane: str, schedule: Schedule) -> int:
+        """Return the bytes of the drafters that a lane keeps loaded and that do not draft in this schedule."""
+        own = self._lanes.drafter_folder(schedule.drafter) if lane == schedule.draft_lane else None
+        others = [folder for folder in self._lanes.kept(lane) if folder != own]
+        shares = lane == schedule.target_lane
+        return sum(draft_size(folder, self.config, self._dtype, shares_lane=shares).weights for folder in others)
 
     def _draft_of(
         self, schedule: Schedule, writer: TraceWriter, target_deadline: Deadline, sequence: DecodedSequence

@@ -43,6 +43,13 @@ class LaneSet:
         """Names of the lanes that run, as far as is known."""
         return [name for name, lane in self._lanes.items() if lane.is_alive]
 
+    def kept(self, name: str) -> tuple[Path, ...]:
+        """Return the folders of the drafters that a lane keeps loaded."""
+        if not self[name].is_alive or "load_draft" not in self._loaded.get(name, {}):
+            return ()
+        traits: DrafterTraits = self._loaded[name]["load_draft"][1]
+        return traits.kept
+
     def load_target(self, name: str) -> Lane:
         """Return a lane with the target and its exits loaded."""
         return self._load(name, None, LaneServer.load_target, self._target, self._exits, self._form(name))[0]

@@ -6,7 +6,7 @@ that are rounded to int8 or int4, which are read one by one.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from math import prod
@@ -25,6 +25,7 @@ from runtime.memory.model_bytes import (
     DraftSize,
     keys_values_bytes,
     matrices_bytes,
+    trained_size,
     weight_bytes,
     working_bytes,
 )
@@ -57,13 +58,23 @@ class LaneNeed:
 
 
 def memory_needed(
-    target: ModelConfig, schedule: Schedule, *, dtype: Dtype, num_tokens: int, draft: DraftSize | None = None
+    target: ModelConfig,
+    schedule: Schedule,
+    *,
+    dtype: Dtype,
+    num_tokens: int,
+    draft: DraftSize | None = None,
+    parts: Iterable[Path] = (),
 ) -> dict[str, LaneNeed]:
     """Return what a schedule needs, by lane, for so many tokens of prompt and answer together.
 
-    `draft` is the size of what drafts in the draft's lane; None if nothing does.
+    `draft` is the size of what drafts in the draft's lane; None if nothing does. `parts` are the folders of what the
+    target's lane loads with the target: exits and streams.
     """
     needs = _of_one_rank(target, schedule, dtype, num_tokens, draft)
+    held = _Holding(schedule.target_lane, dtype).held
+    trained = sum(trained_size(folder, target, held, True).weights for folder in parts)
+    needs[schedule.target_lane] += LaneNeed(weights=trained)
     return {lane: on_ranks(need, ranks_of(lane), target, dtype) for lane, need in needs.items()}
 
 

@@ -83,13 +83,17 @@ class SequenceStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterTraits:
-    """The needs and the methods of a drafter; see `runtime.drafters.window_drafter.WindowDrafter`."""
+    """The needs and the methods of a drafter; see `runtime.drafters.window_drafter.WindowDrafter`.
+
+    `kept` are the folders of all that its lane keeps loaded.
+    """
 
     folder: Path
     feature_layers: tuple[int, ...]
     raw_features: bool
     methods: tuple[Method, ...]
     num_streams: int
+    kept: tuple[Path, ...] = ()
 
 
 Spans = Sequence[tuple[str, float, float, int]]

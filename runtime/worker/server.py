@@ -51,7 +51,12 @@ class KeptDrafters:
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._drafters: dict[Hashable, tuple[WindowDrafter, int]] = {}
+        self._drafters: dict[Hashable, tuple[WindowDrafter, int, Path]] = {}
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders of those that are kept, the most recently used last."""
+        return tuple(folder for _, _, folder in self._drafters.values())
 
     def get(self, asked: Hashable) -> WindowDrafter | None:
         """Return the drafter that was added for a request; None if it was dropped."""
@@ -63,8 +68,8 @@ class KeptDrafters:
     def add(self, asked: Hashable, drafter: WindowDrafter, folder: Path) -> None:
         """Keep the drafter of a folder, if it is small."""
         num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        self._drafters[asked] = drafter, num_bytes
-        while sum(size for _, size in self._drafters.values()) > self._most_bytes:
+        self._drafters[asked] = drafter, num_bytes, folder
+        while sum(size for _, size, _ in self._drafters.values()) > self._most_bytes:
             del self._drafters[next(iter(self._drafters))]
 
 
@@ -196,4 +201,5 @@ class LaneServer:
             raw_features=loaded.raw_features,
             methods=loaded.methods,
             num_streams=loaded.num_streams,
+            kept=self._kept.folders,
         )

@@ -64,7 +64,9 @@ def memory(
     draft = None
     if wanted.draft_lane is not None and wanted.drafter is not None:
         draft = draft_size(find_drafter(wanted.drafter), config, pair.dtype, shares_lane=wanted.is_pooled)
-    needs = memory_needed(config, wanted, dtype=pair.dtype, num_tokens=num_tokens, draft=draft)
+    streams = pair.only_for(wanted).heads if wanted.traits.drafts_itself else ()
+    parts = [part.folder for part in (*streams, pair.exits) if part is not None]
+    needs = memory_needed(config, wanted, dtype=pair.dtype, num_tokens=num_tokens, draft=draft, parts=parts)
     total, available = sum(need.total for need in needs.values()), available_bytes()
     lanes = {lane: {"total": need.total, **asdict(need)} for lane, need in needs.items()}
     if write_json({"lanes": lanes, "total": total, "available": available}, json):

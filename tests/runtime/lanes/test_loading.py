@@ -67,7 +67,7 @@ def test_schedules_that_take_turns_load_each_drafter_once_and_write_the_same_tex
 
 
 def test_a_draft_that_is_not_kept_goes_before_the_next_is_loaded(tiny_folders, monkeypatch):
-    """A lane's memory is counted by its largest draft."""
+    """A lane's memory is counted by the draft at work and those that are kept."""
     schedule, there, load = SCHEDULES["speculative"], [], torch_models.load_drafter
     drafts: list[weakref.ref] = []
 

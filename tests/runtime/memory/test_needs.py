@@ -15,6 +15,8 @@ from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits
 from runtime.backends.openvino.packing import PackedLayers, packed
 from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
+from runtime.engine import Engine
+from runtime.lanes.lane import LaneSpec
 from runtime.memory.model_bytes import (
     ITEM_BYTES,
     DraftSize,
@@ -26,6 +28,7 @@ from runtime.memory.model_bytes import (
 from runtime.memory.needs import (
     COMPILED_PROCESS_BYTES,
     PROCESS_BYTES,
+    LaneNeed,
     draft_size,
     memory_needed,
 )
@@ -35,6 +38,7 @@ from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.model_folder import save_shape
 from runtime.storage.safetensors_files import content_of
 from runtime.storage.stored_decoder import random_arrays, stored_decoder
+from runtime.target.early_exits import load_exits
 from tests.runtime.reading import stored_form
 from tests.tiny_models import OPT, tiny_config
 
@@ -197,6 +201,18 @@ def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_f
     layers, head_rows = num_parameters(target) - 61 * 16, 61 * 16
     assert shared.weights == 2 * (layers + head_rows)
     assert trained.weights - shared.weights == 2 * num_parameters(replace(target, num_layers=0))
+
+
+def test_exits_are_in_the_targets_lane(tiny_folders):
+    plain = Schedule(method="autoregressive", target_lane="cpu0")
+    target = tiny_folders.decoder.config
+    exits = load_exits(tiny_folders.exits, tiny_folders.decoder, dtype=torch.float32)
+    copied = exits.kept_ids.numel() * target.hidden_size
+    adapters = sum(weight.numel() for adapter in exits.adapters.values() for weight in adapter.parameters())
+    own = Engine(tiny_folders.target, lanes=[LaneSpec(name="cpu0")], dtype="float32")
+    both = Engine(tiny_folders.target, lanes=[LaneSpec(name="cpu0")], exits_folder=tiny_folders.exits, dtype="float32")
+    needs = [engine.memory_needed(plain, 20)["cpu0"] for engine in (own, both)]
+    assert needs[1] == needs[0] + LaneNeed(weights=4 * (adapters + copied))
 
 
 def test_what_drafts_without_weights_takes_nothing(tmp_path):

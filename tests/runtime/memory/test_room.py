@@ -114,6 +114,28 @@ def test_a_later_prompt_is_not_refused_for_what_its_lanes_hold(tiny_folders, mon
             engine.generate(schedule, [5, 17, 3, 44] * 10, max_new_tokens=8)
 
 
+def test_drafters_that_a_lane_keeps_are_counted_beside_the_one_that_drafts(tiny_folders, monkeypatch):
+    first, second = (
+        speculative(drafter=str(folder)) for folder in (tiny_folders.drafter, tiny_folders.feature_drafter)
+    )
+    monkeypatch.setattr(needs, "available_bytes", lambda: None)
+    with thread_engine(tiny_folders.target) as engine:
+
+        def generate(schedule):
+            engine.generate(schedule, [5, 17, 3, 44], max_new_tokens=8, eos_token_ids=())
+
+        generate(first)
+        here, there = (engine.memory_needed(schedule, 12)["small"] for schedule in (first, second))
+        missing = here.weights + there.total - here.total
+        monkeypatch.setattr(needs, "available_bytes", lambda: missing - 1)
+        with pytest.raises(MemoryFitError, match="lane 'small' "):
+            generate(second)
+        monkeypatch.setattr(needs, "available_bytes", lambda: missing)
+        generate(second)
+        monkeypatch.setattr(needs, "available_bytes", lambda: 0)
+        generate(first)  # both are there
+
+
 @pytest.fixture
 def gpu_engine(tmp_path, monkeypatch):
     """An engine of 8 billion weights, with a lane of a GPU that is not there, and of cores."""

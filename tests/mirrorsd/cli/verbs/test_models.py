@@ -8,7 +8,9 @@ from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.registry import shipped_names
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
+from runtime.memory.model_bytes import trained_size
 from runtime.memory.needs import PROCESS_BYTES
+from runtime.models.config import ModelConfig
 from tests.journeys.printed import leaves
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.tiny_models import TINY_SHAPE
@@ -138,3 +140,18 @@ def test_the_drafter_of_a_schedule_means_the_same_in_its_memory_as_in_its_run():
     verbs = dict(leaves())
     run, memory = (verbs[words].params for words in (("run",), ("models", "memory")))
     assert [one.help for one in memory if one.name == "drafter"] == [one.help for one in run if one.name == "drafter"]
+
+
+def test_memory_counts_streams_of_the_target_with_it(tiny_folders, head_folders, schedule_file):
+    def total(**schedule):
+        path = schedule_file(**schedule)
+        return json_of("models", "memory", "--schedule", path, "--target", tiny_folders.target)["lanes"]["cpu0"]
+
+    streams = head_folders["streams"]
+    both = total(
+        method="speculative_streaming", draft_lane=None, num_speculative_tokens=2, tree_size=4, drafter=str(streams)
+    )
+    config = ModelConfig.from_folder(tiny_folders.target)
+    own = trained_size(streams, config, "bfloat16", shares_lane=True).weights
+    assert both["weights"] == total(method="autoregressive")["weights"] + own
+    assert own > 0
