@@ -20,8 +20,6 @@ from planner.search.space import SearchSpace
 from planner.wording import schedule_names
 from sim.evaluator import Evaluator
 
-SEED: Final = 2026
-"""Of the draw from those prompts of the pool that are not the demo set's."""
 LONGEST_ANSWER: Final = 1024
 METHODS_RUN: Final = ("autoregressive", "prompt_lookup", "speculative", "mirror")
 WANTED: Final[tuple[Mapping[str, Any], ...]] = (
@@ -62,17 +60,26 @@ class Basis:
     schedules: tuple[Candidate, ...]
 
 
-def cells() -> tuple[Cell, ...]:
-    """Return all cells, of which each has prompts of its own."""
+def cells(seed: int) -> tuple[Cell, ...]:
+    """Return all cells of the calibration that draws by this seed; each cell has prompts of its own."""
     known = {prompt.prompt_id for prompt in bundled_prompts()}
-    drawn = draw_prompts([one for one in bundled_prompts("pool") if one.prompt_id not in known], 15, SEED)
-    # the last one's answer goes on to the end, as most that are so long do in circles
+    drawn = draw_prompts([one for one in bundled_prompts("pool") if one.prompt_id not in known], 18, seed)
+    long = draw_prompts(bundled_prompts("long"), 2, seed)
     return (
         Cell("short-32", drawn[:8], 32, num_busy=4),
         Cell("short-256", drawn[8:14], 256, num_busy=3),
         Cell("short-1024", drawn[14:], LONGEST_ANSWER),
-        Cell("long-64", bundled_prompts("long")[2::3], 64),
+        Cell("long-64", (*long, longest_prompt()), 64),
     )
+
+
+def longest_prompt() -> Prompt:
+    """Return one of some 1,800 tokens, made of two shipped ones."""
+    known = {one.prompt_id: one for one in bundled_prompts("long")}
+    parts = known["long-passages"], known["long-numbers"]
+    name = " + ".join(one.prompt_id for one in parts)
+    text = "\n\n".join(one.text for one in parts)
+    return Prompt(prompt_id=name, category=parts[1].category, turns=(text,))
 
 
 def best_of_kinds(profile: Profile, accepted: AcceptanceRecord) -> tuple[Candidate, ...]:
@@ -131,5 +138,7 @@ def measured_rows(
 
 
 def run_facts(cell: Cell, *, busy: bool) -> Json:
-    num_prompts = cell.num_busy if busy else len(cell.prompts)
-    return {"cell": cell.name, "max_new_tokens": cell.max_new_tokens, "num_prompts": num_prompts, "busy": busy}
+    """Return what the rows of a run say of its cell."""
+    prompts = [one.prompt_id for one in cell.prompts][: cell.num_busy if busy else None]
+    facts = {"cell": cell.name, "max_new_tokens": cell.max_new_tokens, "num_prompts": len(prompts)}
+    return facts | {"prompts": prompts, "busy": busy}

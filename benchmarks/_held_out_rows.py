@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from math import exp
 from statistics import fmean, median
 from typing import Any, Final
@@ -68,22 +68,32 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
     `error` is that of times per token as they were measured: the median and the worst without its sign.
     `interval_coverage` counts the 90 % intervals that hold such a time, `ratio_coverage` those that hold the ratio of
     two of one run on the same lanes. `speedup_error` is of speed-ups over plain pooled decoding; its sign stays: above
-    zero promises too much.
+    zero promises too much. `by_calibration` has the lowest and the highest of the calibrations' own means.
     """
     errors = [abs(row["tpot_error"]) for row in rows]
     faster = [row["speedup"] for row in rows if row["speedup"] is not None]
     rounds = [row["rounds_equal"] for row in rows]
     return {
         "num_rows": len(rows),
+        "num_prompts": len({prompt for row in rows for prompt in row["prompts"]}),
         "error": {"median": median(errors), "worst": max(errors)} if errors else None,
         "interval_coverage": share_of(
             is_within(row["measured"]["tpot_s"], row["predicted"], "tpot_s_") for row in rows
         ),
         "ratio_coverage": share_of(same_lane_ratios(rows)),
-        "speedup_error": {"mean": fmean(one["error"] for one in faster)} if faster else None,
+        "speedup_error": _speedup_error(rows) if faster else None,
         "speedup_coverage": share_of(one["is_held"] for one in faster),
         "rounds_equal": {name: sum(each[name] for each in rounds) for name in ("equal", "of")},
     }
+
+
+def _speedup_error(rows: Sequence[Row]) -> dict[str, Any]:
+    errors: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["speedup"] is not None:
+            errors[row["profile"]].append(row["speedup"]["error"])
+    means = sorted(map(fmean, errors.values()))
+    return {"mean": fmean(chain.from_iterable(errors.values())), "by_calibration": [means[0], means[-1]]}
 
 
 def same_lane_ratios(rows: Sequence[Row]) -> Iterator[bool]:

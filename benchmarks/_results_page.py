@@ -142,11 +142,13 @@ def held_out_line(name: str, figures: Json) -> dict[str, str]:
     rounds, mean = figures["rounds_equal"], figures["speedup_error"]
     return {
         "cell": name,
+        "prompts": str(figures["num_prompts"]),
         "schedule runs": str(figures["num_rows"]),
         "error": _spread(figures["error"]),
         "intervals": _share(figures["interval_coverage"]),
         "intervals of ratios": _share(figures["ratio_coverage"]),
         "speed-up, mean error": "-" if mean is None else f"{mean['mean']:+.1%}",
+        "intervals of speed-ups": _share(figures["speedup_coverage"]),
         "equal rounds": f"{rounds['equal']} of {rounds['of']}",
     }
 

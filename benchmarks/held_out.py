@@ -5,11 +5,12 @@
     python benchmarks/held_out.py --series 2          once more on the same day, with a calibration of its own
     python benchmarks/held_out.py --profile FILE      with a profile of an earlier day, of benchmarks/results/held-out/
 
-The calibration knows a range of lengths and no prompt: up to 1,500 tokens of prompt and 1,024 of answer. Cells are
+The calibration knows a range of lengths and no prompt: up to 1,900 tokens of prompt and 1,024 of answer. Cells are
 answers of up to 32, 256 and 1,024 tokens to short prompts, and of 64 to long ones; none of the prompts is of the demo's
-set, and no two cells share one. Busy cells are some of these prompts next to a process that keeps a core at work,
-predicted as if it were not there. The schedules are the best of their kind and placement by prediction for the first
-cell. What is predicted of a cell is written before it is run.
+set, and no two cells share one. Every calibration draws other prompts, by a seed of its day and number; those before
+29 November 2026 all drew by seed 2026, with one prompt for 1,024 tokens and two long ones. Busy cells are some of these
+prompts next to a process that keeps a core at work, predicted as if it were not there. The schedules are the best of
+their kind and placement by prediction for the first cell. What is predicted of a cell is written before it is run.
 
 Writes benchmarks/results/held-out.json, a row for every schedule in every run, and keeps the profile in
 benchmarks/results/held-out/. Rows of other machines and days stay. What this machine has done today is not done again,
@@ -36,12 +37,12 @@ from typing import Any, Final, NamedTuple
 from _common import EMBEDDED, RESULTS, arguments, formats, measured_pair, out_of_date, read_result, write_result
 from _held_out_cells import (
     LONGEST_ANSWER,
-    SEED,
     Basis,
     Cell,
     Json,
     best_of_kinds,
     cells,
+    longest_prompt,
     measured_rows,
     predicted_rows,
     run_facts,
@@ -95,13 +96,14 @@ def main() -> None:
     name = _name(here) + (f"-{options.series}" if options.series > 1 else "")
     path = options.profile or _calibrated(pair, options.out.parent / "held-out" / f"{name}.yaml", options)
     profile = _of_this_machine(path)
-    facts = here | {"profile": path.name, "same_day": _date_of(path) == here["date"]}
-    chosen = cells()
+    seed = int(here["date"].replace("-", "")) + options.series - 1
+    facts = here | {"profile": path.name, "same_day": _date_of(path) == here["date"], "seed": seed}
+    chosen = cells(seed)
     runs = [(cell, False) for cell in chosen]
     runs += [(cell, True) for cell in chosen if cell.num_busy and not options.quiet]
     missing = [(cell, busy) for cell, busy in runs if not is_done(kept["rows"], facts | run_facts(cell, busy=busy))]
     if missing:
-        work = options.work / _name(here)
+        work = options.work / f"{_name(here)}-{seed}"
         schedules = best_of_kinds(profile, _record(pair, chosen[0], work))
         basis = Basis(profile=profile, facts=facts, schedules=schedules)
         with new_engine(pair, profile_lanes(profile)) as engine:
@@ -152,7 +154,7 @@ def _write(kept: Json, out: Path, rows: Sequence[Json]) -> None:
 def _kept(out: Path, weights: Mapping[str, str]) -> Json:
     """Return what is in the result file, which has to be about the same weights."""
     if not out.exists():
-        return {"measured": dict(weights), "formats": formats(), "seed": SEED, "rows": []}
+        return {"measured": dict(weights), "formats": formats(), "rows": []}
     kept = read_result(out)
     if changed := out_of_date(kept, weights):
         raise SystemExit(f"{out}: is about other weights or formats ({', '.join(changed)}); remove it")
@@ -173,7 +175,7 @@ def _name(here: Json) -> str:
 def _calibrated(pair: ModelPair, path: Path, options: argparse.Namespace) -> Path:
     """Return the path of this machine's profile of today, which is made where there is none."""
     if not path.exists():
-        lengths = num_tokens((*bundled_prompts("pool"), *bundled_prompts("long")), pair.target_folder)
+        lengths = num_tokens((*bundled_prompts("pool"), *bundled_prompts("long"), longest_prompt()), pair.target_folder)
         whole = options.work / path.stem / "profile.yaml"
         whole.parent.mkdir(parents=True, exist_ok=True)
         contexts, time_s = contexts_of(lengths, LONGEST_ANSWER), 60 * options.minutes

@@ -55,17 +55,26 @@ def test_a_run_of_another_day_or_machine_or_profile_is_not_this_one(rows, facts)
     assert not rows.is_done([row(1.0, 1.0)], row(1.0, None, **facts))
 
 
-def test_no_prompt_is_of_the_demos_set_or_in_two_cells():
-    cells = load_script("_held_out_cells").cells()
-    names = [prompt.prompt_id for cell in cells for prompt in cell.prompts]
-    assert len(set(names)) == len(names)
-    assert not {prompt.prompt_id for prompt in bundled_prompts()} & set(names)
-    assert [(cell.name, len(cell.prompts), cell.max_new_tokens, cell.num_busy) for cell in cells] == [
-        ("short-32", 8, 32, 4),
-        ("short-256", 6, 256, 3),
-        ("short-1024", 1, 1024, 0),
-        ("long-64", 2, 64, 0),
-    ]
+def test_no_prompt_is_of_the_demos_set_or_in_two_cells_and_calibrations_have_their_own():
+    script = load_script("_held_out_cells")
+    draws = [script.cells(seed) for seed in (20261129, 20261130)]
+    for cells in draws:
+        names = [prompt.prompt_id for cell in cells for prompt in cell.prompts]
+        assert len(set(names)) == len(names)
+        assert not {prompt.prompt_id for prompt in bundled_prompts()} & set(names)
+        assert [(cell.name, len(cell.prompts), cell.max_new_tokens, cell.num_busy) for cell in cells] == [
+            ("short-32", 8, 32, 4),
+            ("short-256", 6, 256, 3),
+            ("short-1024", 4, 1024, 0),
+            ("long-64", 3, 64, 0),
+        ]
+    one, other = ({prompt.prompt_id for cell in cells[:3] for prompt in cell.prompts} for cells in draws)
+    assert len(one & other) < 5, "of 18 among 220"
+
+
+def test_prompts_that_calibrations_share_are_counted_once(rows):
+    many = [row(1.0, 1.0, prompts=["a", "b"]), row(1.0, 1.0, prompts=["b", "c"], profile="another.yaml")]
+    assert rows.figures(many)["num_prompts"] == 3
 
 
 @pytest.fixture
