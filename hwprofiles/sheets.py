@@ -222,3 +222,8 @@ def device_sheet(name: str) -> DeviceSheet:
 def link_sheet(name: str) -> LinkSheet:
     """Return a shipped data sheet of a link; errors as in `shipped_file`."""
     return load_yaml(shipped_file("link", name), LinkSheet)
+
+
+def is_shipped(field: str, number: Quantity) -> bool:
+    """Return whether a number is that of some shipped device, not what somebody says of his own."""
+    return any(getattr(device_sheet(name), field) == number for name in shipped_names("device"))

@@ -18,8 +18,9 @@ from planner.page_template import rendered
 from planner.pictures.xy_plot import round_ticks
 from planner.wording import known_in_words, listing
 from sim.derived.assumption import Assumption
-from sim.derived.device_speed import GROWING_ROWS, device_speed
+from sim.derived.device_speed import device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
+from sim.derived.sheet_numbers import GROWING_ROWS
 
 _LAYER, _HEAD = Part("layer"), Part("lm_head")
 _IN_WORDS: Final[dict[Status, str]] = {

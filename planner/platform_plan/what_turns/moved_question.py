@@ -21,7 +21,7 @@ from planner.platform_plan.question import Question, demand_of
 from planner.platform_plan.schedules import schedules_on
 from sim.acceptance.replay import Replay
 from sim.derived.derived_profile import CONSTANTS, DerivedProfile, derived_profile
-from sim.derived.device_speed import MOVABLE
+from sim.derived.sheet_numbers import MOVABLE
 from sim.evaluator import Evaluator
 
 _NEAR: Final = 1.25

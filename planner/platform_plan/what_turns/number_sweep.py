@@ -11,7 +11,7 @@ from hwprofiles.quantity import number_in
 from planner.platform_plan.platform_plan import RATES, crossing
 from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
 from sim.derived.derived_profile import CONSTANTS
-from sim.derived.device_speed import MOVABLE
+from sim.derived.sheet_numbers import MOVABLE
 
 _STEPS: Final = 6
 _MOST_CELLS: Final = 100

@@ -7,7 +7,8 @@ from hwprofiles.engines import priced, run_by
 from hwprofiles.model_shape import model_shape
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
-from sim.derived.device_speed import ROW_BUCKETS, device_speed, guesses
+from sim.derived.device_speed import ROW_BUCKETS, device_speed
+from sim.derived.sheet_numbers import guesses
 
 
 def known(value, status="datasheet", span=None):
@@ -136,6 +137,23 @@ def test_servers_multiply_in_the_bits_of_weights_where_the_device_can(device, we
     assert len(told) == (times > 1)
 
 
+@pytest.mark.parametrize(
+    ("half", "eight", "times"),
+    [
+        ("datasheet", "datasheet", 2),
+        ("measured", "measured", 2),
+        ("measured", "datasheet", 1),
+        ("datasheet", "measured", 4),
+    ],
+)
+def test_of_a_peak_a_share_is_reached_and_of_what_was_reached_all(half, eight, times):
+    given = {"bf16_flops": known(1e13, half), "fp8_flops": known(2e13, eight), "engine": "vllm"}
+    found = device_speed("gpu", sheet(**given), POOL, weights="fp8")
+    assert found.times_flops["fp8"] == pytest.approx(times)
+    told = [one.field for one in found.assumptions].count("gpu.flops_efficiency")
+    assert told == ("datasheet" in (half, eight))
+
+
 def test_growth_by_rows_ends_at_eight_and_is_as_doubtful_as_its_source():
     guessed, told = (device_speed("gpu", sheet(**fields), POOL) for fields in ({}, {"growth_per_row": known(0.1)}))
     assert told.growth(1) == 1 < told.growth(2) < told.growth(8) == told.growth(64) == pytest.approx(1.7)
@@ -180,8 +198,10 @@ def test_a_mixture_on_a_gpu_that_nobody_measured_is_less_sure_than_where_one_was
     assert next(one for one in found.assumptions if one.field == "gpu.memory_efficiency").source.startswith("by step")
 
 
-def test_what_a_user_says_of_reading_and_what_was_calibrated_is_of_mixtures_too():
-    mixture, one = model_shape("qwen3-30b-a3b"), device_sheet("lunar-lake-gpu")
+@pytest.mark.parametrize("status", ["guessed", "measured", "derived"])
+@pytest.mark.parametrize("device", ["lunar-lake-gpu", "rtx4090"])
+def test_what_a_user_says_of_reading_is_of_mixtures_too(device, status):
+    mixture, one = model_shape("qwen3-30b-a3b"), device_sheet(device)
     prices = priced(one, mixture, "q4_k_m")
-    given = one.model_copy(update={"memory_efficiency": known(0.5, "guessed")})
+    given = one.model_copy(update={"memory_efficiency": known(0.5, status)})
     assert device_speed("gpu", given, POOL, prices, "q4_k_m").bytes_per_s == 0.5 * POOL.value
