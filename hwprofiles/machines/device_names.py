@@ -18,15 +18,29 @@ from hwprofiles.sheets import DeviceSheet, Priced, device_sheet, link_sheet, shi
 MOST_DEVICES: Final = 16
 """Of one machine."""
 _MAKERS: Final = re.compile(
-    r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpu|igpu|graphics|imac|"
+    r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpus?|igpu|graphics|imac|"
     r"mac ?book( air| pro)?|mac (mini|studio|pro))\b"
 )
 _LINE: Final = re.compile(r"^(rtx|gtx|rx|arc)(?=[ab]?\d)")
 """Of products, which people leave out: `2x3090`."""
-_NOTES: Final = re.compile(r"\(.*?\)|,.*$|\btp ?\d+$")
-_BEFORE: Final = re.compile(r"^(\d{1,3}) ?[x*×] ?(?=[a-z0-9])")
-_BEHIND: Final = re.compile(r"(?<=[a-z0-9]) ?[x×] ?(\d{1,2})$")
-_CAPACITY: Final = re.compile(r"[ -]?(\d{1,4}) ?g(?:i?b)?$")
+_NOTES: Final = re.compile(r"\(.*?\)|,.*$|\btp[ =]?\d+$| (?:with |over )?nvlink$")
+_SERVER: Final = re.compile(r"\b(?:nvidia )?dgx (?=[abh]\d{3})")
+"""Of eight cards, before their name; a DGX Spark or Station has one."""
+_NODES: Final = re.compile(r"^(\d{1,2}) ?(?:[x×*]|nodes?(?: of| with)?(?: ?[x×*])?) ?(?=\d{1,2}(?: ?[x×*] ?| )[a-z])")
+_IN_NODES: Final = re.compile(r"\b(\d{1,2}) ?(?:nodes|servers)\b")
+_BEFORE: Final = re.compile(r"^(?:(\d{1,3}) ?[x*×] ?(?=[a-z0-9])|(\d{1,2}) (?!gi?b|cores?|w\b)(?=[a-z]))")
+_BEHIND: Final = re.compile(r"(?:(?<=[a-z0-9]) ?[x×] ?|(?<=v[56]e)-)(\d{1,2})$")
+_BESIDE: Final = re.compile(r"[(,] ?(?:[x×] ?(\d{1,2})|(\d{1,2}) ?(?:[x×]|gpus?|cards?)) ?(?=[),;]|$)")
+TOGETHER: Final = re.compile(
+    r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
+    re.IGNORECASE,
+)
+"""Says that devices share every layer, before or behind how many."""
+_CAPACITY: Final = re.compile(r"[ -]?(\d{1,4}) ?g(?:i?b)?(?=$|[ -])")
+_FEWER_CORES: Final = {
+    "m3-max-gpu": (30, (36, 96), 3.0e11), "m4-max-gpu": (32, (36,), 4.1e11), "m5-max-gpu": (32, (36,), 4.6e11),
+}  # fmt: skip
+"""Chips that are sold with fewer cores and channels too: those cores, their GB, and bytes per second (Apple)."""
 
 
 class NamedDevice(NamedTuple):
@@ -56,7 +70,12 @@ class NamedDevice(NamedTuple):
         usual = device_sheet(self.sheet).memory_bytes
         if usual is not None and usual.value == self.memory_bytes:
             return {}
-        return {"memory_bytes": {"value": self.memory_bytes, "status": "guessed", "source": AS_CALLED}}
+        told = {"memory_bytes": {"value": self.memory_bytes, "status": "guessed", "source": AS_CALLED}}
+        cores, sizes, bytes_per_s = _FEWER_CORES.get(self.sheet, (0, (), 0.0))
+        if self.memory_bytes / 1e9 in sizes:
+            source = f"Apple, technical specifications: with {cores} cores of the GPU, as those of this memory have"
+            told["memory_bytes_per_s"] = {"value": bytes_per_s, "status": "datasheet", "source": source}
+        return told
 
 
 def device_named(label: str) -> NamedDevice:
@@ -77,19 +96,48 @@ def device_named(label: str) -> NamedDevice:
 
 def find_device(label: str) -> NamedDevice | None:
     """Return the device that a label means; None if no sheet that ships is called so."""
-    text = _plain(label)
-    if (sheet := _sheet(label.lower()) or _sheet(text)) is not None:
-        return NamedDevice(sheet)
-    count = 1
-    for pattern in (_BEFORE, _BEHIND):
-        if (match := pattern.search(text)) is not None:
-            count, text = int(match[1]), pattern.sub("", text).strip()
+    if (sheet := _sheet(label.lower())) is not None:
+        return _with_cores(NamedDevice(sheet), label)
+    count, name, _ = counted(label)
+    for one in (_plain(label), name, name.removesuffix("s")):
+        own_count = count if name.startswith(one) else 1
+        if (sheet := _sheet(one)) is not None:
+            return _with_cores(NamedDevice(sheet, own_count), label)
+        capacity = _CAPACITY.search(one)
+        if capacity is not None and (sheet := _sheet(_CAPACITY.sub("", one, count=1))) is not None:
+            return NamedDevice(sheet, own_count, float(capacity[1]) * 1e9)
+    return None
+
+
+def _with_cores(named: NamedDevice, label: str) -> NamedDevice:
+    """Return a device with the memory that a chip of so few cores has, where a label tells cores alone."""
+    cores, sizes, _ = _FEWER_CORES.get(named.sheet, (0, (0,), 0.0))
+    is_fewer = cores and re.search(rf"\b{cores}[ -]?core", label.lower())
+    return named._replace(memory_bytes=sizes[-1] * 1e9) if is_fewer else named
+
+
+class Counted(NamedTuple):
+    """How many devices a label tells: of so many nodes together, and what each is called."""
+
+    num_devices: int
+    name: str
+    num_nodes: int = 1
+
+
+def counted(label: str) -> Counted:
+    """Return how many devices a label tells: `2 nodes of 8x H800`, `DGX H100`, `8 H100 GPUs`, `H100 TP8`."""
+    text = _SERVER.sub("8x ", label.lower().strip())
+    found = _NODES.match(text) or _IN_NODES.search(text)
+    nodes, text = int(found[1]) if found else 1, _NODES.sub("", text)
+    each, name = 1, _plain(text)
+    for pattern, where in ((_BEFORE, name), (_BEHIND, name), (_BESIDE, text)):
+        if (count := pattern.search(where)) is not None:
+            each, name = int(next(filter(None, count.groups()))), pattern.sub("", name).strip()
             break
-    if (sheet := _sheet(text)) is not None:
-        return NamedDevice(sheet, count)
-    capacity = _CAPACITY.search(text)
-    sheet = None if capacity is None else _sheet(text[: capacity.start()])
-    return None if sheet is None or capacity is None else NamedDevice(sheet, count, float(capacity[1]) * 1e9)
+    else:
+        told = TOGETHER.search(label)
+        each = max(1, int((told and (told[1] or told[2])) or 0))
+    return Counted(each if found and found.re is _IN_NODES else nodes * each, name, nodes)
 
 
 def _sheet(text: str) -> str | None:
@@ -126,9 +174,12 @@ AS_CALLED: Final = "as the machine was called"
 
 def other_memory(device: DeviceSheet, sheet: str | None) -> str | None:
     """Say whose bandwidth a device has that was called with another memory than its shipped sheet's; None of others."""
-    own, usual = device.memory_bytes, None if sheet is None else device_sheet(sheet).memory_bytes
+    shipped = None if sheet is None else device_sheet(sheet)
+    own, usual = device.memory_bytes, None if shipped is None else shipped.memory_bytes
     if own is None or own.source != AS_CALLED or usual is None or own.value == usual.value:
         return None
+    if shipped is not None and device.memory_bytes_per_s != shipped.memory_bytes_per_s:
+        return None  # its own is known
     told, known = (f"{one.value / 1e9:g} GB" for one in (own, usual))
     return f"{device.name} with {told} is taken to read as fast as the one with {known}: makers often cut both."
 
@@ -184,9 +235,10 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     devices |= {sheet.kind: own}
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
-    memory = device.own_fields.get("memory_bytes", shared.get("memory_bytes"))
     of_machine = {field: value for field, value in shared.items() if field in quantity_fields(Priced)}
-    pool = {"devices": [*devices], "bytes_per_s": shared["memory_bytes_per_s"], "memory_bytes": memory}
+    shared = {**shared, **device.own_fields}
+    memory, bytes_per_s = shared.get("memory_bytes"), shared["memory_bytes_per_s"]
+    pool = {"devices": [*devices], "bytes_per_s": bytes_per_s, "memory_bytes": memory}
     return {
         "name": f"A machine with {_several(1, sheet.name)}",
         "host": "cpu",

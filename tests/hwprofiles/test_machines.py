@@ -44,6 +44,16 @@ LABELS = {
     "2x RTX 3060 8GB": ("rtx3060-8gb", 2, None),
     "RTX 3050 6GB": ("rtx3050-6gb", 1, None),
     "Arc A770 8GB": ("arc-a770-8gb", 1, None),
+    "8 H100 GPUs": ("h100-sxm", 8, None),
+    "4 A100s": ("a100-80-sxm", 4, None),
+    "H100 TP8": ("h100-sxm", 8, None),
+    "DGX B200": ("b200-sxm", 8, None),
+    "H100 (8x)": ("h100-sxm", 8, None),
+    "TPU v6e-8": ("tpu-v6e", 8, None),
+    "NVIDIA A100-SXM4-40GB": ("a100-40-sxm", 1, None),
+    "NVIDIA A100 80GB PCIe": ("a100-80-pcie", 1, None),
+    "H100-80GB-PCIe": ("h100-pcie", 1, 80e9),
+    "M4 Max (32-core GPU)": ("m4-max-gpu", 1, 36e9),
 }
 
 
@@ -130,6 +140,8 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     assert mac.pool_of("gpu") == mac.pool_of("cpu")
     assert mac.pool_of("gpu")[1].memory_bytes.value == 24e9
     assert mac.pool_of("gpu")[1].bytes_per_s == device_sheet("m4-gpu").memory_bytes_per_s
+    fewer_cores = load_platform("M4 Max 36GB").pool_of("gpu")[1]
+    assert (fewer_cores.memory_bytes.value, fewer_cores.bytes_per_s.value) == (36e9, 410e9)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_weights_that_a_device_does_not_run_are_priced_and_named_as_in_a_plan(we
     assert json_of(*asked)["warnings"] == [told] * is_told
 
 
-@pytest.mark.parametrize(("device", "is_told"), [("rtx3080", False), ("RTX 3080 20GB", True)])
+@pytest.mark.parametrize(("device", "is_told"), [("rtx3080", False), ("RTX 3080 20GB", True), ("M4 Max 36GB", False)])
 def test_a_card_with_another_memory_than_its_sheets_is_told_to_have_the_sheets_bandwidth(device, is_told):
     asked, told = (*ASKED, "--device", device, "--weights", "q4_k_m"), "(10 GB) with 20 GB is taken to read as fast as"
     assert (told in " ".join(call(*asked, exit_code=0).shown.split())) is is_told
