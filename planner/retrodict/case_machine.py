@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
-from hwprofiles.curves.names import device_in, device_key, family_of
-from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, NamedDevice, find_device
+from hwprofiles.curves.names import device_in, device_key, engine_of, family_of
+from hwprofiles.engines import LAW_ENGINE, default_engine
+from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, TOGETHER, NamedDevice, counted, find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
 from sim.derived.assumption import Assumption
 
-_COUNT: Final = re.compile(r"^(\d{1,2}) ?[x×] ?")
 _IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
 _COUNT_IN_WORDS: Final = re.compile(rf"(^|[+,] |\()({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
-_TOGETHER: Final = re.compile(
-    r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
-    re.IGNORECASE,
-)
+_APART: Final = re.compile(r"layer[- _]split|pipeline|\bpp(?![a-z])", re.IGNORECASE)
+"""Says that each device has some of the layers."""
 _DIFFERENT: Final = re.compile(r"\s\+\s")
 """Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
 _BEHIND: Final = re.compile(r"[,()]")
@@ -57,8 +55,8 @@ class CaseMachine(NamedTuple):
         num_devices: how many there are.
         num_together: those that share every layer; 1 where one has all, or each some of the layers.
         step_s: a step of an all-reduce among them, and its relative error.
-        is_stand_in: whether the sheet is of another device of its architecture, or of one socket of several, so that
-            only ratios can be told.
+        is_stand_in: whether the sheet is of another device of its architecture, or of one socket or node of several, so
+            that only ratios can be told.
         is_throttled: whether the label says that the device is a slower form of its sheet's, or has faster ones too.
     """
 
@@ -70,8 +68,8 @@ class CaseMachine(NamedTuple):
     is_throttled: bool
 
 
-def case_machine(label: str, engine: str) -> CaseMachine:
-    """Return the machine that a label means.
+def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> CaseMachine:
+    """Return the machine that a label means; of several devices one is the draft's where it drafts apart.
 
     Raises:
         ProfileError: no device that ships is called so, and none is of its architecture.
@@ -83,8 +81,9 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     mixed = _slowest_of(label)
     kind = _kind_told(f"{label}, {engine}")
     bare = _KINDS[kind].sub("", label) if kind else label
-    named = mixed or find_device(label) or find_device(device_in(label)) or find_device(bare)
-    count = int(found[1]) if mixed is None and (found := _COUNT.match(label)) else named.num_devices if named else 1
+    called = mixed or find_device(label)
+    named = called or find_device(device_in(label)) or find_device(bare)
+    count = (called or counted(label)).num_devices
     sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(device_key(label))
     reason = f"no device that ships is called {whole!r}, and none is known to be of its architecture"
     if sheet is not None and sheet.memory_pool is not None and kind and kind != sheet.kind:
@@ -107,13 +106,8 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     capacity = next((one for one in told if one <= most), None) if in_name is None else in_name
     if capacity is not None and sheet.memory_bytes is not None:
         memory = sheet.memory_bytes.model_copy(update={"value": capacity, "span": None})
-        sheet = sheet.model_copy(update={"memory_bytes": memory})
-    is_vllm = any(word in engine.lower() for word in ("vllm", "sglang", "trt", "tensorrt"))
-    split = _TOGETHER.search(whole)
-    together = count if (split or is_vllm) and sheet.kind != "cpu" else 1
-    told_together = int(split[1] or split[2] or 0) if split else 0
-    if 0 < told_together < count and count % told_together == 0:
-        together = told_together  # the others hold other layers, or copies of them
+        reading = (named._replace(memory_bytes=capacity).own_sheet if named else sheet).memory_bytes_per_s
+        sheet = sheet.model_copy(update={"memory_bytes_per_s": reading, "memory_bytes": memory})
     peer_link = sheet.peer_link
     if peer_link is not None and count > (link_sheet(peer_link).most_joined or count):
         peer_link = None
@@ -124,11 +118,23 @@ def case_machine(label: str, engine: str) -> CaseMachine:
     return CaseMachine(
         sheet=sheet,
         num_devices=count,
-        num_together=together,
+        num_together=_num_together(
+            whole, sheet, engine, 1 if sheet.kind == "cpu" else count, drafts_apart=drafts_apart
+        ),
         step_s=(crossings * step.value, step.relative_error),
-        is_stand_in=named is None or (count > 1 and sheet.kind == "cpu"),
+        is_stand_in=named is None or (count > 1 and sheet.kind == "cpu") or counted(label).num_nodes > 1,
         is_throttled=mixed is not None or _is_throttled(own, sheet),
     )
+
+
+def _num_together(label: str, sheet: DeviceSheet, engine: str, count: int, *, drafts_apart: bool) -> int:
+    """Return how many of some devices share every layer: those that a label tells, else all of a server's engine."""
+    told = TOGETHER.search(label)
+    num_told = int(told[1] or told[2] or 0) if told else 0
+    if told is None:
+        does_share = (engine_of(engine) or default_engine(sheet.name)) == LAW_ENGINE and not _APART.search(label)
+        return max(1, count - drafts_apart) if does_share else 1
+    return num_told if 0 < num_told < count and count % num_told == 0 else count  # others hold other layers, or copies
 
 
 def _running(label: str, *, is_on_cpu: bool) -> str:

@@ -80,7 +80,7 @@ class PredictedCase:
         Raises:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
-        machine = case_machine(case.device, case.engine)
+        machine = case_machine(case.device, case.engine, drafts_apart=case.drafter.parallel)
         sheet, shape = machine.sheet, model_shape(case.target.shape)
         target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:

@@ -243,7 +243,9 @@ _OFFLOADED: Final = re.compile(r"offload", re.IGNORECASE)
 def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
     case, is_ratio = predictor.case, question == "ratio"
     if not is_ratio and predictor.machine.is_stand_in:
-        return f"no sheet gives the bandwidth of {case.device}; only ratios can be told by its architecture"
+        return (
+            f"no sheet gives the bandwidth of {case.device} or its links; only ratios can be told by its architecture"
+        )
     if not predictor.fits and (not is_ratio or _OFFLOADED.search(f"{case.device} {case.engine}")):
         return f"{predictor.target} does not fit into {case.device}: nobody says what the rest took elsewhere"
     if not is_ratio and not predictor.are_weights_known:

@@ -62,7 +62,7 @@ def test_a_machine_with_cards_is_told_by_these_and_their_memory(label, name, num
     [
         ("H800 SXM5", "NVIDIA H800 SXM"),
         ("8x H800-SXM5-80GB", "NVIDIA H800 SXM"),
-        ("A800 80GB PCIe", "NVIDIA A800 80 GB SXM"),
+        ("A800 80GB PCIe", "NVIDIA A100 (PCIe, 80 GB)"),
         ("8x H800 PCIe", "NVIDIA H100 (PCIe, 80 GB)"),
     ],
 )
@@ -88,12 +88,77 @@ def test_a_card_for_export_is_none_of_those_with_faster_links(label, name):
         ("2x RTX 3090 tensor_split", "llama.cpp", 2),
         ("2x RTX 3090 (layer split)", "llama.cpp", 1),
         ("8x H100", "SGLang", 8),
+        ("8x H100", "LMDeploy", 8),
+        ("8x H100", "", 8),
+        ("8x H100", "gpt-fast", 8),
+        ("8x Ascend 910B2", "vLLM", 8),
+        ("8x H100", "llama.cpp", 1),
+        ("8x H100", "transformers", 1),
+        ("2x RTX 4090", "exllamav2", 1),
+        ("2x RTX 4090", "LMDeploy", 2),
+        ("8x H100, PP8", "vLLM", 1),
+        ("8x H100, TP4 PP2", "vLLM", 4),
     ],
 )
 def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
     found = case_machine(label, engine)
     assert found.num_together == num_together
     assert found.num_devices == int(label[0]), "memory is of all"
+
+
+def test_a_draft_beside_its_target_has_a_device_of_its_own():
+    found = [case_machine(label, "vLLM", drafts_apart=True).num_together for label in ("2x H100", "5x H100, TP4")]
+    assert found == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("label", "num_devices", "is_stand_in"),
+    [
+        ("H100 TP8", 8, False),
+        ("H100 (tp=4)", 4, False),
+        ("H100, tensor parallel 8", 8, False),
+        ("8 H100 GPUs", 8, False),
+        ("8xH100s", 8, False),
+        ("4 L40S", 4, False),
+        ("H100 (8x)", 8, False),
+        ("H100 SXM, 8 GPUs", 8, False),
+        ("DGX H100", 8, False),
+        ("DGX H100 TP4", 8, False),
+        ("2x A6000 NVLink", 2, False),
+        ("2 nodes of 8x H800", 16, True),
+        ("2x 8x H20 (TP16)", 16, True),
+        ("16x H20 (2 nodes)", 16, True),
+        ("2x DGX H100", 16, True),
+        ("EVO X2", 1, False),
+        ("24 GB RTX 3090", 1, False),
+        ("RTX 3090, PCIe x4", 1, False),
+        ("Apple M4 (10 GPU cores)", 1, False),
+        ("M4 Max (14-core CPU)", 1, False),
+    ],
+)
+def test_devices_are_counted_as_people_write_them_and_nodes_are_told_in_ratios_alone(label, num_devices, is_stand_in):
+    found = case_machine(label, "vLLM")
+    assert (found.num_devices, found.is_stand_in) == (num_devices, is_stand_in)
+
+
+@pytest.mark.parametrize(
+    ("label", "bytes_per_s", "memory_gb"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1555e9, 40),
+        ("NVIDIA A100 80GB PCIe", 1935e9, 80),
+        ("H100-80GB-PCIe", 2000e9, 80),
+        ("NVIDIA H100 80GB PCIe", 2000e9, 80),
+        ("M3 Max 36GB", 300e9, 36),
+        ("M3 Max / 64GB", 400e9, 64),
+        ("Mac Studio (M4 Max, 36GB)", 410e9, 36),
+        ("M4 Max (14-core CPU, 32-core GPU)", 410e9, 36),
+        ("M4 Max (16-core CPU, 40-core GPU)", 546e9, 128),
+        ("M5 Max 36GB", 460e9, 36),
+    ],
+)
+def test_cards_of_a_name_with_other_memories_read_as_fast_as_these(label, bytes_per_s, memory_gb):
+    sheet = case_machine(label, "").sheet
+    assert (sheet.memory_bytes_per_s.value, sheet.memory_bytes.value) == (bytes_per_s, memory_gb * 1e9)
 
 
 @pytest.mark.parametrize(
