@@ -20,6 +20,7 @@ from decoding.validation import errors_as, told
 
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
+_PROMPT_HASH = "prompt_hash"
 FILES = {
     "target_files": "other weights, tokenizer or config.json of a target of the same name",
     "drafter_files": "other files of a drafter of the same name",
@@ -93,6 +94,27 @@ class RunFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
+    def known(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Return the rows that answer some of the prompts, by id; `asked` has the hash of each text. A row answers one.
+
+        Bare prompts are named after their file and line: where one has another name now, its text tells its row. Raises
+        `ConfigError` for a row that answers another text under the same id; older rows do not tell.
+        """
+        renamed: dict[str, list[dict[str, Any]]] = {text: [] for text in asked.values()}
+        for name, row in self.rows.items():
+            if name not in asked and row.get(_PROMPT_HASH) in renamed:
+                renamed[row[_PROMPT_HASH]].append(row)
+        known = {}
+        for name, text in asked.items():
+            if name in self.rows:
+                known[name] = self.rows[name]
+                if known[name].get(_PROMPT_HASH, text) != text:
+                    msg = f"{self.path}: the row of {shown(name)} answers another prompt; name another --out"
+                    raise ConfigError(msg)
+            elif renamed[text]:
+                known[name] = renamed[text].pop(0) | {PROMPT_ID: name}
+        return known
+
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row with its settings; it is on disk when this returns, and not at all after a `ConfigError`."""
         whole = {PROMPT_ID: row[PROMPT_ID], **row, SETTINGS: self._settings}
@@ -101,13 +123,14 @@ class RunFile:
         try:
             while left:
                 left = left[self._file.write(left) :]
+            self.rows[row[PROMPT_ID]] = dict(row)
             os.fsync(self._file.fileno())
         except OSError as error:
+            self.rows.pop(row[PROMPT_ID], None)
             with suppress(OSError):
                 self._file.truncate(num_bytes)
             msg = f"{self.path}: a row cannot be written ({error}); those before it are whole"
             raise ConfigError(msg) from error
-        self.rows[row[PROMPT_ID]] = dict(row)
 
     def _lock(self) -> None:
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):

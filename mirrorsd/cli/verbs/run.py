@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from decoding.errors import ConfigError, LaneError, MemoryFitError, shown
+from decoding.errors import ConfigError, LaneError, MemoryFitError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirrorsd.text_engine import Answer, Decoding, ReplayEngine, TextEngine
     from runtime.lanes.lane import LaneSpec
 
-_PROMPT_HASH, _SEED = "prompt_hash", "seed"
+_SEED = "seed"
 _MANY_ROUNDS = 32
 """A draft that is made for its target has a token accepted in so many."""
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
@@ -250,42 +250,32 @@ def _all_rows(
         own_seeds = seeds(prompts, {})
         return [row_of(one, places[one.prompt_id], own) for one, own in zip(prompts, own_seeds, strict=True)]
     with RunFile(out, settings) as file:
-        for prompt in prompts:
-            _require_same_prompt(file.rows.get(prompt.prompt_id), prompt, out)
-        known = _known_rows(prompts, file.rows)
+        hashes = {prompt.prompt_id: _hash(prompt) for prompt in prompts}
+        known = file.known(hashes)
         if file.rows:
             left = len(places) - len(known)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
         if file.is_older:
             lacking = "they lack digests of files, or what computed them"
             say(f"[yellow]{escaped(out)}: older rows are matched by name only: {lacking}.[/]")
-        saved.append(f"{out} holds the rows of the prompts finished; the same command goes on after them.")
         kept = {place: known[one.prompt_id] for place, one in enumerate(prompts) if one.prompt_id in known}
         own_seeds = seeds(prompts, {place: row.get(_SEED, settings[_SEED]) for place, row in kept.items()})
-        for prompt, own in zip(prompts, own_seeds, strict=True):
-            if prompt.prompt_id not in known:
-                known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id], own)
-                file.append(known[prompt.prompt_id])
+        try:
+            for prompt, own in zip(prompts, own_seeds, strict=True):
+                if prompt.prompt_id not in known:
+                    known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id], own)
+                    file.append(known[prompt.prompt_id])
+        finally:
+            saved.append(_held(out, len(file.known(hashes)), len(prompts)))
         return [known[prompt.prompt_id] for prompt in prompts]
 
 
-def _known_rows(prompts: Sequence[Prompt], rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the rows of a file that answer some of the prompts, by id; a row answers one.
+def _held(out: Path, num_held: int, num_asked: int) -> str:
+    """Return what an interruption leaves: the text under way is begun again, for rows are of whole texts."""
+    from planner.wording import counted
 
-    Bare prompts are named after their file and line: where one has another name now, its text tells its row.
-    """
-    asked = {prompt.prompt_id: _hash(prompt) for prompt in prompts}
-    renamed: dict[str, list[dict[str, Any]]] = {text: [] for text in asked.values()}
-    for name, row in rows.items():
-        if name not in asked and row.get(_PROMPT_HASH) in renamed:
-            renamed[row[_PROMPT_HASH]].append(row)
-    known = {}
-    for name, text in asked.items():
-        if name in rows:
-            known[name] = rows[name]
-        elif renamed[text]:
-            known[name] = renamed[text].pop(0) | {"prompt_id": name}
-    return known
+    begun = "; of the one under way nothing is kept. The same command begins it again and goes on."
+    return f"{out} holds {num_held} of {counted(num_asked, 'text')}{begun if num_held < num_asked else '.'}"
 
 
 def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
@@ -293,7 +283,7 @@ def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:
 
     return {
         "prompt_id": prompt.prompt_id,
-        _PROMPT_HASH: _hash(prompt),
+        "prompt_hash": _hash(prompt),
         "category": prompt.category,
         "token_ids": list(answer.tokens),
         "text": answer.text,
@@ -309,13 +299,6 @@ def _printed(piece: str) -> None:
 
 def _hash(prompt: Prompt) -> str:
     return hashlib.sha256(prompt.text.encode("utf-8")).hexdigest()
-
-
-def _require_same_prompt(row: Mapping[str, Any] | None, prompt: Prompt, out: Path) -> None:
-    """Raise `ConfigError` for a row that answers another text under the same id; older rows do not tell."""
-    if row is not None and row.get(_PROMPT_HASH, _hash(prompt)) != _hash(prompt):
-        msg = f"{out}: the row of {shown(prompt.prompt_id)} answers another prompt; name another --out"
-        raise ConfigError(msg)
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
