@@ -131,10 +131,13 @@ def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
 def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
     """Return `count` prompts drawn without repeats, or all if there are fewer; kinds take turns, as in `take_turns`.
 
-    Prompts of a kind and the kinds themselves are in random order. The seed determines the draw, and a smaller draw is
-    the beginning of a larger one.
+    No two have the same text. Prompts of a kind and the kinds themselves are in random order. The seed determines the
+    draw, and a smaller draw is the beginning of a larger one.
     """
-    shuffled = random.Random(seed).sample(prompts, len(prompts))
+    firsts: dict[str, Prompt] = {}
+    for prompt in prompts:
+        firsts.setdefault(prompt.text, prompt)
+    shuffled = random.Random(seed).sample(list(firsts.values()), len(firsts))
     return take_turns(shuffled)[:count]
 
 

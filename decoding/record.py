@@ -8,7 +8,7 @@ committed. Arrays are numpy, ids are target ids, -1 fills unused places.
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,6 +180,12 @@ class AcceptanceRecord:
     def num_prompts(self) -> int:
         """How many prompts its texts answer."""
         return len(set(self.prompt_numbers))
+
+    @property
+    def distinct(self) -> "AcceptanceRecord":
+        """The record with the first text of each prompt: greedy texts of a prompt are one, by whatever names."""
+        firsts = [self.prompt_numbers.index(number) for number in range(self.num_prompts)]
+        return replace(self, prompts=tuple(self.prompts[place] for place in firsts))
 
     @cached_property
     def has_features(self) -> bool:

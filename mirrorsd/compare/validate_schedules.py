@@ -30,16 +30,21 @@ from mirrorsd.text_engine import new_engine
 from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
+from planner.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredBasis:
-    """What predictions are made from: a profile and a record of the same models, and their files."""
+    """What predictions are made from: a profile and a record of the same models, and their files.
+
+    The record has each prompt once; `num_repeats` is how many further texts its file has.
+    """
 
     profile: Profile = field(repr=False)
     record: AcceptanceRecord = field(repr=False)
     profile_path: Path
     record_path: Path
+    num_repeats: int = 0
 
     @classmethod
     def load(cls, profile_path: Path, record_path: Path) -> "MeasuredBasis":
@@ -49,7 +54,22 @@ class MeasuredBasis:
             what = f"texts of temperature {record.temperature:g}" if record.assumed is None else "assumed acceptance"
             raise ConfigError(f"{record_path}: holds {what}; runs are greedy, and are compared with a greedy record")
         require_same_models(profile, record, sides=(profile_path, record_path))
-        return cls(profile=profile, record=record, profile_path=profile_path, record_path=record_path)
+        distinct = record.distinct
+        return cls(
+            profile=profile,
+            record=distinct,
+            profile_path=profile_path,
+            record_path=record_path,
+            num_repeats=len(record.prompts) - len(distinct.prompts),
+        )
+
+    @property
+    def repeats_in_words(self) -> str | None:
+        """A sentence where prompts are recorded again: they are no further evidence."""
+        if not self.num_repeats:
+            return None
+        texts = counted(self.num_repeats, "text")
+        return f"{self.record_path} has {texts} of prompts that it has already; each prompt was run once."
 
 
 def validate(
@@ -61,7 +81,7 @@ def validate(
     run_options: Sequence[str] = (),
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
-    """Run the schedules, by their files, on every prompt of the record, and simulate the same.
+    """Run the schedules, by their files, once on every prompt of the record, and simulate the same.
 
     `prompts` are those that were recorded, and possibly more; `run_options` name the models for the command that comes
     next. Raises `MirrorsdError` where a schedule does not fit, a prompt is missing, a model or lane is not to be had,
@@ -105,7 +125,7 @@ def validate(
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
         notes=(*profile.notes, *filter(None, [reach_in_words(profile, record, lanes)])),
-        warnings=(*filter(None, [pair.unheeded()]), *repeated),
+        warnings=(*filter(None, [pair.unheeded(), evidence.repeats_in_words]), *repeated),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,

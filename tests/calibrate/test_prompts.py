@@ -164,7 +164,7 @@ NUM_WORDS = 7
 SEEDS = st.integers(0, 2**32)
 SETS = st.lists(st.integers(0, 6), max_size=5).map(
     lambda sizes: [
-        Prompt(prompt_id=f"{kind}{place}", category=str(kind), turns=("text",))
+        Prompt(prompt_id=f"{kind}{place}", category=str(kind), turns=(f"{kind} of {place}",))
         for kind, size in enumerate(sizes)
         for place in range(size)
     ]
@@ -208,6 +208,11 @@ def test_a_draw_is_of_the_set_without_repeats_and_as_large_as_wanted(prompts, co
     drawn = draw_prompts(prompts, count, seed)
     assert len(set(names(drawn))) == len(drawn) == min(count, len(prompts))
     assert set(drawn) <= set(prompts)
+
+
+def test_a_text_is_drawn_once_by_whatever_names():
+    prompts = [Prompt(prompt_id=name, category="", turns=(name[0],)) for name in ("a1", "b1", "a2", "b2", "c1")]
+    assert {tuple(sorted(names(draw_prompts(prompts, 5, seed)))) for seed in range(9)} == {("a1", "b1", "c1")}
 
 
 @given(SETS, st.integers(0, 40), SEEDS)

@@ -7,11 +7,11 @@ from calibrate.prompts import EncodedPrompt
 from decoding.errors import OutOfRangeError, RecordError
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
-from hwprofiles.profile import Anchor
+from hwprofiles.profile import Anchor, save_profile
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, require_reach
 from mirrorsd.compare.measured_answer import put_together
 from mirrorsd.compare.runs import Measured
-from mirrorsd.compare.validate_schedules import by_schedule, matching_prompts
+from mirrorsd.compare.validate_schedules import MeasuredBasis, by_schedule, matching_prompts
 from planner.search.search import rank
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
@@ -117,6 +117,20 @@ def test_a_prompt_of_the_same_length_with_other_tokens_is_named():
     assert matching_prompts([EncodedPrompt(entry.name, "", other)], record), "a record without hashes cannot tell"
     moved = [EncodedPrompt(entry.name, "", other), EncodedPrompt("questions-2", "", same)]
     assert matching_prompts(moved, known) == (EncodedPrompt(entry.name, "", same),), "a line later, in a renamed file"
+
+
+def test_a_prompt_that_was_recorded_under_two_names_is_one_to_run(tmp_path):
+    record, path = acceptance_record(num_prompts=3, num_tokens=24), tmp_path / "r.npz"
+    hashes = hash_of_ids([1]), hash_of_ids([2]), hash_of_ids([1])
+    repeated = zip(record.prompts, hashes, strict=True)
+    replace(record, prompts=tuple(replace(one, prompt_hash=own) for one, own in repeated)).save(path)
+    save_profile(machine(), tmp_path / "p.yaml")
+    evidence = MeasuredBasis.load(tmp_path / "p.yaml", path)
+    assert [one.name for one in evidence.record.prompts] == [one.name for one in record.prompts[:2]]
+    assert evidence.repeats_in_words == f"{path} has 1 text of prompts that it has already; each prompt was run once."
+    record.save(path)  # without hashes nobody knows
+    evidence = MeasuredBasis.load(tmp_path / "p.yaml", path)
+    assert (len(evidence.record.prompts), evidence.repeats_in_words) == (3, None)
 
 
 LANES = ("target", "draft")
