@@ -25,7 +25,7 @@ EAGER: Final = "transformers"
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
-"""How the names of accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
+"""How the names of makers' accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
 _IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
 """What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
 IK: Final = "ik_llama.cpp"
@@ -50,6 +50,8 @@ _MADE_FOR: Final = {
     LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
 }
 """Formats of weights that one engine's own files have, by that engine."""
+_KEEPS_16_BITS: Final = "ollama"
+"""Runs llama.cpp's kernels, on files of gpt-oss of its own: their weights beside experts are as the maker's."""
 _READ_BY: Final = {ANYWHERE: (ANYWHERE, IK), "mlx": ("mlx",), LAW_ENGINE: (LAW_ENGINE, EAGER)}
 """Engines that load the formats made for one engine: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
 _OF_SERVERS: Final = ("mxfp4", "nvfp4", "nvfp4a16")
@@ -145,9 +147,22 @@ def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
 
 
 def _has_llama_cpp(sheet: DeviceSheet) -> bool:
+    """Return whether models are in llama.cpp's files, which its fork and most programs around it load, too."""
     if sheet.kind != "gpu":
         return sheet.kind == "cpu"
-    return (engine_on(sheet) or ANYWHERE).startswith(ANYWHERE) and not sheet.name.startswith(APART)
+    engine = engine_on(sheet) or ANYWHERE
+    is_own = _KEEPS_16_BITS in engine.lower()
+    return engine_of(engine) in _READ_BY[ANYWHERE] and not is_own and not is_apart(sheet)
+
+
+def splits_layers(sheet: DeviceSheet, weights: str) -> bool:
+    """Return whether the engine on a device, by any of its names, has some layers there and others elsewhere."""
+    return engine_of(engine_on(sheet, weights) or "") == ANYWHERE and not is_apart(sheet)
+
+
+def is_apart(sheet: DeviceSheet) -> bool:
+    """Return whether it is an accelerator that neither llama.cpp nor OpenVINO runs on."""
+    return sheet.kind != "cpu" and sheet.name.startswith(APART)
 
 
 def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:
@@ -175,12 +190,19 @@ def run_by(sheet: Sheet, engine: str) -> Sheet:
     return sheet.model_copy(update={"engine": engine})
 
 
+def can_run(sheet: DeviceSheet, engine: str) -> bool:
+    """Return whether an engine with its back end, if it names one, runs on a GPU."""
+    return _refusal(sheet, engine) is None
+
+
 def _refusal(sheet: DeviceSheet, engine: str) -> str | None:
     """Return what a GPU would have to be for an engine or its back end; None where it is."""
     backend = next((one for one in _MAKERS if one in engine.lower()), None)
-    maker = next((one for one in _KNOWN_MAKERS if sheet.name.startswith(one)), None)
+    maker = next((one for one in (*APART, *_KNOWN_MAKERS) if sheet.name.startswith(one)), None)
     if backend is not None and maker is not None and maker not in (makers := _MAKERS[backend]):
         return f"{backend} runs on GPUs of {' and '.join(makers)}"
+    if engine_of(engine) in _READ_BY[ANYWHERE] and is_apart(sheet):
+        return f"{engine} runs on GPUs and CPUs"
     return f"{engine} runs on GPUs from Volta on" if engine_of(engine) == LAW_ENGINE and is_too_old(sheet) else None
 
 
@@ -192,7 +214,7 @@ def is_too_old(sheet: DeviceSheet) -> bool:
 def loaders_on(sheet: DeviceSheet, weights: str) -> list[str]:
     """Return the engines that load weights which are made for one, and run on a GPU."""
     made_for = made_for_engine(weights)
-    return [one for one in _READ_BY.get(made_for or "", ()) if _refusal(sheet, one) is None]
+    return [one for one in _READ_BY.get(made_for or "", ()) if can_run(sheet, one)]
 
 
 def platform_run_by(platform: Platform, engine: str) -> Platform:
@@ -234,7 +256,7 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
     Mixtures on a GPU that no engine was measured on are priced by the engine that runs anywhere.
     """
     engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
-    if engine is None and is_mixture and sheet.kind == "gpu" and not sheet.name.startswith(APART):
+    if engine is None and is_mixture and sheet.kind == "gpu" and not is_apart(sheet):
         engine = ANYWHERE
     if engine is None or is_eager(sheet) or (has_law(sheet, weights) and not is_mixture):
         return None

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, get_args
 
-from hwprofiles.engines import ANYWHERE, engine_on, made_for_engine
+from hwprofiles.engines import ANYWHERE, made_for_engine, splits_layers
 from hwprofiles.machines.assumed_parts import assumed_of
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
@@ -291,7 +291,7 @@ def _unused_cards(plan: PlatformPlan) -> Iterator[str]:
         for name, device in platform.devices.items()
         if device.kind == "gpu"
         and platform.has_own_memory(name)
-        and (is_of_others or not (engine_on(device, weights) or "").startswith(ANYWHERE))
+        and (is_of_others or not splits_layers(device, weights))
     }
     used = {name for lane in pair[:2] for name in platform.members(lane.removesuffix(SECOND_STREAM))}
     left = {name: device for name, device in cards.items() if all(device != cards.get(one) for one in used)}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from decoding.errors import FitsNowhereError
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import ANYWHERE, LAW_ENGINE, engine_on, platform_run_by, reads
+from hwprofiles.engines import ANYWHERE, LAW_ENGINE, can_run, engine_on, platform_run_by, reads
 from hwprofiles.platform import Platform
 from hwprofiles.weights.formats import stored_weights
 from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_bytes, usable_lanes
@@ -145,7 +145,9 @@ def places_of(question: Question) -> Places:
 
 def split_by_llama_cpp(question: Question) -> list[str]:
     """Return in words how llama.cpp would split a target over card and CPU where another engine is planned with."""
-    if layer_split(question, has_draft=False) is not None or not reads(ANYWHERE, question.target.weights):
+    gpus = [one for one in question.platform.devices.values() if one.kind == "gpu"]
+    is_able = reads(ANYWHERE, question.target.weights) and all(can_run(one, ANYWHERE) for one in gpus)
+    if not is_able or layer_split(question, has_draft=False) is not None:
         return []
     by_it = replace(question, platform=platform_run_by(question.platform, ANYWHERE))
     split = layer_split(by_it, has_draft=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
 from decoding.schedule import Schedule
-from hwprofiles.engines import engine_on
+from hwprofiles.engines import splits_layers
 from hwprofiles.models.head_shapes import IN_ONE_PASS, LOOKUP
 from hwprofiles.platform import Platform
 from planner.platform_plan.device_pairs import LanePair, usable_bytes, usable_lanes
@@ -238,8 +238,8 @@ def _costs(question: Question, lanes: Sequence[str]) -> dict[str, RooflineCost]:
 
 def _is_card(platform: Platform, name: str, weights: str) -> bool:
     """Return whether it is a GPU with memory of its own on which people run llama.cpp with such weights."""
-    engine = engine_on(platform.device(name), weights) or ""
-    return platform.device(name).kind == "gpu" and platform.has_own_memory(name) and engine.startswith(_ENGINE)
+    device = platform.device(name)
+    return device.kind == "gpu" and platform.has_own_memory(name) and splits_layers(device, weights)
 
 
 def partial_offload(plan: "PlatformPlan") -> PartialOffload | None:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import APART, EAGER, IK, engine_on, is_too_old, made_for_engine, reads
+from hwprofiles.engines import EAGER, IK, engine_on, is_apart, is_too_old, made_for_engine, reads
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -129,7 +129,9 @@ def runs_on(
         by_sheet = _OPENVINO if targets[0].name.startswith("Intel") and targets[0].kind != "cpu" else ""
         predicted = engine_on(targets[0], weights[0]) or by_sheet
         kin = engine_of(predicted)
-        found.sort(key=lambda one: (not predicted.startswith(one.engine), kin not in (None, engine_of(one.engine))))
+        found.sort(
+            key=lambda one: (not predicted.lower().startswith(one.engine), kin not in (None, engine_of(one.engine)))
+        )
     if (
         all(made_for_engine(one) is None for one in weights)
         and target.cache_bits == 16
@@ -189,7 +191,7 @@ _LLAMA_CPP: Final[Mapping[str, str]] = {
 
 
 def _llama_cpp(asked: _Asked) -> str | None:
-    is_foreign = any(one.kind == "npu" or one.name.startswith(APART) for one in asked.devices)
+    is_foreign = any(one.kind == "npu" or is_apart(one) for one in asked.devices)
     if asked.kind not in _LLAMA_CPP or is_foreign:
         return None
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
@@ -298,7 +300,7 @@ def _transformers(asked: _Asked) -> str | None:
 
 
 def _openvino(asked: _Asked) -> str | None:
-    are_intels = all(one.name.startswith("Intel") and not one.name.startswith(APART) for one in asked.devices)
+    are_intels = all(one.name.startswith("Intel") and not is_apart(one) for one in asked.devices)
     if not are_intels or len(asked.targets) > 1:
         return None
     target, draft = asked.targets[0].kind.upper(), asked.drafts[0].kind.upper()

@@ -1,6 +1,7 @@
 """Prices of rows by public curves: the nearest says most, and nothing is certain."""
 
 import json
+import re
 from math import exp, log
 
 import pytest
@@ -11,7 +12,15 @@ from decoding.errors import ConfigError
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
-from hwprofiles.engines import default_engine, engine_names, engine_on, is_too_old, platform_run_by, run_by
+from hwprofiles.engines import (
+    default_engine,
+    engine_names,
+    engine_on,
+    is_too_old,
+    platform_run_by,
+    run_by,
+    splits_layers,
+)
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import device_sheet, shipped_names
 from tests.benchmarks.scripts import RESULTS
@@ -209,6 +218,25 @@ def test_a_back_end_of_other_makers_gpus_is_refused(device, engine):
     with pytest.raises(ConfigError, match=f"runs on GPUs (of|from) .*, not on {device_sheet(device).name[:5]}"):
         run_by(device_sheet(device), engine)
     assert run_by(device_sheet(device), "llama.cpp vulkan").engine == "llama.cpp vulkan"
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "llama.cpp vulkan", "Ollama", "ik_llama.cpp", "mlx", "vllm cuda"])
+@pytest.mark.parametrize("device", ["gaudi3", "tpu-v6e", "trainium2"])
+def test_an_engine_without_kernels_for_an_accelerator_is_refused(device, engine):
+    with pytest.raises(ConfigError, match=f"{re.escape(engine.split()[-1])} runs on GPUs .*, not on"):
+        run_by(device_sheet(device), engine)
+    assert run_by(device_sheet(device), "vllm").engine == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("engine", "splits"),
+    [
+        *[(name, True) for name in ("llama.cpp vulkan", "llama-server", "LM Studio", "ollama", "koboldcpp")],
+        *[(name, False) for name in ("ik_llama.cpp", "vllm", "transformers")],  # a fork's options are its own
+    ],
+)
+def test_layers_are_split_by_llama_cpp_whatever_it_is_called(engine, splits):
+    assert splits_layers(run_by(device_sheet("rtx3090"), engine), "bf16") == splits
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from costs.round_plan import DRAFT_READS, DRAFT_STEP
-from decoding.errors import ConfigError, ProfileError
+from decoding.errors import ConfigError, PlanError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
@@ -106,6 +106,8 @@ def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
     [
         ("rtx3090", None, "mxfp4_moe"),
         ("rtx3090", "vllm", "mxfp4"),
+        *[("rtx3090", engine, "mxfp4_moe") for engine in ("llama-server", "LM Studio", "ik_llama.cpp")],
+        ("rtx3090", "Ollama", "mxfp4"),  # whose library has other files
         ("h100-sxm", None, "mxfp4"),
         ("h100-sxm", "llama.cpp", "mxfp4_moe"),
         ("cpu-2core", None, "mxfp4"),
@@ -120,6 +122,12 @@ def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
 def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, engine, weights):
     question = question_of("gpt-oss-20b", "prompt-lookup", PlannedMachine(platform, engine=engine), lengths=(64, 32))
     assert question.target.weights == weights
+
+
+def test_what_an_accelerator_does_not_hold_is_not_split_by_an_engine_without_kernels_for_it():
+    with pytest.raises(PlanError, match="fits nowhere") as refused:
+        plan_pair("llama-3.1-70b", "prompt-lookup", "gaudi3", lengths=(64, 32))
+    assert "llama.cpp" not in str(refused.value)
 
 
 @pytest.mark.parametrize("field", ["bf16_flops", "memory_bytes_per_s"])
