@@ -216,7 +216,7 @@ def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice], 
 
 _IK_LLAMA_CPP: Final[Mapping[str, str]] = {
     "autoregressive": "",
-    "speculative": " -md DRAFT.gguf --draft-max",
+    "speculative": " -md DRAFT.gguf --draft-p-min 0 --draft-max",  # by default it stops below a confidence of 0.75
     "prompt_lookup": " --spec-type ngram-simple --draft-max",
 }
 

@@ -314,7 +314,7 @@ def test_the_fork_of_llama_cpp_is_told_in_its_own_words_where_it_is_asked_for():
     found = engines(asked, "gpu", "gpu", weights="q4_k_m")
     assert next(iter(found.items())) == (
         "ik_llama.cpp",
-        "llama-server -m TARGET.gguf -ngl 99 -md DRAFT.gguf --draft-max 3",
+        "llama-server -m TARGET.gguf -ngl 99 -md DRAFT.gguf --draft-p-min 0 --draft-max 3",
     )
     plain = engines(
         asked, "gpu", "gpu", method="autoregressive", num_speculative_tokens=0, drafter=None, draft_lane=None
