@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from planner.retrodict.settings import LARGEST_WINDOW, Setting, drafted_by, setting_of
+from planner.retrodict.settings import LARGEST_WINDOW, Setting, ToldTree, drafted_by, ends_early, setting_of, tree_of
 
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
@@ -127,15 +127,22 @@ class Case(_Told):
             if speed is None or setting is None or setting.drafted == 0:
                 continue
             drafted = usual if setting.drafted is None else setting.drafted
+            tree, is_limit = tree_of(f"{key}; {self.note}"), ends_early(f"{key}; {self.note}")
+            if tree and drafted is None:
+                drafted = tree.num_steps or tree.size
             cached = self.context if setting.context is None else setting.context
+            meant = Setting(drafted, cached, setting.words)
+            share, window = _told_of(key, self.accepted_share, meant), USUAL_WINDOW if drafted is None else drafted
             yield PublishedSpeed(
                 key=key or "auto",
-                drafted=USUAL_WINDOW if drafted is None else drafted,
-                is_drafted_known=drafted is not None,
+                drafted=window,
+                is_drafted_known=drafted is not None and not is_limit,
                 context=USUAL_CONTEXT if cached is None else cached,
                 tokens_per_s=speed,
-                plain=_told_of(key, self.plain_tokens_per_s, Setting(None, cached, setting.words)),
-                share=_told_of(key, self.accepted_share, Setting(drafted, cached, setting.words)),
+                plain=_told_of(key, self.plain_tokens_per_s, meant._replace(drafted=None)),
+                share=share,
+                ends_early=is_limit,
+                tree=tree,
             )
 
     @property
@@ -159,7 +166,17 @@ def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> floa
 
 
 class PublishedSpeed(NamedTuple):
-    """One speed of speculation: tokens drafted, cached ones before, and what else is told of it."""
+    """One speed of speculation.
+
+    Attributes:
+        key: its setting, as its source tells it.
+        drafted, is_drafted_known: tokens drafted; whether so many are in every round.
+        context: cached tokens before them.
+        tokens_per_s, plain: the speed, and that without speculation.
+        share: accepted over drafted tokens.
+        ends_early: whether drafting ends where the drafter is unsure.
+        tree: what is drafted where it is no chain.
+    """
 
     key: str
     drafted: int
@@ -168,6 +185,8 @@ class PublishedSpeed(NamedTuple):
     tokens_per_s: float
     plain: float | None
     share: float | None
+    ends_early: bool = False
+    tree: ToldTree | None = None
 
 
 class UnreadableCase(NamedTuple):

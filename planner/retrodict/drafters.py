@@ -7,7 +7,6 @@ window, Medusa's heads run once too; a lookup costs nothing. What people call th
 
 import csv
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +21,7 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.weights.formats import weights_told
 from planner.retrodict.cases import CaseDrafter
+from planner.retrodict.round_tokens import RoundTokens, rate_of_tokens, tokens_in_parallel, tokens_of_rate
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import SharedWork, StoredModel
 
@@ -132,14 +132,6 @@ class Draft(NamedTuple):
         return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTokens:
-    """Tokens that a round brings, and their relative error."""
-
-    tokens: float
-    error: float
-
-
 def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
     """Return what a case's drafter takes.
 
@@ -175,25 +167,6 @@ def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bo
     of_rate = tokens_in_parallel if is_parallel else tokens_of_rate
     low, value, high = (of_rate(one, drafted) for one in (rate.low, rate.value, rate.high))
     return RoundTokens(value, (high - low) / 2 / value)
-
-
-def tokens_of_rate(rate: float, drafted: int) -> float:
-    """Return tokens of a round where each drafted one is accepted so often, if those before it are."""
-    return sum(rate**place for place in range(drafted + 1))
-
-
-def tokens_in_parallel(rate: float, drafted: int) -> float:
-    """Return tokens of a target's pass while a chain of drafts runs ahead: what is drafted after a refusal is lost.
-
-    PEARL's formula (arXiv 2408.11850).
-    """
-    return tokens_of_rate(rate, drafted - 1) / (1 + rate * (1 - rate**drafted))
-
-
-def rate_of_tokens(tokens: float, drafted: int) -> float:
-    """Return the rate at which a round has `tokens` tokens."""
-    rates = np.linspace(0, 1, 1001)
-    return float(np.interp(tokens, [tokens_of_rate(rate, drafted) for rate in rates], rates))
 
 
 _SHARE_ERROR: Final = 0.03

@@ -14,7 +14,8 @@ from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.weights.formats import weights_told
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
-from planner.retrodict.drafters import Draft, Kind, RoundTokens, accepted, draft_of
+from planner.retrodict.drafters import Draft, Kind, accepted, draft_of
+from planner.retrodict.windows import SizedRound, num_in_a_row, window_of
 from planner.row_curve import few_rows_error, pass_s
 from sim.derived.device_speed import device_speed
 from sim.derived.roofline import RooflineCost, SharedWork, StoredModel
@@ -26,8 +27,6 @@ RATIO_ERRORS: Final[Mapping[Kind, float]] = {
 """Half-width of what is left of a ratio, by the drafter's kind, where all its numbers are right: public speeds are of
 other texts, builds and settings than public curves, and engines run models beside the target in ways of their own.
 Nine of ten of 131 gains of heads lie inside, and of 52 of other drafters: all that were known on 26 November 2026."""
-UNKNOWN_WINDOW_ERROR: Final = 0.15
-"""Of a round whose number of drafted tokens is not told, or follows what is accepted: our judgement."""
 DRAFTING_ERROR: Final = 0.3
 """Of a drafter's bytes and kernels: its shape is taken to be that of its kind."""
 _GIB: Final = 1.074
@@ -118,16 +117,13 @@ class PredictedCase:
     def ratio(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return the predicted gain of speculation, given its plain speed and, if known, its acceptance."""
         assert one.plain is not None, "asked with a plain speed"
-        brought = self._brought(one, one.share)
-        round_s, error = self._round(one, 1 / one.plain)
-        return PredictedSpeed.of(brought.tokens / round_s / one.plain, hypot(error, brought.error, self._ratio_error))
+        brought, round_s, error = self._round(one, one.share, 1 / one.plain)
+        return PredictedSpeed.of(brought / round_s / one.plain, hypot(error, self._ratio_error))
 
     def absolute(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return tokens per second, given only device, engine and models."""
-        brought = self._brought(one, None)
-        round_s, error = self._round(one, self.plain_s(one.context))
-        error = hypot(error, brought.error, self._ratio_error, self._absolute_error)
-        return PredictedSpeed.of(brought.tokens / round_s, error)
+        brought, round_s, error = self._round(one, None, self.plain_s(one.context))
+        return PredictedSpeed.of(brought / round_s, hypot(error, self._ratio_error, self._absolute_error))
 
     def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
         """Return Leviathan's ratio: tokens of a round over its passes by their bytes, a verification being one.
@@ -136,7 +132,7 @@ class PredictedCase:
         """
         step = self.draft.step.num_bytes / self._target_bytes
         tokens = accepted(self.draft, one.drafted, share).tokens
-        return tokens / (1 + step * self.draft.num_steps(one.drafted))
+        return tokens / (1 + step * self.draft.num_steps(num_in_a_row(self.draft, one)))
 
     @property
     def naive_plain(self) -> float:
@@ -154,31 +150,33 @@ class PredictedCase:
     def _ratio_error(self) -> float:
         return RATIO_ERRORS[self.draft.kind]
 
-    def _brought(self, one: PublishedSpeed, share: float | None) -> RoundTokens:
-        found = accepted(self.draft, one.drafted, share, is_parallel=self.draft.is_parallel)
-        return found if one.is_drafted_known else RoundTokens(found.tokens, hypot(found.error, UNKNOWN_WINDOW_ERROR))
-
-    def _round(self, one: PublishedSpeed, plain_s: float) -> tuple[float, float]:
-        """Return the seconds of a round where plain decoding takes `plain_s`, and their relative error."""
-        steps = self.draft.num_steps(one.drafted)
-        rows = self.draft.num_rows(one.drafted, self.case.engine)
+    def _round(self, one: PublishedSpeed, share: float | None, plain_s: float) -> tuple[float, float, float]:
+        """Return the tokens of a round, its seconds where plain decoding takes `plain_s`, and their relative error."""
+        window = window_of(self.draft, one, self.case.engine, share)
         pace = plain_s / self.plain_s(one.context)
-        verifying_s = pace * self._pass_s(rows, one.context)
-        drafting_s, host_s = pace * steps * self._step_s(self.draft.step), steps * self.cost.device.engine_step_s
+        times = [(of.portion, *self._round_s(of, one.context, pace)) for of in window.rounds]
+        seconds = sum(portion * time_s for portion, time_s, _ in times)
+        error_s = sum(portion * error for portion, _, error in times)
+        return window.brought.tokens, seconds, hypot(error_s / seconds, window.brought.error)
+
+    def _round_s(self, of: SizedRound, context: int, pace: float) -> tuple[float, float]:
+        """Return the seconds of rounds of one size at a pace, and their error in seconds."""
+        verifying_s = pace * self._pass_s(of.num_rows, context)
+        drafting_s, host_s = (
+            pace * of.num_steps * self._step_s(self.draft.step),
+            of.num_steps * self.cost.device.engine_step_s,
+        )
         does_read = self.draft.model.reads_verified_rows and not self.draft.is_parallel
         if does_read and self.cost.device.reads_again:
-            again = self.draft.model.shared_work("draft_reads", rows)
-            drafting_s += pace * self._step_s(again) * self.cost.device.growth(rows)
-        errors = (
-            verifying_s * few_rows_error(self.cost, rows, one.context),
+            again = self.draft.model.shared_work("draft_reads", of.num_rows)
+            drafting_s += pace * self._step_s(again) * self.cost.device.growth(of.num_rows)
+        error_s = hypot(
+            verifying_s * few_rows_error(self.cost, of.num_rows, context),
             drafting_s * DRAFTING_ERROR,
             host_s * self.cost.device.error_of("engine_step_s"),
         )
-        if self.draft.is_parallel:
-            round_s = max(verifying_s, drafting_s + host_s)
-            return round_s, hypot(*errors) / round_s
-        round_s = verifying_s + drafting_s + host_s
-        return round_s, hypot(*errors) / round_s
+        in_turn_s = drafting_s + host_s
+        return max(verifying_s, in_turn_s) if self.draft.is_parallel else verifying_s + in_turn_s, error_s
 
     def _pass_s(self, rows: int, context: int) -> float:
         return pass_s(self.cost, rows, context) + self.target.shape.num_layers * self._reduces_s

@@ -10,7 +10,7 @@ _GROUPS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BETWEEN: Final = re.compile(r"\s*(?:[,;/@]|\bat\b)\s*", re.IGNORECASE)
 _DRAFTED: Final = re.compile(
     r"(?:-{0,2}(?:k|n|gamma|\u03b3|drafted|window|mtp|(?:num_)?steps|n[_-](?:max|draft)|num_speculative_tokens"
-    r"|(?:num_)?draft(?:[_ -](?:tokens|max|length))?)[\s=:_-]*)?"
+    r"|(?:num_|spec-)?draft(?:[_ -](?:tokens|(?:n-)?max|length))?|tree(?:[ _-](?:of|size))?)[\s=:_-]*)?"
     r"(0|[1-9]\d?)(?:\s+(?:drafted|(?:draft )?tokens|steps))?",
     re.IGNORECASE,
 )
@@ -25,6 +25,16 @@ _OF_CACHED: Final = (
 """Words beside a number of cached tokens; beside others (`batch 128`) it may be of anything unless it ends in `k`."""
 _IN_NOTE: Final = re.compile(r"(?<![\d,./])(?<!\bof )(\d{1,2}) drafted(?: (?:a|per|at a) \w+)?\s*(?=$|[;,.)])")
 """At the end of a clause: `600 of 1,000 drafted tokens accepted` is of something else, as `12 of 20 drafted` is."""
+_LEAST_CONFIDENCE: Final = re.compile(r"\bp[_-]?min[\s=:]*(\d*\.?\d+)", re.IGNORECASE)
+_ENDS_EARLY: Final = re.compile(
+    r"\bconfidence\b(?! (?:interval|level))|\bat most \d+ drafted|(?<!spec-)\bdraft-(?:n-)?max\b", re.IGNORECASE
+)
+"""`--draft-max` is of a llama.cpp that stops below a confidence of 0.75; with `--spec-draft-n-max` that is 0."""
+_NUMBERS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
+_TREE: Final = re.compile(r"\btree(?: of|[ _-]size)?[\s=:]*(\d{1,2})\b", re.IGNORECASE)
+_VERIFIED: Final = re.compile(r"\b(?:num[_-]?)?draft[_-]tokens[\s=:]*(\d{1,2})\b", re.IGNORECASE)
+_BEST: Final = re.compile(r"\b(?:eagle[_-])?top[_-]?k[\s=:]*(\d{1,2})\b", re.IGNORECASE)
+_STEPS: Final = re.compile(rf"steps[\s=:]*(\d{{1,2}})\b|\b(\d{{1,2}}|{'|'.join(_NUMBERS)}) steps", re.IGNORECASE)
 
 
 class Setting(NamedTuple):
@@ -73,3 +83,28 @@ def drafted_by(note: str) -> int | None:
     """Return the number drafted that a note tells; None of any other."""
     told = _IN_NOTE.search(note)
     return int(told[1]) if told and 1 <= int(told[1]) <= LARGEST_WINDOW else None
+
+
+def ends_early(text: str) -> bool:
+    """Return whether a key or note tells that drafting ends where the drafter is unsure: its number is a limit."""
+    least = _LEAST_CONFIDENCE.search(text)
+    return float(least[1]) > 0 if least else _ENDS_EARLY.search(text) is not None
+
+
+class ToldTree(NamedTuple):
+    """A tree: tokens that are verified, steps that draft it, and tokens below each that is drafted from, where told."""
+
+    size: int
+    num_steps: int | None = None
+    top_k: int | None = None
+
+
+def tree_of(text: str) -> ToldTree | None:
+    """Return the tree that a key or note tells: `tree of 64`, `steps 5 topk 8 num-draft-tokens 64`."""
+    best, steps = _BEST.search(text), _STEPS.search(text)
+    size = _TREE.search(text) or (_VERIFIED.search(text) if best and int(best[1]) > 1 else None)
+    if size is None or not 2 <= int(size[1]) <= LARGEST_WINDOW:
+        return None
+    told = (steps[1] or steps[2]).lower() if steps else None
+    num_steps = None if told is None else _NUMBERS[told] if told in _NUMBERS else int(told)
+    return ToldTree(int(size[1]), num_steps or None, (int(best[1]) or None) if best else None)

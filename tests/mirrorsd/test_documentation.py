@@ -22,7 +22,7 @@ def test_verbs_and_options_that_pages_mention_exist(page):
     assert verbs <= set(COMMAND.commands) | set(COMMAND.commands["train"].commands)
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     understood = {option for _, command in leaves() for parameter in command.params for option in parameter.opts}
-    of_engines = {"--output-format", "--spec-draft-p-min", "--max-concurrency", "--run-name"} | {
+    of_engines = {"--output-format", "--spec-draft-p-min", "--draft-max", "--max-concurrency", "--run-name"} | {
         "--n-cpu-moe",
         "--list-devices",
     }

@@ -4,7 +4,7 @@ import pytest
 
 from planner.retrodict.cases import Case
 from planner.retrodict.retrodiction import notes, retrodict
-from planner.retrodict.settings import Setting, drafted_by, setting_of
+from planner.retrodict.settings import Setting, drafted_by, ends_early, setting_of, tree_of
 from tests.planner.retrodict.test_retrodiction import TOLD, case
 
 
@@ -33,6 +33,8 @@ from tests.planner.retrodict.test_retrodiction import TOLD, case
         ("16k, 3 drafted", (3, 16384)),
         ("num_draft_tokens=3", (3, None)),
         ("--draft-max 8", (8, None)),
+        ("--spec-draft-n-max 8", (8, None)),
+        ("tree of 60", (60, None)),
         ("n_max=3", (3, None)),
         ("\N{GREEK SMALL LETTER GAMMA}=4", (4, None)),
         ("MTP-3 at 8k", (3, 8192)),
@@ -92,6 +94,41 @@ def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_othe
 )
 def test_a_note_tells_the_number_drafted_where_no_other_can_be_meant(note, drafted):
     assert drafted_by(note) == drafted
+
+
+@pytest.mark.parametrize(
+    ("text", "is_limit"),
+    [
+        ("greedy; at most 16 drafted", True),
+        ("stopped by the drafter's confidence", True),
+        ("--draft-max 16 --draft-min 5", True),
+        ("--draft-max 16 --draft-p-min 0.0", False),
+        ("--spec-draft-n-max 16", False),
+        ("--spec-draft-n-max 16 --spec-draft-p-min 0.6", True),
+        ("p_min=0.85", True),
+        ("means with a 95 % confidence interval", False),
+        ("16", False),
+    ],
+)
+def test_a_number_drafted_is_a_limit_where_the_drafters_confidence_ends_it(text, is_limit):
+    assert ends_early(text) == is_limit
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("MT-bench, a tree of 64", (64, None, None)),
+        ("a tree of 4 in two steps", (4, 2, None)),
+        ("steps 5 topk 8 num-draft-tokens 64", (64, 5, 8)),
+        ("--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16", (16, 3, 4)),
+        ("steps 3 topk 1 num-draft-tokens 4", None),
+        ("num_draft_tokens=3", None),
+        ("a chain of 3 steps", None),
+        ("tree of 0", None),
+    ],
+)
+def test_a_note_tells_a_tree(text, tree):
+    assert tree_of(text) == tree
 
 
 @pytest.mark.parametrize(

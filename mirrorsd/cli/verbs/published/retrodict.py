@@ -52,7 +52,8 @@ def _row(one: "Retrodicted", named: bool, several: bool) -> tuple[str, ...]:
     from planner.wording import digits
 
     low, value, high = (digits(number) for number in (one.predicted.low, one.predicted.value, one.predicted.high))
-    drafted = f"{one.speed.drafted}{'' if one.speed.is_drafted_known else ' assumed'}"
+    speed, assumed = one.speed, " assumed" * (not one.speed.is_drafted_known)
+    drafted = f"at most {speed.drafted}" if speed.ends_early else f"{speed.drafted}{assumed}"
     where = *[one.drafted] * named, drafted, *[f"{one.speed.context:,}"] * several
     off = f"{100 * one.error:+.0f} %{'' if one.is_held else ' (outside)'}"
     return one.case.id, *where, digits(one.published), value, f"{low} to {high}", off

@@ -1,0 +1,127 @@
+"""What a round of a public measurement drafts, verifies and brings: a chain, one that ends early, or a tree."""
+
+from math import hypot
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from decoding.schedule import MAX_WINDOW
+from hwprofiles.curves.names import engine_of
+from planner.platform_plan.default_acceptance import ALTERNATIVES
+from planner.retrodict.cases import PublishedSpeed
+from planner.retrodict.drafters import Draft, accepted, usual_rate
+from planner.retrodict.round_tokens import RoundTokens, tokens_of_rate
+from sim.acceptance.drawn_texts import pool_paths
+from sim.acceptance.rates import TaskRates
+
+UNKNOWN_WINDOW_ERROR: Final = 0.15
+"""Of a round whose number of drafted tokens is not told, or follows what is accepted: our judgement."""
+LONGEST_CHAIN: Final = 12
+"""Most tokens in a row that anybody measured of a head that drafts one after the other: more are a tree's."""
+_OF_TREES: Final = ("eagle", "mtp", "heads")
+_LEVELS: Final = 6
+"""Steps that draft a tree where they are not told: EAGLE-2's; EAGLE-3's are 7, SGLang's 5 (its documentation)."""
+_LEVELS_OF_HEADS: Final = 4
+_TOP_K: Final = 10
+"""Tokens of a level that EAGLE drafts from (arXiv 2406.16858)."""
+_ENDS_EARLY: Final = "ik_llama.cpp"
+"""The engine whose draft models stop below a confidence of 0.75 unless told otherwise; in llama.cpp that is 0 now."""
+
+
+class SizedRound(NamedTuple):
+    """Rounds of one size: their portion of all, the steps that draft them, and the rows that verify them."""
+
+    portion: float
+    num_steps: int
+    num_rows: int
+
+
+class DraftedWindow(NamedTuple):
+    """All rounds of a setting, and the tokens that they bring in the mean."""
+
+    rounds: tuple[SizedRound, ...]
+    brought: RoundTokens
+
+
+class _Tree(NamedTuple):
+    size: int
+    levels: int
+    top_k: int
+
+
+def num_in_a_row(draft: Draft, one: PublishedSpeed) -> int:
+    """Return the tokens that are drafted one after the other: of a tree its levels."""
+    tree = _tree_of(draft, one)
+    return one.drafted if tree is None else tree.levels
+
+
+def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | None) -> DraftedWindow:
+    """Return the rounds of a setting, by the accepted share where it is told."""
+    tree = _tree_of(draft, one)
+    drafts_in_turn = draft.kind == "draft" and not draft.is_once and not draft.is_parallel
+    is_limit = drafts_in_turn and (one.ends_early or engine_of(engine) == _ENDS_EARLY)
+    error = 0.0 if one.is_drafted_known and not is_limit else UNKNOWN_WINDOW_ERROR
+    found = accepted(draft, one.drafted, share, is_parallel=draft.is_parallel)
+    rounds: tuple[SizedRound, ...] = (_round_of(draft, one.drafted, engine),)
+    if tree is not None:
+        found = found if share is not None else _brought_by(tree, draft)
+        rounds = (SizedRound(1.0, draft.num_steps(tree.levels), tree.size),)
+    elif is_limit and share is None:
+        rounds = _ending_early(draft, one.drafted, engine)
+    return DraftedWindow(rounds, RoundTokens(found.tokens, hypot(found.error, error)))
+
+
+def _ending_early(draft: Draft, most: int, engine: str) -> tuple[SizedRound, ...]:
+    """Return rounds whose drafting ends with the first token of which the draft is unsure, which is verified too.
+
+    A draft is taken to be unsure of just the tokens that are refused. So a round brings as many tokens as a chain of
+    `most`, and of those drafted the share that is accepted is the rate. A share that a source tells does not say how
+    many were drafted, since real drafts are sure of some tokens that are refused: tokens and costs are of `most` then.
+    """
+    rate = usual_rate(draft.kind, is_single=most == 1).value
+    portions = [rate**place * (1 - rate) for place in range(most - 1)]
+    sizes = zip([*portions, 1 - sum(portions)], range(1, most + 1), strict=True)
+    return tuple(_round_of(draft, size, engine, portion) for portion, size in sizes)
+
+
+def _round_of(draft: Draft, drafted: int, engine: str, portion: float = 1.0) -> SizedRound:
+    return SizedRound(portion, draft.num_steps(drafted), draft.num_rows(drafted, engine))
+
+
+def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
+    """Return the tree of a setting, which its source tells, or its number of tokens if that is no chain's.
+
+    The last committed token is one of a tree's, in EAGLE's code as in SGLang's `num_draft_tokens`.
+    """
+    is_number_of_nodes = draft.kind in _OF_TREES and one.drafted > LONGEST_CHAIN
+    is_number_of_nodes = is_number_of_nodes and (draft.kind == "heads" or not draft.is_once)
+    if one.tree is None and not is_number_of_nodes:
+        return None
+    size, steps, top_k = one.tree or (one.drafted, None, None)
+    usual = _LEVELS_OF_HEADS if draft.kind == "heads" else _LEVELS
+    levels = steps or (one.drafted if one.drafted < size else usual)
+    levels = max(1, min(levels, size - 1, MAX_WINDOW))
+    return _Tree(size, levels, min(top_k or _TOP_K, len(ALTERNATIVES) + 1))
+
+
+def _brought_by(tree: _Tree, draft: Draft) -> RoundTokens:
+    """Return a tree's tokens at the usual rate; that of Medusa's heads and their kin is of trees already."""
+    rate = usual_rate(draft.kind, is_single=tree.levels == 1)
+    of_rate = _tokens_of_chain if draft.kind == "heads" else _tokens_of_tree
+    low, value, high = (of_rate(tree, one) for one in (rate.low, rate.value, rate.high))
+    return RoundTokens(value, (high - low) / 2 / value)
+
+
+def _tokens_of_chain(tree: _Tree, rate: float) -> float:
+    return tokens_of_rate(rate, tree.levels)
+
+
+def _tokens_of_tree(tree: _Tree, rate: float) -> float:
+    """Return tokens of a tree of those nodes that are accepted most often, with independent levels.
+
+    A refused token's runners-up are right as often as those of the draft that this project ships. By this a tree of 60
+    with EAGLE-2's levels brings 3.8 tokens at the usual rate; EAGLE-2 published 3.5 to 4.2 (arXiv 2503.01840, table 1).
+    """
+    rates = TaskRates(rates=(rate,) * tree.levels, alternative_rates=ALTERNATIVES).rank_rates()
+    paths = pool_paths(rates, tree.levels, tree.top_k)[: tree.size - 1]
+    return 1 + sum(float(np.prod(rates[range(len(path)), path])) for path in paths)
