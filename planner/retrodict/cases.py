@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
+from planner.retrodict.round_tokens import share_at
 from planner.retrodict.settings import LARGEST_WINDOW, Setting, ToldTree, drafted_by, ends_early, setting_of, tree_of
 
 USUAL_CONTEXT: Final = 512
@@ -133,6 +134,7 @@ class Case(_Told):
             cached = self.context if setting.context is None else setting.context
             meant = Setting(drafted, cached, setting.words)
             share, window = _told_of(key, self.accepted_share, meant), USUAL_WINDOW if drafted is None else drafted
+            another = None if share is not None or tree or is_limit else _told_of_another(self.accepted_share, meant)
             yield PublishedSpeed(
                 key=key or "auto",
                 drafted=window,
@@ -140,7 +142,8 @@ class Case(_Told):
                 context=USUAL_CONTEXT if cached is None else cached,
                 tokens_per_s=speed,
                 plain=_told_of(key, self.plain_tokens_per_s, meant._replace(drafted=None)),
-                share=share,
+                share=share if another is None else share_at(window, *another),
+                is_share_of_another=another is not None,
                 ends_early=is_limit,
                 tree=tree,
             )
@@ -165,6 +168,21 @@ def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> floa
     return min(same, key=lambda one: one[0].count(None))[1] if same else told.get(_EVERY)
 
 
+def _told_of_another(shares: Mapping[str, float | None], meant: Setting) -> tuple[int, float] | None:
+    """Return the nearest other number drafted of which an accepted share is told, and the share.
+
+    A drafter is right about a single token more often than about several, of which one share tells for another.
+    """
+    window, found = meant.drafted or USUAL_WINDOW, list[tuple[int, float]]()
+    for key, share in shares.items():
+        setting = setting_of(key)
+        if share is None or setting is None or setting.drafted is None or min(setting.drafted, window) < 2:
+            continue
+        if setting.holds(meant._replace(drafted=setting.drafted)):
+            found.append((setting.drafted, share))
+    return min(found, key=lambda one: abs(one[0] - window), default=None)
+
+
 class PublishedSpeed(NamedTuple):
     """One speed of speculation.
 
@@ -173,7 +191,7 @@ class PublishedSpeed(NamedTuple):
         drafted, is_drafted_known: tokens drafted; whether so many are in every round.
         context: cached tokens before them.
         tokens_per_s, plain: the speed, and that without speculation.
-        share: accepted over drafted tokens.
+        share, is_share_of_another: accepted over drafted tokens; whether that is by a share of another number drafted.
         ends_early: whether drafting ends where the drafter is unsure.
         tree: what is drafted where it is no chain.
     """
@@ -185,6 +203,7 @@ class PublishedSpeed(NamedTuple):
     tokens_per_s: float
     plain: float | None
     share: float | None
+    is_share_of_another: bool = False
     ends_early: bool = False
     tree: ToldTree | None = None
 

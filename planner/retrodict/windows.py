@@ -10,7 +10,7 @@ from hwprofiles.curves.names import engine_of
 from planner.platform_plan.default_acceptance import ALTERNATIVES
 from planner.retrodict.cases import PublishedSpeed
 from planner.retrodict.drafters import Draft, accepted, usual_rate
-from planner.retrodict.round_tokens import RoundTokens, tokens_of_rate
+from planner.retrodict.round_tokens import OTHER_NUMBER_ERROR, RoundTokens, tokens_of_rate
 from sim.acceptance.drawn_texts import pool_paths
 from sim.acceptance.rates import TaskRates
 
@@ -61,6 +61,7 @@ def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | Non
     drafts_in_turn = draft.kind == "draft" and not draft.is_once and not draft.is_parallel
     is_limit = drafts_in_turn and (one.ends_early or engine_of(engine) == _ENDS_EARLY)
     error = 0.0 if one.is_drafted_known and not is_limit else UNKNOWN_WINDOW_ERROR
+    error = hypot(error, OTHER_NUMBER_ERROR) if share is not None and one.is_share_of_another else error
     found = accepted(draft, one.drafted, share, is_parallel=draft.is_parallel)
     rounds: tuple[SizedRound, ...] = (_round_of(draft, one.drafted, engine),)
     if tree is not None:

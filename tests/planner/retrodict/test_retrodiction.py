@@ -106,7 +106,7 @@ def test_bridges_join_two_cards_and_four_exchange_over_the_cpu():
 def test_settings_are_drafted_tokens_or_contexts():
     by_context = case(plain_tokens_per_s={4096: 36.0}, published_tokens_per_s={4096: 56.0}, drafted=3)
     (one,) = by_context.measured
-    assert (one.drafted, one.context, one.plain, one.share) == (3, 4096, 36.0, None)
+    assert (one.drafted, one.context, one.plain, one.is_share_of_another) == (3, 4096, 36.0, True)
     two, four = case().measured
     assert (two.drafted, two.share, four.drafted, four.share, four.plain) == (2, 0.8, 4, 0.6, 40.0)
     (named,) = case(published_tokens_per_s={"K=3": 50.0, "K=5": None}).measured

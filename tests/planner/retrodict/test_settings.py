@@ -3,7 +3,9 @@
 import pytest
 
 from planner.retrodict.cases import Case
+from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import notes, retrodict
+from planner.retrodict.round_tokens import rate_of_tokens
 from planner.retrodict.settings import Setting, drafted_by, ends_early, setting_of, tree_of
 from tests.planner.retrodict.test_retrodiction import TOLD, case
 
@@ -140,18 +142,47 @@ def test_a_note_tells_a_tree(text, tree):
         ({2: 0.5, 3: 0.2}, {"K=3": 75.0}, None, 0.2),
         ({3: 0.5, "3 at 8k": 0.2, "8k": 0.6}, {"8,192": 75.0}, 3, 0.2),
         ({"": 0.5, 2: 0.2}, {"8k": 75.0}, 3, 0.5),
-        ({4: 0.2}, {"auto": 75.0}, None, None),
-        ({2: 0.2, "16k": 0.3}, {"8k": 75.0}, 3, None),
+        ({4: 0.2}, {"auto": 75.0}, None, 0.2),
+        ({"16k": 0.3}, {"8k": 75.0}, 3, None),
+        ({1: 0.2}, {"8k": 75.0}, 3, None),
+        ({3: 0.2}, {"1 at 8k": 75.0}, None, None),
         ({"code 8k": 0.9}, {"prose 8k": 75.0}, 3, None),
         ({"code 8k": 0.9}, {"8k": 75.0}, 3, None),
-        ({"code, 5": 0.8, "Prose, 3": 0.5}, {"code, 3": 75.0}, None, None),
+        ({"code, 1": 0.8, "Prose, 3": 0.5}, {"code, 3": 75.0}, None, None),
         ({"code, 5": 0.8, "Prose, 3": 0.5}, {"prose, 3 at 8k": 75.0}, None, 0.5),
         ({"prose": 0.5, "code": 0.8}, {"8k code": 75.0}, 3, 0.8),
     ],
 )
 def test_a_share_is_of_the_speeds_whose_setting_it_tells(shares, speeds, drafted, found):
     (one,) = case(accepted_share=shares, published_tokens_per_s=speeds, drafted=drafted).measured
-    assert one.share == found
+    assert one.share == (found and pytest.approx(found, abs=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("shares", "key", "drafted", "share"),
+    [
+        ({2: 0.75}, 4, 2, 0.75),  # 1 + r + r**2 is 2.5 at a rate of 0.823
+        ({3: 0.63, 7: 0.1}, 4, 3, 0.63),
+        ({"code, 2": 0.75, "prose, 2": 0.3}, "code, 4", 2, 0.75),
+        ({2: 0.0}, 4, 2, 0.0),
+        ({2: 1.0}, 4, 2, 1.0),
+    ],
+)
+def test_a_share_of_another_number_drafted_tells_the_rate_at_which_tokens_are_accepted(shares, key, drafted, share):
+    (one,) = case(accepted_share=shares, published_tokens_per_s={key: 75.0}).measured
+    assert one.share is not None
+    assert one.is_share_of_another
+    assert rate_of_tokens(1 + 4 * one.share, 4) == pytest.approx(rate_of_tokens(1 + drafted * share, drafted), abs=2e-3)
+    (told,) = case(accepted_share={key: one.share}, published_tokens_per_s={key: 75.0}).measured
+    asked = PredictedCase.of(case())
+    known, by_another = asked.ratio(told), asked.ratio(one)
+    assert known.value == by_another.value
+    assert by_another.low < known.low, "such a share is less sure"
+
+
+def test_a_share_where_drafting_ends_early_tells_nothing_of_other_numbers():
+    (one,) = case(accepted_share={3: 0.9}, published_tokens_per_s={5: 75.0}, note="p-min 0.7").measured
+    assert one.share is None
 
 
 def test_a_gain_is_over_the_plain_speed_of_the_same_words():
@@ -162,7 +193,7 @@ def test_a_gain_is_over_the_plain_speed_of_the_same_words():
 
 
 def test_what_a_file_tells_in_vain_is_named_once_and_costs_no_prediction():
-    told = {"id": "one", "accepted_share": {3: 0.2}, "target": TOLD["target"] | {"weight": "q8_0"}}
+    told = {"id": "one", "accepted_share": {1: 0.2}, "target": TOLD["target"] | {"weight": "q8_0"}}
     others = {"acceptance_share": {2: 0.1}, "tags": ["a"], 7: None, 8: "x", "[/]": 1}
     cases = [Case.model_validate(TOLD | told | others), case(tags=["b"]), case()]
     found = retrodict(cases)
