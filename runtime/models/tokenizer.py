@@ -15,7 +15,7 @@ from decoding.errors import ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
 from decoding.validation import errors_as
 from runtime.models.chat_template import ChatTemplate
-from runtime.models.hf_config import read_object
+from runtime.models.special_tokens import add_tokens, named_tokens, read_settings
 
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24
@@ -31,11 +31,10 @@ class Tokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer, *, settings: Mapping[str, Any], source: Path) -> None:
         self._backend, self._source = backend, source
-        self._special_tokens = {
-            key: self._token_text(settings[key])
-            for key in ("bos_token", "eos_token", "pad_token", "unk_token")
-            if settings.get(key) is not None
-        }
+        with _errors_as(f"{source}: not the settings of a tokenizer"):
+            self._special_tokens = {name: token.content for name, token in named_tokens(settings).items()}
+            add_tokens(backend, settings)
+            backend.encode_special_tokens = bool(settings.get("split_special_tokens"))
         template = self._template_of(settings)
         try:
             self._chat_template = None if template is None else ChatTemplate(template)
@@ -52,11 +51,12 @@ class Tokenizer:
             content = read_bytes(path, _MAX_BYTES)
             _refuse_crash(parse_json(content))
             backend = tokenizers.Tokenizer.from_buffer(content)
+            padding = {"pad_token": backend.padding["pad_token"]} if backend.padding else {}
             backend.no_padding()  # as transformers has it: a prompt is encoded as long as it is
             backend.no_truncation()
             if (last := max(backend.get_vocab().values(), default=0)) >= _MOST_IDS:
                 raise ValueError(f"the id {last} is not below {_MOST_IDS}")
-        return cls(backend, settings=_read_settings(folder), source=folder)
+        return cls(backend, settings=padding | _read_settings(folder), source=folder)
 
     @property
     def vocab_size(self) -> int:
@@ -89,14 +89,10 @@ class Tokenizer:
         """Return the text that `encode_chat` encodes; arguments and errors are the same."""
         if self._chat_template is None:
             raise ModelFormatError(f"{self._source}: this model has no chat template; give it plain text")
+        own = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        own |= {"tools": None, "documents": None}  # templates ask whether they are none, and not whether they are there
         try:
-            return self._chat_template.render(
-                messages=messages,
-                tools=None,  # templates ask whether these two are none, and not whether they are there
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._special_tokens,
-            )
+            return self._chat_template.render(**(self._special_tokens | own))
         except ValueError as error:
             raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error
 
@@ -120,12 +116,6 @@ class Tokenizer:
         if not isinstance(template, str | None):
             raise ModelFormatError(f"{self._source}: chat_template should be a text, found {shown(template)}")
         return template
-
-    def _token_text(self, token: object) -> str:
-        text = token.get("content") if isinstance(token, dict) else token
-        if not isinstance(text, str):
-            raise ModelFormatError(f"{self._source}: a special token should be a text, found {shown(token)}")
-        return text
 
 
 class StreamDecoder:
@@ -199,22 +189,9 @@ def _growth(stage: Any) -> float:
     return prod(map(_growth, inner), start=max(1.0, own))
 
 
-def special_tokens_file(folder: Path) -> Path | None:
-    """Return special_tokens_map.json where it counts: beside older settings, without `added_tokens_decoder`."""
-    path = folder / "special_tokens_map.json"
-    return path if path.is_file() and "added_tokens_decoder" not in _settings(folder) else None
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
-    return read_object(path, holds="") if path.is_file() else {}
-
-
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json; an older file's special tokens and chat_template.jinja go before those in it."""
-    settings = _settings(folder)
-    if tokens := special_tokens_file(folder):
-        settings |= read_object(tokens, holds="")
+    """Return the folder's settings; chat_template.jinja goes before a template in them."""
+    settings = read_settings(folder)
     template = folder / "chat_template.jinja"
     if template.is_file():
         with errors_as(ModelFormatError, f"{template}: cannot be read"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from decoding.files import sha256_of
 from runtime.models.hf_config import CONFIG_FILE, GENERATION_FILE
-from runtime.models.tokenizer import special_tokens_file
+from runtime.models.special_tokens import older_files
 from runtime.storage.safetensors_files import read_arrays
 
 _READ_WHOLE: Final = (CONFIG_FILE, GENERATION_FILE, "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -22,7 +22,7 @@ def sampled_sha256(folder: Path) -> str:
     weights. Raises `ModelError` where they cannot be read.
     """
     digest = hashlib.sha256()
-    for path in filter(None, (*(folder / name for name in _READ_WHOLE), special_tokens_file(folder))):
+    for path in (*(folder / name for name in _READ_WHOLE), *older_files(folder)):
         digest.update(f"{path.name} {sha256_of(path) if path.is_file() else None}".encode())
     has_weights = any(folder.glob("*.safetensors"))
     for name, array in sorted((read_arrays(folder) if has_weights else {}).items()):

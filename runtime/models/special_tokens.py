@@ -1,0 +1,98 @@
+"""Tokens that a folder's settings name or add; those that tokenizer.json lacks get the ids of transformers."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, Tokenizer
+
+from decoding.errors import shown
+from runtime.models.hf_config import read_object
+
+_USUAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS: Final = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_LISTED: Final = "added_tokens_decoder"
+_OLDER_NAMES: Final = "special_tokens_map.json"
+_OLDER_IDS: Final = "added_tokens.json"
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return tokenizer_config.json; the special tokens of older files go before those in it.
+
+    Raises:
+        ModelFormatError: a file is damaged.
+    """
+    settings = _settings(folder)
+    older = {path.name: read_object(path, holds="") for path in older_files(folder)}
+    settings |= older.get(_OLDER_NAMES, {})
+    return settings | ({_OLDER_IDS: older[_OLDER_IDS]} if _OLDER_IDS in older else {})
+
+
+def older_files(folder: Path) -> list[Path]:
+    """Return the files of special tokens where they count: beside older settings, without `added_tokens_decoder`."""
+    paths = [path for path in (folder / _OLDER_NAMES, folder / _OLDER_IDS) if path.is_file()]
+    return paths if paths and _LISTED not in _settings(folder) else []
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return read_object(path, holds="") if path.is_file() else {}
+
+
+def named_tokens(settings: Mapping[str, Any]) -> dict[str, AddedToken]:
+    """Return the special tokens that chat templates know by name; raise `TypeError` for one that is no text."""
+    own = {key: value for key, value in settings.items() if key.endswith("_token") and _is_token(value)}
+    extra = _extra(settings)
+    values = dict.fromkeys(_USUAL) | own | {key: settings[key] for key in _USUAL if key in settings}
+    values |= extra if isinstance(extra, dict) else {}
+    return {str(name): _token(value, special=True) for name, value in values.items() if value is not None}
+
+
+def add_tokens(backend: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Add the tokens of the settings as transformers does: by their ids first, then those that are only named.
+
+    Their ids follow on the last one of the vocabulary, whatever the settings say. Raises `ValueError` or `TypeError`
+    for what is no token.
+    """
+    named = named_tokens(settings)
+    listed = dict(_listed(settings)) if settings.get(_LISTED) is not None else dict(_older(settings, backend))
+    tokens = [listed[token_id] for token_id in sorted(listed)]
+    known = {token.content for token in (*backend.get_added_tokens_decoder().values(), *tokens)}
+    extra = _extra(settings)
+    others = [_token(value) for value in extra] if isinstance(extra, list) else []
+    tokens += [token for token in (*named.values(), *others) if token.content not in known]
+    names = {token.content for token in named.values()}
+    for token in tokens:
+        token.special = token.special or token.content in names
+    backend.add_tokens(tokens)
+
+
+def _listed(settings: Mapping[str, Any]) -> Iterator[tuple[int, AddedToken]]:
+    for token_id, value in settings[_LISTED].items():
+        yield int(token_id), _token(value)
+
+
+def _older(settings: Mapping[str, Any], backend: Tokenizer) -> Iterator[tuple[int, AddedToken]]:
+    """Yield the tokens of added_tokens.json, and then those of tokenizer.json, whose flags may change."""
+    extra = _extra(settings)
+    special = {token.content for token in named_tokens(settings).values()}
+    special |= {_token(value).content for value in extra} if isinstance(extra, list) else set()
+    for content, token_id in settings.get(_OLDER_IDS, {}).items():
+        yield int(token_id), AddedToken(content, special=content in special)
+    yield from backend.get_added_tokens_decoder().items()
+
+
+def _extra(settings: Mapping[str, Any]) -> Any:
+    return settings.get("extra_special_tokens") or settings.get("additional_special_tokens")
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and value.get("__type") == "AddedToken")
+
+
+def _token(value: object, **flags: bool) -> AddedToken:
+    content = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(content, str):
+        raise TypeError(f"a special token should be a text, found {shown(value)}")
+    own = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {"special": True}
+    return AddedToken(content, **(own | flags))
