@@ -189,6 +189,7 @@ def measured_entries(runs: ComparedRuns, plan: PlatformPlan) -> dict[str, Any]:
             {"name": one.name, "schedule": schedule_entry(one.run.schedule), "reason": one.reason}
             for one in runs.left_out
         ],
+        "measured_warnings": list(runs.warnings),
     }
 
 

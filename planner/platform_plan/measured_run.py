@@ -27,6 +27,7 @@ class MeasuredRun(BaseModel):
         mean_acceptance_length: committed tokens per round.
         label: what was not real about the run.
         temperature: at which it was sampled.
+        warnings: those of the result that it is part of.
     """
 
     schedule: Schedule
@@ -36,6 +37,7 @@ class MeasuredRun(BaseModel):
     mean_acceptance_length: Annotated[float, Field(ge=1, lt=1e3, allow_inf_nan=False)]
     label: str = ""
     temperature: float = 0.0
+    warnings: tuple[str, ...] = ()
 
     @property
     def caveat(self) -> str:
@@ -99,6 +101,10 @@ class LeftOutRun(NamedTuple):
         return schedule_name(self.run.schedule, on_lanes(self.run.schedule))
 
 
+_MOST_WARNINGS: Final = 3
+"""More of a file's warnings are counted in words: a lane's events are one for each prompt."""
+
+
 class ComparedRuns(NamedTuple):
     """The runs of a file: those that stand beside their predictions, and those that the plan cannot predict."""
 
@@ -106,8 +112,14 @@ class ComparedRuns(NamedTuple):
     left_out: Sequence[LeftOutRun]
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the file warns of, each once."""
+        runs = [*(one.run for one in self.compared), *(one.run for one in self.left_out)]
+        return tuple(dict.fromkeys(warning for run in runs for warning in run.warnings))
+
+    @property
     def in_words(self) -> str:
-        """How many intervals held, and the run that is farthest off; then all that is not compared, by reason."""
+        """How many intervals held, and the run farthest off; all that is not compared, by reason; the warnings."""
         found = self.compared
         worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
         if len(found) > 1:
@@ -119,7 +131,12 @@ class ComparedRuns(NamedTuple):
             names.setdefault(one.reason, []).append(f'"{one.name}"')
         others = "; ".join(f"{', '.join(of_it)} ({reason})" for reason, of_it in names.items())
         total = len(found) + len(self.left_out)
-        return f"{said}{worst.in_words}." + f" Not compared: {len(self.left_out)} of {total}: {others}." * bool(names)
+        parts = [f"{said}{worst.in_words}.", f"Not compared: {len(self.left_out)} of {total}: {others}." * bool(names)]
+        warned = [one.rstrip(".") for one in self.warnings[:_MOST_WARNINGS]]
+        if num_more := len(self.warnings[_MOST_WARNINGS:]):
+            warned.append(f"{num_more} more")
+        parts.append(f"The runs warned: {'; '.join(warned)}." * bool(warned))
+        return " ".join(filter(None, parts))
 
 
 def load_runs(path: Path) -> list[MeasuredRun]:
@@ -138,7 +155,8 @@ def load_runs(path: Path) -> list[MeasuredRun]:
 def _entries(data: Any) -> list[Any]:
     if not isinstance(data, dict) or "schedules" not in data:
         return [data]
-    return [{**data["platform"], **one["measured"], "schedule": one["schedule"]} for one in data["schedules"]]
+    shared = {**data["platform"], "warnings": data.get("warnings", [])}
+    return [{**shared, **one["measured"], "schedule": one["schedule"]} for one in data["schedules"]]
 
 
 def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:

@@ -73,6 +73,23 @@ def test_what_lies_outside_is_said_with_the_round_that_was_slow_and_the_tokens_t
     assert "Predicted and measured" not in render_page(plan)
 
 
+def test_what_a_run_warned_of_is_told_with_its_time(plan, beside):
+    other = "Other programs used 40 % of the processor."
+    found = beside(warnings=[other, *(f"p{number}: cpu1: it was lost" for number in range(4))])
+    assert len(measured_entries(found, plan)["measured_warnings"]) == 5
+    assert found.in_words.endswith(
+        " The runs warned: Other programs used 40 % of the processor; p0: cpu1: it was lost; p1: cpu1: it was lost; "
+        "2 more."
+    )
+    assert "warned" not in beside().in_words
+
+
+def test_warnings_of_a_demo_are_told_once(plan, tmp_path):
+    demo = json.loads(Path("benchmarks/results/demos/1/demo.json").read_text(encoding="utf-8"))
+    (tmp_path / "demo.json").write_text(json.dumps(demo | {"warnings": ["the machine was busy"]}), encoding="utf-8")
+    assert beside_measured(plan, tmp_path / "demo.json", *PAIR).warnings == ("the machine was busy",)
+
+
 def test_a_committed_demo_stands_beside_the_plan_as_far_as_the_plan_drafts_so(plan):
     found = beside_measured(plan, "benchmarks/results/demos/1/demo.json", *PAIR)
     schedules = [one.run.schedule for one in found.compared]
