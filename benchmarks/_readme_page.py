@@ -48,12 +48,12 @@ def headline() -> dict[str, str]:
         ),
         (
             f"- {covered['covered']} of {covered['of']} intervals of 90 % hold the measured time, and "
-            f"{corrected['covered']} the time corrected for the machine's own change of speed."
+            f"{corrected['covered']} the time with the machine's own changes of speed taken out."
         ),
         (
             f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            f"the speed of plain decoding by prompt lookup, {min(fewer):.2f}× to {max(fewer):.2f}× without answers "
-            f"that repeat themselves, which are easy to draft ({told})."
+            f"the speed of plain decoding by prompt lookup. Without answers that repeat themselves, which are easy to "
+            f"draft, it is {min(fewer):.2f}× to {max(fewer):.2f}× ({told})."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )

@@ -107,14 +107,16 @@ class TextEngine:
         return own_seeds([one.ids for one in encode_with(self._tokenizer, prompts)], seed, kept)
 
     def answer(
-        self, prompt: Prompt, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
+        self, prompt: Prompt | str, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
     ) -> Answer:
-        """Decode the first turn of a prompt; `on_text` is called with every piece of text as it is committed.
+        """Decode a text, or a prompt's first turn; `on_text` is called with every piece of text as it is committed.
 
         Raises:
             ConfigError: the schedule or a setting does not fit the models or the lanes.
             LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
         """
+        if isinstance(prompt, str):
+            prompt = Prompt(prompt_id="prompt", category="", turns=(prompt,))
         (encoded,) = encode_with(self._tokenizer, [prompt])
         stream = StreamDecoder(self._tokenizer)
         made = self._engine.generate(
@@ -147,8 +149,7 @@ def generate(
     require_temperature(settings.temperature, schedule.verification)  # before a model is fetched
     pair, wanted = find_scheduled_pair(schedule, target, dtype=dtype)
     with TextEngine(pair) as engine:
-        question = Prompt(prompt_id="prompt", category="", turns=(prompt,))
-        return engine.answer(question, wanted, settings, on_text=on_text)
+        return engine.answer(prompt, wanted, settings, on_text=on_text)
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:

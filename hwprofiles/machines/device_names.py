@@ -82,9 +82,12 @@ def device_named(label: str) -> NamedDevice:
     """Return the device that a label means.
 
     Raises:
-        ProfileError: no sheet that ships is called so, says what is close; or there are too many, or without memory.
+        ProfileError: no sheet that ships is called so, says what is close; there are too many, or without memory; or
+            the label names a second device behind a comma.
     """
     found = find_device(label)
+    if others := [one for one in label.split(",")[1:] if find_device(one) is not None]:
+        raise ProfileError(f"{label!r}: names {1 + len(others)} devices, where one is meant")
     if found is None:
         raise ProfileError(unknown("device", label, shipped_names("device")))
     if not 1 <= found.num_devices <= MOST_DEVICES:

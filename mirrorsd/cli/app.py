@@ -33,6 +33,14 @@ def missing_package(error: ModuleNotFoundError) -> str:
 class Verb(TyperCommand):
     """A verb: it writes over no file that it reads, and nothing over what it has just written."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters; Typer's help would give flags a value, `<bool>`, that they do not take."""
+        params: list[Any] = super().get_params(ctx)
+        for one in params:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return params
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Allow `--json` without a value."""
         takes_files = any(one.nargs < 0 for one in self.params)

@@ -148,6 +148,11 @@ def listed(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
+def every_name(lists: Sequence[str]) -> list[str]:
+    """Return the names of several lists with commas; one may be there twice."""
+    return [name.strip() for one in lists for name in one.split(",")]
+
+
 def counts(option: str, text: str, most: int) -> tuple[int, ...]:
     """Return the numbers of 1..`most` that an option lists, one at least; `ConfigError` where they are others."""
     parts = [part.strip() for part in text.split(",") if part.strip()]

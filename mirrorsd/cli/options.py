@@ -270,7 +270,7 @@ PlatformOrNoneOption = Annotated[
 ]
 ReplayedOption = Annotated[
     bool,
-    option("Use a record of other models, such as a smaller pair's; the result says so.", "--replayed-acceptance"),
+    option("Allow a record of other models, such as a smaller pair's; the result says so.", "--replayed-acceptance"),
 ]
 ExplainOption = Annotated[
     bool, option("Also say how sure the answer is, what it rests on and what would change it.", "--explain")

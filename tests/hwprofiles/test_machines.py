@@ -62,6 +62,11 @@ def test_a_label_means_a_device(label, found):
     assert device_named(label) == found
 
 
+def test_a_label_that_names_two_devices_is_refused():
+    with pytest.raises(ProfileError, match="names 2 devices, where one is meant"):
+        device_named("rtx4090,m4-max")
+
+
 @given(st.sampled_from(DEVICES), st.integers(2, 16), st.sampled_from(["x", " x ", "×"]))
 def test_a_sheet_is_found_by_its_id_in_any_spelling_and_number(name, count, times):
     assert find_device(name.replace("-", " ").upper()) == (name, 1, None)

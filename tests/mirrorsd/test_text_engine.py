@@ -44,7 +44,9 @@ def test_an_engine_has_this_machines_lanes_and_ends_them_when_it_is_closed(tiny_
     engine = TextEngine(find_pair(tiny_folders.target, dtype="float32"))
     plain = Schedule(method="autoregressive", target_lane=lane_names[0])
     for _ in range(2):
-        assert len(engine.answer(PROMPTS[0], plain, Decoding(max_new_tokens=4)).tokens) == 4
+        made = [engine.answer(one, plain, Decoding(max_new_tokens=4)).tokens for one in (PROMPTS[0], PROMPTS[0].text)]
+        assert len(made[0]) == 4
+        assert made[0] == made[1], "a text is a prompt"
         lane = engine._engine.lane(lane_names[0])
         assert lane.is_alive
         engine.close()

@@ -48,7 +48,7 @@ def calibrate(
     lanes: options.LanesOption = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Measure this machine with these models; run it again to resume. Only the lengths of prompts matter."""
+    """Measure this machine with these models; run it again to resume. Prompts are used for their lengths only."""
     from calibrate.profiling.unfinished import Unfinished
     from decoding.record import AcceptanceRecord
     from mirrorsd.lane_choice import chosen_lanes, usual_device

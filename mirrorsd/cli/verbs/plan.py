@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from decoding.errors import ConfigError, MirrorsdError, PlanError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import changes_of, counts, known_acceptance, listed, num_tokens, questions_of, say_added
+from mirrorsd.cli.chosen import (
+    changes_of,
+    counts,
+    every_name,
+    known_acceptance,
+    listed,
+    num_tokens,
+    questions_of,
+    say_added,
+)
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -47,7 +56,7 @@ def plan(
         list[str] | None,
         option(
             "Suppose that the machine had this device too: a shipped one, or the path of its YAML, with its link if "
-            "wanted ([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]); may be repeated.",
+            "wanted ([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]); several with commas, or repeated.",
             metavar="DEVICE",
             autocompletion=options.device_names,
         ),
@@ -73,8 +82,8 @@ def plan(
         str | None,
         option(
             f"Weights of the target: {FORMATS}. Default: as its name tells (Qwen3-8B-Q8_0.gguf), or as the model is "
-            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own, "
-            "--add left aside.",
+            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own "
+            "(added devices do not count).",
             **weights_option,
         ),
     ] = None,
@@ -116,7 +125,7 @@ def plan(
     top: Annotated[int, option("Rows of the ranking to show.", min=1)] = 8,
     out: Annotated[Path | None, options.page("Write a page (HTML) here; --schedule-out writes the schedule.")] = None,
     measured: Annotated[
-        Path | None, option("What `run`, `demo` or `validate` wrote with --json: compared with its prediction.")
+        Path | None, option("JSON of real runs (`run`, `demo` or `validate`), to compare with the plan.")
     ] = None,
     schedule_out: Annotated[
         Path | None, output("Write the recommended schedule here, as `simulate` and `run` take it.")
@@ -154,7 +163,7 @@ def plan(
         acceptance=Accepted(known_acceptance(acceptance, acceptance_out), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
     )
-    given = _machines(platform, profile, add or (), engine)
+    given = _machines(platform, profile, added := every_name(add or ()), engine)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
     questions, stored, refused = questions_of(
@@ -166,7 +175,7 @@ def plan(
         "draft": draft,
         "platform": platform,
         "profile": profile and str(profile),
-        "add": add or [],
+        "add": added,
         "engine": engine,
         "acceptance": acceptance,
         "changes": changes_of(set_ or ()),

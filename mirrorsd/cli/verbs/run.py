@@ -46,7 +46,7 @@ def run(
         option(
             "An acceptance record (.npz) of any pair, or rates as `simulate` takes them, in place of prompts: the "
             "models compute as usual, but acceptance is replayed. Meant for models with random weights (shape:PATH); "
-            "results are labelled."
+            "results say that acceptance was replayed."
         ),
     ] = None,
     target: options.TargetOption = options.DEFAULT_TARGET,

@@ -42,6 +42,8 @@ def test_every_verb_has_json_and_an_example_that_calls_it(words):
     assert any("--json" in parameter.opts for parameter in command.params)
     assert f"mirrorsd {' '.join(words)}" in command.epilog
     assert all(parameter.help for parameter in command.params)
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+    assert "bool" not in shown, "a flag takes no value"
 
 
 def test_an_error_of_the_user_is_one_message_and_status_2():

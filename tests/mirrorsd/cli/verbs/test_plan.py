@@ -172,6 +172,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         (["--platform", ""], "no platform is called ''; there are "),
         ([*LAKE, "--weights", ""], "no weight format is called ''; there are "),
         ([*LAKE, "--add", ""], "no device is called ''; there are "),
+        ([*LAKE, "--add", "rtx4090,nonsense"], "no device is called 'nonsense'; there are "),
         ([], "which machine? Give --platform a card (rtx4090, 2xrtx3090)"),
         ([*LAKE, "--profile", "mine.yaml"], "--platform lunar-lake and --profile mine.yaml are two machines"),
         ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
@@ -328,3 +329,11 @@ def test_a_draft_that_cannot_draft_for_the_target_is_left_out_of_several():
     assert [one["draft"] for one in answer["drafts_left_out"]] == ["mtp"]
     assert "Left out: draft 'mtp': Qwen3-14B has no MTP layers" in " ".join(run(*several).stderr.split())
     assert "has no MTP layers" in error_of(*ASKED, "--platform", "rtx4090", "--draft", "mtp")
+
+
+ADDED = ("--add", "rtx4090, rtx3090"), ("--add", "rtx4090", "--add", "rtx3090")
+
+
+def test_added_devices_may_be_listed_with_commas():
+    listed, repeated = (run(*LAKE, *given).stdout for given in ADDED)
+    assert listed == repeated
