@@ -19,6 +19,10 @@ _FILE: Final = Path(__file__).with_name("formats.yaml")
 _DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
 """Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
 _BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?) ?(?:bpw|bit)", re.IGNORECASE)
+_IN_MLX: Final = re.compile(
+    r"mxfp4(?:-q[468])?|mxfp8|nvfp4|(?:bf|fp|f)16|(?<=-int)\d+|(?<=-q)\d|(?<![\d.])\d+(?:\.\d+)?(?=-?bit)"
+)
+"""What tells the weights in the name of a repository of MLX's."""
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
 
 
@@ -99,15 +103,12 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     owner, _, own = str(name).lower().rpartition("/")
     own, colon, tag = own.partition(":")
     is_gguf = "gguf" in own
-    is_mlx = owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own)
-    if is_mlx:
-        if (of_mlx := _of_mlx(own)) is not None:
-            return of_mlx
-        own = own.replace("mlx", "")  # which means 4 bits where no others are told
     # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
     _, is_unquantized, behind = own.rpartition("unquantized")
+    if not is_gguf and (owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own)):
+        return _of_mlx(behind) or (published_in if is_unquantized else None)
     try:
-        told = weights_told(f"{tag} {behind}")
+        told = weights_told(f"{tag} {behind.replace('mlx', '')}")  # which means 4 bits
     except ConfigError:
         if not (is_gguf or colon):
             return published_in if is_unquantized else None
@@ -116,15 +117,19 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
 
 
 def _of_mlx(own: str) -> str | None:
-    """Return the format of a repository of MLX's, where most say the bits only; None where it names none of them."""
-    found = re.search(r"mxfp4(?:-q\d)?|(?<=-int)\d+|\d+(?=-?bit)|(?:bf|fp|f)16", own) or re.search("mlx$", own)
+    """Return the format of a repository of MLX's, where most say the bits only; None where nothing tells it.
+
+    No other engine loads such files, so bits of which MLX has no format mean the nearest one.
+    """
+    found = _IN_MLX.search(own) or re.search("mlx$", own)
     if found is None:
         return None
-    bits = {"mlx": "4", "bf16": "16", "fp16": "16", "f16": "16"}.get(found[0], found[0])
-    try:
-        return weights_named("mlx-bf16" if bits == "16" else f"mlx-{bits}" + "bit" * bits.isdigit())
-    except ConfigError:  # MLX files of which no format is known
-        return None
+    told = {"mlx": "4", "fp16": "bf16", "f16": "bf16", "16": "bf16"}.get(found[0], found[0])
+    named = f"mlx-{told}" + "bit" * told.isdigit()
+    formats = {name: one.bits for name, one in weight_formats().items() if name.startswith("mlx-")}
+    if (known := _by_spelling().get(_letters(named))) in formats:
+        return known
+    return min(formats, key=lambda name: abs(formats[name] - float(told)))
 
 
 def _checked(value: object) -> object:

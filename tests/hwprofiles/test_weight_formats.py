@@ -138,14 +138,25 @@ def test_a_format_is_found_in_what_people_say(told, name):
         ("lmstudio-community/Qwen3-8B-MLX", "mlx-4bit"),
         ("mlx-community/Qwen3-8B", None),
         ("Qwen/Qwen3-8B-MLX-int4", "mlx-4bit"),
-        ("mlx-community/Qwen3-8B-nvfp4", "nvfp4"),
-        ("mlx-community/Qwen3-8B-mxfp8", "fp8"),
-        ("mlx-community/gpt-oss-20b-mxfp4-q6", "mxfp4"),
-        ("me/Qwen3-8B-MLX-2bit", "tq2_0"),
+        ("mlx-community/Qwen3-8B-nvfp4", "mlx-nvfp4"),
+        ("mlx-community/Qwen3-8B-mxfp8", "mlx-mxfp8"),
+        ("mlx-community/gpt-oss-20b-mxfp4-q6", "mlx-mxfp4_q6"),
+        ("mlx-community/gpt-oss-20b-mxfp4-q5", "mlx-mxfp4"),
+        ("me/Qwen3-8B-MLX-2bit", "mlx-2bit"),
+        ("mlx-community/Qwen3-8B-1.58bit", "mlx-2bit"),
+        ("mlx-community/Qwen3-8B-3.5bit", "mlx-3bit"),
+        ("mlx-community/Qwen3-8B-q4", "mlx-4bit"),
+        ("mlx-community/gemma-3-27b-it-qat-q4_0-unquantized-bf16", "mlx-bf16"),
+        ("me/Qwen3-8B-mlx-gguf", "q4_k_m"),
     ],
 )
 def test_the_name_of_a_repository_or_a_file_tells_its_weights(name, weights):
     assert weights_in_name(name) == weights
+
+
+@given(st.text("abq-_.0123456789mlxfpnvit", max_size=20))
+def test_what_a_name_of_mlx_tells_is_no_other_engines(name):
+    assert (weights_in_name(f"mlx-community/{name}") or "mlx-").startswith("mlx-")
 
 
 def test_what_gpt_oss_is_published_in_stays_in_files_of_ollama_and_has_a_type_of_its_own_in_others():
