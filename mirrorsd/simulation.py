@@ -17,6 +17,7 @@ from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile
 from planner.paired_ratio import Ratio, comparer
 from planner.plan import Plan
@@ -193,9 +194,12 @@ def _is_same(ours: str | None, theirs: str | None) -> bool:
 def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:
     """Return the back end that computes on each lane of a profile, or on the lanes of a schedule."""
     used = None if schedule is None else (schedule.target_lane, schedule.draft_lane)
-    # profiles of before it was written down say it by the lane's name
-    on = {lane.name: lane.device if ":" in lane.device else lane.name for lane in profile.lanes}
-    return {name: Device.of_lane(device).backend for name, device in on.items() if used is None or name in used}
+    return {lane.name: device_of(lane).backend for lane in profile.lanes if used is None or lane.name in used}
+
+
+def device_of(lane: LaneProfile) -> Device:
+    """Return the device that a lane is on; profiles of before it was written down say it by the lane's name."""
+    return Device.of_lane(lane.device if ":" in lane.device else lane.name)
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -123,6 +123,26 @@ def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Prof
     from sim.acceptance.rates import Texts
 
     return parse_acceptance(str(acceptance), texts=Texts().within(profile)).record
+
+
+def reaching(
+    profile: Profile,
+    record: AcceptanceRecord,
+    lanes: Collection[str],
+    sides: tuple[object, object],
+    warnings: list[str],
+    *,
+    max_new_tokens: int | None = None,
+) -> Profile:
+    """Return `calibrated_lengths.reaching`'s profile; a warning is printed, and appended to `warnings`."""
+    from mirrorsd.cli.console import escaped, say
+    from mirrorsd.compare.calibrated_lengths import reaching as extrapolated
+
+    longer, warning = extrapolated(profile, record, lanes, sides=sides, max_new_tokens=max_new_tokens)
+    if warning is not None:
+        say(f"[yellow]{escaped(warning)}[/]")
+        warnings.append(warning)
+    return longer
 
 
 def chosen_prompts(

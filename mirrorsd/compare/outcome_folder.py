@@ -19,6 +19,7 @@ from decoding.schedule import Schedule, save_schedule
 from decoding.validation import errors_as
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
+from mirrorsd.compare.calibrated_lengths import reaching
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
 from mirrorsd.compare.outcome import (
@@ -260,6 +261,7 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
     """Return the content of a result's files, which have to be those that it was made with."""
     files = _named_files(saved, path)
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
+    profile, _ = reaching(profile, record, [lane.name for lane in profile.lanes])
     traces = load_traces(files["traces"])
     counts = [len(row) for row in traces]
     if len(counts) != len(saved.schedules) or not all(0 < count <= len(record.prompts) for count in counts):

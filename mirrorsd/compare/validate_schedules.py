@@ -1,6 +1,6 @@
 """Given schedules in both worlds, on the machine of a profile and the prompts of a record.
 
-Texts of lengths for which the profile was not calibrated are refused.
+Times of lengths for which the profile was not calibrated are extrapolated, and the result says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse, busy
 from hwprofiles.profile import Profile, load_profile
-from mirrorsd.compare.calibrated_lengths import reach_in_words, require_reach
+from mirrorsd.compare.calibrated_lengths import reach_in_words, reaching, require_reach
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.outcome import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
@@ -85,13 +85,15 @@ def validate(
 
     `prompts` are those that were recorded, and possibly more; `run_options` name the models for the command that comes
     next. Raises `MirrorsdError` where a schedule does not fit, a prompt is missing, a model or lane is not to be had,
-    or the recorded texts lie where nothing was calibrated (`OutOfRangeError`).
+    or nothing tells what texts of the recorded lengths take (`OutOfRangeError`).
     """
     profile, record = evidence.profile, evidence.record
     sides = evidence.profile_path, evidence.record_path
     lanes = {lane for schedule in schedules.values() for lane in lanes_of(schedule)}
     for schedule in schedules.values():
         require_same_models(profile, record, schedule=schedule, sides=sides)
+    calibrated = profile
+    profile, extrapolated = reaching(profile, record, [lane.name for lane in profile.lanes], sides=sides)
     require_reach(profile, record, lanes, sides=sides)
     pair = find_pair(
         record.target,
@@ -124,8 +126,8 @@ def validate(
         files={"profile": evidence.profile_path, "record": evidence.record_path},
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
-        notes=(*profile.notes, *filter(None, [reach_in_words(profile, record, lanes)])),
-        warnings=(*filter(None, [pair.unheeded(), evidence.repeats_in_words]), *repeated),
+        notes=(*profile.notes, *filter(None, [reach_in_words(calibrated, record, lanes)])),
+        warnings=(*filter(None, [extrapolated, pair.unheeded(), evidence.repeats_in_words]), *repeated),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.chosen import chosen_acceptance, models_of, reaching
 from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, show_verdict, write_json
 from mirrorsd.cli.options import option, output
 
@@ -49,18 +49,19 @@ def search(
     from mirrorsd.simulation import make_plan, require_same_models
     from planner.search.search_page import search_page
     from planner.search.space import SearchSpace
-    from sim.acceptance.replay import record_of
 
     wanted = SearchSpace() if space is None else load_yaml(space, SearchSpace)
     machine = load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     warnings = say_whose(machine, accepted)
+    lanes, sides = [lane.name for lane in machine.lanes], (profile, record or "the acceptance")
+    machine = reaching(machine, accepted, lanes, sides, warnings)
     try:
         found = make_plan(wanted, machine, accepted, replayed=replayed_acceptance)
     except PlanError:
         if record is not None:
-            require_reach(machine, record_of(accepted), [lane.name for lane in machine.lanes], sides=(profile, record))
+            require_reach(machine, accepted, lanes, sides=sides)
         raise
     if out is not None:
         save_schedule(found.recommended.schedule, out)

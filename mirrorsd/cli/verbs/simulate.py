@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_acceptance, models_of
+from mirrorsd.cli.chosen import chosen_acceptance, models_of, reaching
 from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, write_json
 from mirrorsd.cli.options import option, output
 
@@ -41,23 +41,20 @@ def simulate(
     from mirrorsd.compare.numbers import predicted_numbers, run_command, schedule_entry
     from mirrorsd.simulation import in_words, predict, require_same_models
     from mirrorsd.simulation import simulate as play
-    from sim.acceptance.replay import record_of
 
     wanted, machine = load_schedule(schedule), load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
     label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
     warnings = say_whose(machine, accepted)
-    asked, most, replayed = (wanted, machine, accepted), max_new_tokens, replayed_acceptance
+    most, replayed, sides = max_new_tokens, replayed_acceptance, (profile, record or "the acceptance")
+    lanes = {wanted.target_lane, wanted.draft_lane or wanted.target_lane}
+    machine = reaching(machine, accepted, lanes, sides, warnings, max_new_tokens=most)
+    asked = wanted, machine, accepted
     try:
         prediction = predict(*asked, max_new_tokens=most, replayed=replayed)
     except OutOfRangeError:
         if record is not None and most is None:
-            require_reach(
-                machine,
-                record_of(accepted),
-                {wanted.target_lane, wanted.draft_lane or wanted.target_lane},
-                sides=(profile, record),
-            )
+            require_reach(machine, accepted, lanes, sides=sides)
         raise
     traces = play(*asked, max_new_tokens=most, replayed=replayed, trace=trace is not None)
     if trace is not None:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from decoding.metrics import tpot_s
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, load_schedule, save_schedule
 from hwprofiles.host import lanes_of as lanes_on
-from hwprofiles.profile import load_profile
+from hwprofiles.lane_profile import DECODING_PARTS
+from hwprofiles.profile import load_profile, save_profile
 from mirrorsd.compare.runs import load_runs, load_traces
 from tests.journeys import quick
 from tests.mirrorsd.cli.calls import call, error_of, json_of
@@ -251,16 +251,31 @@ def test_two_at_once_do_not_write_into_one_folder(demo, models, prompts, tmp_pat
         assert list(tmp_path.iterdir()) == []
 
 
-def test_longer_texts_than_were_calibrated_are_refused_with_the_command_that_calibrates_for_them(demo, tmp_path):
+def test_longer_texts_than_were_calibrated_are_validated_with_a_warning(demo, models, prompts, tmp_path):
+    """The profile's tables end after three cached tokens, as if it had been calibrated for those."""
     folder, _, _ = demo
-    record = AcceptanceRecord.load(folder / "record.npz")
-    longer = tuple(replace(prompt, prompt_length=prompt.prompt_length + 500) for prompt in record.prompts)
-    replace(record, prompts=longer).save(tmp_path / "longer.npz")
+    profile = load_profile(folder / "profile.yaml")
+
+    def cut(table, _):
+        return table.model_copy(update={"contexts": (0, 2, 3)}) if len(table.contexts) == 3 else table
+
+    lanes = tuple(lane.changed(dict.fromkeys(DECODING_PARTS), cut) for lane in profile.lanes)
+    save_profile(profile.model_copy(update={"lanes": lanes, "samples": None}), tmp_path / "short.yaml")
+    assert load_profile(tmp_path / "short.yaml").lanes[0].layer.contexts == (0, 2, 3)
     schedule = min((folder / "schedules").iterdir())
-    files = ("--profile", folder / "profile.yaml", "--record", tmp_path / "longer.npz")
-    told = error_of("validate", "--schedule", schedule, *files)
-    assert "longer.npz: its texts have" in told
-    assert "`mirrorsd calibrate`" in told
+    files = ("--profile", tmp_path / "short.yaml", "--record", folder / "record.npz", "--prompts", prompts)
+    out, figures = tmp_path / "out", tmp_path / "figures.json"
+    shown = call("validate", "--schedule", schedule, *files, "--out", out, "--json", figures)
+    assert shown.exit_code == 0, shown.stderr
+    result = json.loads(figures.read_text())
+    told = [warning for warning in result["warnings"] if "are extrapolated" in warning]
+    assert len(told) == 1
+    assert told[0].startswith(f"{folder / 'record.npz'}: its texts have ")
+    assert told[0] in " ".join(shown.stdout.split())
+    assert any("on made-up text with 0 to 3 cached tokens" in note for note in result["notes"])
+    (entry,) = result["schedules"]
+    assert entry["predicted"]["tpot_s_low"] <= entry["predicted"]["tpot_s"] <= entry["predicted"]["tpot_s_high"]
+    assert call("report", out, "--out", tmp_path / "again.html").exit_code == 0
 
 
 def test_evidence_of_different_models_is_refused(demo, tmp_path):

@@ -9,6 +9,8 @@ import pytest
 from calibrate.prompts import bundled_prompts
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
+from hwprofiles.lane_profile import DECODING_PARTS
+from hwprofiles.profile import load_profile, save_profile
 from planner.wording import duration
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner.synthetic import EXIT_MIRROR
@@ -141,12 +143,36 @@ def test_what_was_not_measured_or_recorded_is_refused(words, schedule_path, chan
 
 
 @pytest.mark.parametrize("verb", ["simulate", "search"])
-def test_texts_longer_than_was_calibrated_are_told_with_what_to_run(verb, words, profile_path, record_path):
+def test_texts_longer_than_was_calibrated_are_extrapolated_with_a_warning(verb, words, profile_path, record_path):
     record = AcceptanceRecord.load(record_path)
     replace(record, prompts=tuple(replace(one, prompt_length=100_000) for one in record.prompts)).save(record_path)
+    shown = call(*(words if verb == "simulate" else ("search", *words[3:])), "--json")
+    assert shown.exit_code == 0
+    assert f"{record_path}: its texts have " in shown.stderr
+    (warning,) = (one for one in json.loads(shown.stdout)["warnings"] if "are extrapolated" in one)
+    assert f"{profile_path} was calibrated for 0 to 2,048" in warning
+    assert "by `mirrorsd calibrate` with the prompts that were recorded (--prompts)" in warning
+
+
+@pytest.mark.parametrize("verb", ["simulate", "search"])
+def test_texts_of_which_no_time_is_known_are_refused_with_what_to_run(verb, words, profile_path, record_path):
+    """Compiled lanes whose tables are all within one number of slots."""
+    profile = load_profile(profile_path)
+
+    def flat(table, _):
+        return table.model_copy(update={"contexts": (0, 100, 200)})
+
+    lanes = tuple(
+        lane.changed(dict.fromkeys(DECODING_PARTS), flat).model_copy(update={"device": "openvino:CPU"})
+        for lane in profile.lanes
+    )
+    save_profile(profile.model_copy(update={"lanes": lanes}), profile_path)
+    record = AcceptanceRecord.load(record_path)
+    longer = tuple(replace(one, prompt_length=1000) for one in record.prompts)
+    replace(record, prompts=longer, backend="openvino:CPU").save(record_path)
     said = error_of(*(words if verb == "simulate" else ("search", *words[3:])))
     assert f"{record_path}: its texts have " in said
-    assert "by `mirrorsd calibrate` with the prompts that were recorded (--prompts)" in said
+    assert "nothing tells what other lengths take" in said
 
 
 def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_path):
