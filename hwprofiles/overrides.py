@@ -16,7 +16,7 @@ from decoding.errors import ConfigError, shown
 from decoding.validation import validated
 from decoding.yaml_file import StrictModel, load_yaml, parse_yaml
 from hwprofiles.machines.assumed_parts import assumed_cpu
-from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, device_named, require_memory
+from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, device_named, require_memory, require_one_socket
 from hwprofiles.platform import Platform
 from hwprofiles.platform_parts import MemoryPool, PlacedDevice, PlacedLink
 from hwprofiles.quantity import CALIBRATION, number_in, quantity_fields
@@ -148,13 +148,14 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
     one that is assumed.
 
     Raises:
-        ProfileError: no device or link is called so; lists those there are.
+        ProfileError: no device or link is called so, lists those there are; or several CPUs are to take one's place.
         ConfigError: a file is wrong, or the device cannot stand there.
     """
     for addition in additions:
         device, _, link = map(str.strip, addition.partition("@"))
         sheet, name, count = _added(device)
         if sheet.kind == "cpu" and not link:
+            require_one_socket(sheet, count)
             platform = _with_cpu(platform, sheet)
             continue
         for _ in range(count):

@@ -260,10 +260,15 @@ def require_memory(sheet: DeviceSheet) -> None:
         )
 
 
+def require_one_socket(sheet: DeviceSheet, count: int) -> None:
+    """Refuse (`ProfileError`) several CPUs of a machine, whose links nothing tells."""
+    if count > 1:
+        raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
+
+
 def _of_sockets(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
     require_memory(sheet)
-    if device.num_devices > 1:
-        raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
+    require_one_socket(sheet, device.num_devices)
     return {"name": f"A machine with {_several(1, sheet.name)}", "host": "cpu", "devices": {"cpu": own}}
 
 

@@ -196,22 +196,29 @@ def cached_tokens(text: str | int) -> int:
     return num_tokens(text, least=0)
 
 
-def say_added(add: Sequence[str]) -> None:
-    """Say by which link a card is added where none is named, and which device of a chip where several are called so."""
+def say_added(add: Sequence[str]) -> list[str]:
+    """Say by which link a card is added where none is named, and which device of a chip where several are called so.
+
+    Returns what was said.
+    """
     from hwprofiles.machines.device_names import devices_of_chip, find_device
     from hwprofiles.overrides import usual_link
     from hwprofiles.sheets import device_sheet, link_sheet
     from mirrorsd.cli.console import escaped, say
 
+    told = []
     for one in add:
         name, has_link, _ = map(str.strip, one.partition("@"))
         if not has_link and (link := usual_link(name)) is not None and link.startswith("pcie"):
-            say(escaped(f"Assumed: {name} is joined by {link_sheet(link).name}; --add {name}@LINK names another link"))
+            told.append(f"Assumed: {name} is joined by {link_sheet(link).name}; --add {name}@LINK names another link")
         if (device := find_device(name)) is None or device.sheet == name:
             continue
         others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
         if others:
-            say(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
+            told.append(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
+    for sentence in told:
+        say(escaped(sentence))
+    return told
 
 
 def say_unused(pair: ModelPair, *chosen: str | None) -> None:

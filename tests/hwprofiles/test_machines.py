@@ -168,6 +168,11 @@ def test_what_makes_no_machine_says_why(label, told):
         load_platform(label).pool_of("cpu")
 
 
+def test_several_cpus_do_not_take_the_place_of_the_assumed_one():
+    with pytest.raises(ProfileError, match="several of AMD EPYC 9654.*links of their sockets"):
+        with_devices(load_platform("rtx4070"), ["2xepyc-9654"])
+
+
 def test_an_entry_is_found_by_a_label():
     assert find_entry("GeForce RTX 3090").name == "rtx3090"
 

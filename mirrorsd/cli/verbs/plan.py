@@ -163,7 +163,7 @@ def plan(
         acceptance=Accepted(known_acceptance(acceptance, acceptance_out), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
     )
-    given = _machines(platform, profile, added := every_name(add or ()), engine)
+    given, told = _machines(platform, profile, added := every_name(add or ()), engine), say_added(added)
     if measured is not None and (len(given) > 1 or "," in draft):
         raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
     questions, stored, refused = questions_of(
@@ -216,7 +216,7 @@ def plan(
             **({} if batches is None else {"batches": entries.batch_entry(batches, found)}),
         }
     )
-    if write_json(result, json):  # which leaves stdout free
+    if write_json(result | {"warnings": [*result["warnings"], *told]}, json):  # which leaves stdout free
         if len(machines) > 1:
             _show_machines(machines, stored.target if weights is None else None)
         show_verdict(result, explain=explain)
@@ -255,7 +255,6 @@ def _machines(
         )
     if platform is not None and profile is not None:
         raise ConfigError(f"--platform {platform} and --profile {profile} are two machines: give one of them")
-    say_added(add)
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}

@@ -317,6 +317,12 @@ def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named
     assert ("Added lunar-lake-gpu; its chip has lunar-lake-cpu, lunar-lake-npu4 too" in said) is named
 
 
+def test_what_is_assumed_of_an_added_device_is_in_json_too():
+    asked = "--platform", "rtx3090", "--weights", "q4_k_m", "--add", "rtx3060"
+    assumed = [one for one in found(*asked)["warnings"] if one.startswith("Assumed: rtx3060 is joined by PCI Express")]
+    assert len(assumed) == " ".join(run(*asked).output.split()).count("Assumed: rtx3060 is joined by") == 1
+
+
 def test_a_cpu_that_takes_the_assumed_ones_place_is_joined_by_no_link():
     result = run("--platform", "rtx4070", "--weights", "q4_k_m", "--add", "ryzen-5800x")
     assert "is joined by" not in result.stderr
