@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from calibrate.prompts import EncodedPrompt, Prompt
-from decoding.errors import ModelError
+from decoding.errors import ConfigError, ModelError, shown
+from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
 from runtime.models.tokenizer import Tokenizer
 
@@ -24,6 +25,7 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
     """Return the first turn of each prompt as token ids of the target.
 
     Raises:
+        ConfigError: a prompt has no token, or one that the target has no embedding of.
         ModelError: the target has random weights, and no tokenizer.
         ModelFormatError: the target's tokenizer is missing or damaged.
     """
@@ -32,12 +34,24 @@ def encode(prompts: Sequence[Prompt], target_folder: str | Path) -> tuple[Encode
             f"{Path(target_folder).name} has random weights and reads no prompts: `mirrorsd calibrate` measures it, "
             "`search` and `simulate` assume what it accepts (--acceptance), and `run` replays that (--replay)"
         )
-    return encode_with(Tokenizer.from_folder(Path(target_folder)), prompts)
+    tokenizer = Tokenizer.from_folder(Path(target_folder))
+    return encode_with(tokenizer, prompts, ModelConfig.from_folder(Path(target_folder)).vocab_size)
 
 
-def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:
-    """Return what `encode` returns, with a tokenizer that is loaded already."""
-    return tuple(EncodedPrompt(one.prompt_id, one.category, _ids(one.text, tokenizer)) for one in prompts)
+def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt], vocab_size: int) -> tuple[EncodedPrompt, ...]:
+    """Return what `encode` returns, with a tokenizer that is loaded already; the target has `vocab_size` tokens."""
+    encoded = tuple(EncodedPrompt(one.prompt_id, one.category, _ids(one.text, tokenizer)) for one in prompts)
+    for one in encoded:
+        named = f"prompt {one.name}: " if len(encoded) > 1 else ""
+        if not one.ids:
+            what = "chat template leaves nothing" if tokenizer.has_chat_template else "tokenizer knows nothing"
+            raise ConfigError(f"{named}the target's {what} of this text: without a token nothing can begin")
+        if (last := max(one.ids)) >= vocab_size:
+            token = shown(tokenizer.tokens()[last])
+            raise ConfigError(
+                f"{named}{token} is token {last} of the target's tokenizer; embeddings end at {vocab_size - 1}"
+            )
+    return encoded
 
 
 def _ids(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:

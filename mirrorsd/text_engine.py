@@ -93,7 +93,7 @@ class TextEngine:
             ConfigError: of a prompt, which is named.
             MemoryFitError: the longest one needs more memory than there is.
         """
-        asked = encode_with(self._tokenizer, prompts)
+        asked = self._encoded(prompts)
         for encoded in asked:
             try:
                 self._engine.check(schedule, encoded.ids, decoding.max_new_tokens, decoding.temperature)
@@ -104,7 +104,7 @@ class TextEngine:
 
     def seeds(self, prompts: Sequence[Prompt], seed: int, kept: Mapping[int, int]) -> list[int]:
         """Return the seed of each prompt, as `own_seeds` does."""
-        return own_seeds([one.ids for one in encode_with(self._tokenizer, prompts)], seed, kept)
+        return own_seeds([one.ids for one in self._encoded(prompts)], seed, kept)
 
     def answer(
         self, prompt: Prompt | str, schedule: Schedule, decoding: Decoding, *, on_text: OnText = lambda _: None
@@ -117,7 +117,7 @@ class TextEngine:
         """
         if isinstance(prompt, str):
             prompt = Prompt(prompt_id="prompt", category="", turns=(prompt,))
-        (encoded,) = encode_with(self._tokenizer, [prompt])
+        (encoded,) = self._encoded([prompt])
         stream = StreamDecoder(self._tokenizer)
         made = self._engine.generate(
             schedule,
@@ -129,6 +129,9 @@ class TextEngine:
         )
         on_text(stream.finish())
         return Answer(text=self._tokenizer.decode(made.tokens), tokens=made.tokens, trace=made.trace)
+
+    def _encoded(self, prompts: Sequence[Prompt]) -> tuple[EncodedPrompt, ...]:
+        return encode_with(self._tokenizer, prompts, self._engine.config.vocab_size)
 
 
 def generate(

@@ -147,7 +147,7 @@ def test_the_first_turn_alone_is_put_to_the_target_as_a_user_would():
         Prompt(prompt_id="one", category="qa", turns=("ab", "never said")),
         Prompt(prompt_id="two", category="", turns=("c",)),
     ]
-    assert encode_with(Tokenizer(), prompts) == (
+    assert encode_with(Tokenizer(), prompts, 128) == (
         EncodedPrompt("one", "qa", (97, 98)),
         EncodedPrompt("two", "", (99,)),
     )

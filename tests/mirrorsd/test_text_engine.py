@@ -1,9 +1,11 @@
 """Text in, text out, and acceptance that is known before."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ from tests.costs.constant_cost import MILLISECONDS
 from tests.planner.synthetic import VOCABULARY, acceptance_record, machine
 from tests.runtime.thread_lanes import ThreadLane, thread_engine
 from tests.sim.worlds.records import drawn
-from tests.tiny_models import TINY_SHAPE
+from tests.tiny_models import TINY_SHAPE, VOCAB_SIZE
 
 
 def test_one_call_writes_the_same_text_by_whatever_drafts(tiny_folders, lane_names, forked_lanes):
@@ -73,6 +75,42 @@ def test_a_model_that_lost_its_tokenizer_is_refused(tmp_path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
     with pytest.raises(ModelFormatError, match=r"tokenizer\.json: no such file"):
         num_tokens(PROMPTS, tmp_path)
+
+
+def folder_with(tiny_folders, root, *, template=None):
+    """The tiny target with an added token beyond its embeddings, and perhaps with a chat template."""
+    folder = shutil.copytree(tiny_folders.target, root / "target")
+    words = {f"w{index}": index for index in range(VOCAB_SIZE)}
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE(words, []))
+    backend.add_special_tokens(["<more>"])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template} if template else {}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "message"),
+    [
+        (
+            "a<more>",
+            {},
+            f"'<more>' is token {VOCAB_SIZE} of the target's tokenizer; embeddings end at {VOCAB_SIZE - 1}",
+        ),
+        ("a", {"template": "<more>{{ messages[0].content }}"}, f"'<more>' is token {VOCAB_SIZE}"),
+        ("a", {}, "the target's tokenizer knows nothing of this text"),
+        ("a", {"template": "{{ messages[0].text }}"}, "the target's chat template leaves nothing of this text"),
+    ],
+)
+def test_prompts_that_no_model_can_read_are_named(tiny_folders, lane_names, tmp_path, text, how, message):
+    folder = folder_with(tiny_folders, tmp_path, **how)
+    prompts = [Prompt(prompt_id="p1", category="", turns=(text,))]
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        encode(prompts, folder)
+    with pytest.raises(ConfigError, match=f"^prompt p1: {message}"):
+        encode(prompts * 2, folder)
+    plain = Schedule(method="autoregressive", target_lane=lane_names[0])
+    with TextEngine(find_pair(folder, dtype="float32")) as engine, pytest.raises(ConfigError, match=message):
+        engine.check(prompts, plain, Decoding(max_new_tokens=4))
 
 
 SHAPE = TINY_SHAPE | {"vocab_size": VOCABULARY, "num_hidden_layers": 3}
