@@ -265,8 +265,10 @@ def _why(
 ) -> Iterator[str]:
     """Yield the prediction beside the measured ratio, and the reasons why that ratio alone is not the answer."""
     ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
-    place = "within" if ratio.low <= predicted <= ratio.high else "outside"
-    yield f"predicted {factor(predicted)}" + (f", {place} the measured interval" if isfinite(ratio.high) else "")
+    same = ratio.on_these if ratio.machine_error else ratio  # as the prediction, of no other prompts
+    place = "within" if same.low <= predicted <= same.high else "outside"
+    whose = " on these very prompts" if ratio.machine_error else ""
+    yield f"predicted {factor(predicted)}" + (f", {place} the measured interval{whose}" if isfinite(same.high) else "")
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
         longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)

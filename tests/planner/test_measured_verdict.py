@@ -342,6 +342,33 @@ def test_a_single_run_has_no_interval_to_lie_within():
     assert verdict.why[0] == "predicted 1.19×"
 
 
+def test_a_prediction_is_of_these_prompts_and_held_against_what_they_took():
+    """Half of these prompts are drafted three times as well, so that others may well have the ratio predicted."""
+    plain, tree = (
+        MeasuredSchedule(
+            name=name,
+            schedule=ALL[name],
+            predicted_s=1.0,
+            prompts={
+                name: PromptTime(cost * off * time, 8, time)
+                for (name, time), off in zip(known.items(), QUIET, strict=True)
+            },
+            recorded={name: KnownTime(time) for name, time in known.items()},
+        )
+        for name, cost, known in (
+            ("plain", 1.0, dict.fromkeys("abcdef", 6.0)),
+            ("tree", 1.1, dict(zip("abcdef", (2.0, 6.0) * 3, strict=True))),
+        )
+    )
+    runs = Runs.of([replace(plain, prompts=dict(zip("abcdef", reversed(plain.prompts.values()), strict=True))), tree])
+    ratio = runs.ratio(tree, runs.side(plain=True)[0])
+    assert ratio.low < 1.5 < ratio.high
+    assert ratio.on_these.high < 1.5
+    assert (
+        judge_measured(runs.finished).why[0] == "predicted 1.50×, outside the measured interval on these very prompts"
+    )
+
+
 def ran_as_simulated(name, run_s, known_s):
     return MeasuredSchedule(
         name=name,
