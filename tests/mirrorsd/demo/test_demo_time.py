@@ -17,7 +17,6 @@ from mirrorsd.compare.numbers import run_command
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
 from mirrorsd.demo.demo_plan import FIRST_PROMPTS, PromptCost
-from mirrorsd.demo.stages import Stages
 from planner.plan import make_plan
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
@@ -25,12 +24,17 @@ from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import TimedReply
 from runtime.wire.stops import STOPS
 from sim.world import simulate
-from tests.mirrorsd.clock import Clock
 from tests.planner.synthetic import acceptance_record, machine
 
 NUM_TOKENS, NUM_PROMPTS = 32, 40
+
+
 PROFILE = machine()
+
+
 RECORD = acceptance_record(num_prompts=NUM_PROMPTS, num_tokens=NUM_TOKENS)
+
+
 PAIR = SimpleNamespace(
     target="t",
     target_folder=None,
@@ -42,8 +46,14 @@ PAIR = SimpleNamespace(
     only_for=lambda schedule: schedule,
     unheeded=lambda: None,
 )
+
+
 PROMPTS = tuple(Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS))
+
+
 METHODS = "autoregressive", "speculative", "mirror"
+
+
 SPACE = SearchSpace(methods=METHODS, windows=(2, 4), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
 
 
@@ -300,61 +310,3 @@ def test_a_busy_machine_is_told_before_the_answer(demo_in, monkeypatch, use):
     is_busy = use is not None and use.programs > 0
     assert (outcome.warning is not None) == is_busy
     assert outcome.facts["busy"] == (None if use is None else pytest.approx(use.programs / 2))
-
-
-@pytest.fixture
-def job():
-    clock, reports = Clock(100.0), []
-    return clock, reports, Stages({"measure": 60.0, "run": 30.0}, reports.append, clock=clock)
-
-
-def test_what_is_left_is_expected_first_and_then_extrapolated(job):
-    clock, reports, stages = job
-    report = stages.begin("measure")
-    clock.now_s += 20
-    report("little done", 0.05)
-    report("half done", 0.5)
-    assert [(one.step, one.left_s) for one in reports] == [("starting", 90), ("little done", 70), ("half done", 50)]
-    assert [one.share for one in reports] == pytest.approx([0, 20 / 90, 20 / 70])
-
-
-def test_a_stage_that_takes_longer_than_expected_is_not_left_with_less_than_nothing(job):
-    clock, reports, stages = job
-    report = stages.begin("measure")
-    clock.now_s += 100
-    report("still starting", 0.0)
-    assert reports[-1].left_s == 30
-
-
-def test_what_is_left_is_never_more_than_the_time_that_was_given():
-    clock, reports = Clock(100.0), []
-    stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
-    report = stages.begin("measure")
-    clock.now_s += 40
-    report("a slow start", 0.1)
-    assert reports[-1].left_s == 60, "by its own speed the stage alone would take 360 s more"
-    clock.now_s += 70
-    report("over", 0.5)
-    assert reports[-1].left_s == 110 + 15, "the time is over: this stage by its own speed, and little of the next"
-
-
-def test_a_stage_that_overruns_takes_its_own_time_whatever_the_limit_leaves():
-    clock, reports = Clock(100.0), []
-    stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
-    report = stages.begin("measure")
-    clock.now_s += 80
-    report("on a machine that others use", 0.4)
-    assert reports[-1].left_s == pytest.approx(80 * 0.6 / 0.4 + 15), "and not the 20 s up to the limit"
-
-
-def test_progress_never_runs_backwards(job):
-    clock, reports, stages = job
-    report = stages.begin("measure")
-    clock.now_s += 30
-    report("half", 0.5)
-    stages.expect("run", 3000.0)
-    report("half", 0.5)
-    stages.begin("run")
-    shares = [one.share for one in reports]
-    assert shares == sorted(shares)
-    assert shares[-1] == shares[1]
