@@ -2,7 +2,8 @@
 
 A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
 prompts are written side by side, each a branch of its own (`runtime.backends.sequences.Branches`); where a back end's
-rows are not alike, which is asked whenever a text begins or memory grows, each is written alone.
+rows are not alike, which is asked whenever a text begins or memory grows, each is written alone. So is a text that is
+longer than branches that compute alike (`Backend.most_branched_positions`).
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
@@ -145,15 +146,20 @@ class TextWriter:
         return writing.result(self._target)
 
     def groups(self, wanted: Sequence[WantedText]) -> Iterator[list[WantedText]]:
-        """Cut into texts that follow each other and fit in memory together."""
+        """Cut into texts that follow each other, fit in memory together and compute alike."""
         group: list[WantedText] = []
         for text in wanted:
-            if group and (len(group) == _MOST_TEXTS or self.num_bytes([*group, text]) > _MOST_BYTES):
+            if group and not self._fit_together([*group, text]):
                 yield group
                 group = []
             group.append(text)
         if group:
             yield group
+
+    def _fit_together(self, group: Sequence[WantedText]) -> bool:
+        most = self._target.most_branched_positions
+        longest = max(len(text.prompt) for text in group) + self._max_new_tokens - 1
+        return len(group) <= _MOST_TEXTS and self.num_bytes(group) <= _MOST_BYTES and (most is None or longest <= most)
 
     def num_bytes(self, group: Sequence[WantedText]) -> int:
         """Return the most bytes that a group holds; every text has room for the longest."""

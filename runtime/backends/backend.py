@@ -73,6 +73,14 @@ class Backend(ABC):
         """Rows that calls are padded to, so that a row has the same bits in all of them; 1 if that needs no padding."""
         return 1
 
+    @property
+    def most_branched_positions(self) -> int | None:
+        """Positions up to which branches of other lengths may share calls: each has the bits it has alone. None: any.
+
+        Beyond them the order of sums follows from the longest branch, and `rows_are_alike` at one place is no proof.
+        """
+        return None
+
     @abstractmethod
     def new_text(self) -> Text:
         """Return the memory of a text: a sequence with its KV cache."""

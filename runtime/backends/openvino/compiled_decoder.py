@@ -23,7 +23,7 @@ from runtime.backends.openvino.graph import Constants, require_architecture
 from runtime.backends.openvino.kept_files import kept_block
 from runtime.backends.openvino.layer_graphs import CompiledAdapter, HeadGraphs, LayerGraphs
 from runtime.backends.openvino.packing import PackedLayers, arithmetic, digest_of, packed
-from runtime.backends.openvino.texts import CallRows, GrowingBranches, GrowingMemory, GrowingText
+from runtime.backends.openvino.texts import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.self_test import PROBED_ROWS, row_floor
 from runtime.backends.sequences import BranchRows, Segment
 from runtime.instruction_set import chosen_by
@@ -67,6 +67,12 @@ class CompiledDecoder(Backend):
     def least_rows(self) -> int:
         """Rows that calls are padded to, known once a sequence was prepared."""
         return self._floor
+
+    @property
+    def most_branched_positions(self) -> int | None:
+        """See `Backend`."""
+        device = self._limits.device
+        return SUMMED_ALIKE - device.spare_slots if self._is_dynamic else None
 
     def new_text(self) -> GrowingText:
         """See `Backend`."""

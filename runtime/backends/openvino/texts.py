@@ -22,7 +22,7 @@ from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
 """Added to masked scores: their shares are zero, so sums do not change; float16 can hold it."""
-_SUMMED_ALIKE: Final = 1024
+SUMMED_ALIKE: Final = 1024
 """Slots up to which a CPU sums in the same order in every buffer."""
 
 
@@ -51,7 +51,7 @@ class GrowingMemory:
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
         self.config, self.num_texts, self.dtype = config, num_texts, dtype
         self.num_slots, self.spare_slots = device.num_slots, device.spare_slots
-        self.summed_alike = _SUMMED_ALIKE if device.has_dynamic_shapes else 0
+        self.summed_alike = SUMMED_ALIKE if device.has_dynamic_shapes else 0
         self._buffers: dict[int, Buffer] = {}
         self._num_slots = 0
         self._num_valid: dict[int, int] = {}
@@ -147,7 +147,8 @@ class GrowingText(Text):
 class GrowingBranches(Branches):
     """Implements `runtime.backends.backend.Branches`; all rows of a call run in the buffer of the longest branch.
 
-    So beyond 1,024 slots a shorter branch may not have the bits that it would have as a text; `TextWriter` asks.
+    So beyond 1,024 slots a shorter branch may not have the bits that it would have as a text:
+    `most_branched_positions` says so.
     """
 
     memory: GrowingMemory

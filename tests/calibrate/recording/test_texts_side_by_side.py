@@ -80,6 +80,18 @@ def test_a_text_beside_one_that_grows_beyond_1024_positions_is_that_written_alon
         assert_same(alone(backend, text, LAYERS, 24), own)
 
 
+@pytest.mark.skipif(not is_present(), reason="the embedded model has not been fetched")
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
+def test_a_text_that_passes_512_positions_beside_a_long_one_is_that_written_alone(form):
+    """What a CPU sums in blocks of 512 is alike in both memories until then: asking at first tells nothing."""
+    backend = compiled(first_layers(load_decoder(embedded_folder(), dtype=torch.bfloat16)), form)
+    texts = wanted(backend.config.vocab_size, (480, 1382, 500), GREEDY)[:3]
+    writer = TextWriter(backend, max_new_tokens=64, layers=LAYERS)
+    assert [len(group) for group in writer.groups([*texts, texts[0]])] == [1, 1, 2]
+    for text, own in zip(texts, writer.write(texts), strict=True):
+        assert_same(alone(backend, text, LAYERS, 64), own)
+
+
 def side_by_side(backend, texts, layers, num_tokens):
     """In one group, of which none is written alone."""
     writer = TextWriter(backend, max_new_tokens=num_tokens, layers=layers)
