@@ -15,7 +15,7 @@ from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
-from hwprofiles.weights.formats import stored_weights, weights_named
+from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named, weights_of_mlx, weights_told
 
 Sheet = TypeVar("Sheet", bound=DeviceSheet)
 LAW_ENGINE: Final = "vllm"
@@ -28,6 +28,12 @@ APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
 """How the names of makers' accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
 _IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
 """What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
+_FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
+    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int8": "mlx-8bit"},
+    ANYWHERE: _IN_LLAMA_CPP,
+    "ds4": _IN_LLAMA_CPP,
+}
+"""What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
 IK: Final = "ik_llama.cpp"
 """A fork of llama.cpp with kernels of its own, for the same files."""
 READS_AGAIN: Final = (ANYWHERE,)
@@ -47,7 +53,7 @@ _CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
     ANYWHERE: re.compile(r"(i?q|tq)\d|mxfp4_moe"),
     "mlx": re.compile("mlx-"),
-    LAW_ENGINE: re.compile("awq|gptq|w8a8|fp8"),
+    LAW_ENGINE: re.compile("awq|gptq|w8a|fp8"),
 }
 """Formats of weights that one engine's own files have, by that engine."""
 _KEEPS_16_BITS: Final = "ollama"
@@ -94,6 +100,18 @@ def default_engine(name: str, weights: str | None = None) -> str | None:
     if any(made_for == one.engine and family == one.family for one in read_curves()):
         return made_for
     return LAW_ENGINE if is_of_data_centre(key) else ANYWHERE
+
+
+def weights_for(engine: str, told: str | None, model: str | None = None, published_in: str = "bf16") -> str | None:
+    """Return the format of an engine's files that people's words mean, else a model's name; None if neither tells any.
+
+    Errors as in `weights_told`.
+    """
+    text, engine = told or (model or "").rpartition("/")[2], (engine_of(engine) or engine).removeprefix("ik_")
+    if engine == "mlx" and (own := weights_of_mlx(text.lower())) is not None:
+        return own
+    named = weights_told(told) if told else weights_in_name(model, published_in) if model else None
+    return _FILES_OF.get(engine, {}).get(named, named) if named else None
 
 
 def made_for_engine(weights: str) -> str | None:

@@ -19,7 +19,7 @@ _OWNER: Final = re.compile(r"^[a-z0-9.-]+_(?=[a-z])")
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft|c4ai)-")
 _BEHIND: Final = re.compile(
     r"-(instruct|base|chat|it|pt|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
-    r"nvfp4|mxfp4|[2-8]bit|w4a16|w8a8|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
+    r"nvfp4|mxfp4|[2-8]bit|w4a16|w8a8|w8a16|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
     r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml]|ov|cw)$"
 )
 """What may stand at the end of a name without making it another shape."""

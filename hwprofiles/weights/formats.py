@@ -18,9 +18,9 @@ from decoding.yaml_file import StrictModel, load_yaml
 _FILE: Final = Path(__file__).with_name("formats.yaml")
 _DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
 """Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
-_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?) ?(?:bpw|bit)", re.IGNORECASE)
+_BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)[ -]?(?:bpw|bit)|exl[23][ _-](\d(?:\.\d+)?)", re.IGNORECASE)
 _IN_MLX: Final = re.compile(
-    r"mxfp4(?:-q[468])?|mxfp8|nvfp4|(?:bf|fp|f)16|(?<=-int)\d+|(?<=-q)\d|(?<![\d.])\d+(?:\.\d+)?(?=-?bit)"
+    r"mxfp4(?:[-_]q[468])?(?!_)|mxfp8|nvfp4|(?:bf|fp|f)16|(?<=-int)\d+|(?<=-q)\d|(?<![\d.])\d+(?:\.\d+)?(?=[ -]?bit)"
 )
 """What tells the weights in the name of a repository of MLX's."""
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
@@ -91,7 +91,7 @@ def weights_told(text: str) -> str:
     if bits is None:
         return weights_named(text)
     near = (name for name, one in weight_formats().items() if one.bits < one.head_bits < 16)
-    return min(near, key=lambda name: abs(weight_formats()[name].bits - float(bits[1])))
+    return min(near, key=lambda name: abs(weight_formats()[name].bits - float(bits[1] or bits[2])))
 
 
 def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
@@ -106,7 +106,7 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
     _, is_unquantized, behind = own.rpartition("unquantized")
     if not is_gguf and (owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own)):
-        return _of_mlx(behind) or (published_in if is_unquantized else None)
+        return weights_of_mlx(behind) or (published_in if is_unquantized else None)
     try:
         told = weights_told(f"{tag} {behind.replace('mlx', '')}")  # which means 4 bits
     except ConfigError:
@@ -116,7 +116,7 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     return "mxfp4_moe" if told == "mxfp4" and is_gguf else told
 
 
-def _of_mlx(own: str) -> str | None:
+def weights_of_mlx(own: str) -> str | None:
     """Return the format of a repository of MLX's, where most say the bits only; None where nothing tells it.
 
     No other engine loads such files, so bits of which MLX has no format mean the nearest one.

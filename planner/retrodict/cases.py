@@ -5,7 +5,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
@@ -28,10 +37,16 @@ def _no_truth(told: Any) -> Any:
     return told
 
 
-def _one_at_a_time(told: Any) -> Any:
-    if isinstance(told, int | float) and told > 1:
+def _one_at_a_time(told: int) -> int:
+    if told > 1:
         raise ValueError("speeds of one request at a time are predicted")
     return told
+
+
+def _as_in_keys(told: Any) -> Any:
+    """Return the cached tokens that a text names as keys of speeds do: `32k`, `4,096`."""
+    setting = setting_of(told) if isinstance(told, str) else None
+    return told if setting is None or setting.context is None or setting.drafted is not None else setting.context
 
 
 Speed = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=1e6)]
@@ -110,9 +125,9 @@ class Case(_Told):
     plain_tokens_per_s: Speeds = {}
     accepted_share: Shares = {}
     published_tokens_per_s: Speeds = {}
-    context: Annotated[int, Field(ge=0)] | None = None
+    context: Annotated[int, BeforeValidator(_as_in_keys), Field(ge=0)] | None = None
     drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None
-    batch: Annotated[int, BeforeValidator(_one_at_a_time), Field(ge=1, validation_alias=AliasChoices(*_BATCHES))] = 1
+    batch: Annotated[int, AfterValidator(_one_at_a_time), Field(ge=1, validation_alias=AliasChoices(*_BATCHES))] = 1
     note: str = ""
 
     def unread(self, inside: str = "") -> dict[str, str | None]:

@@ -16,10 +16,9 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from decoding.errors import PlanError
-from hwprofiles.engines import head_weights
+from hwprofiles.engines import head_weights, weights_for
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import head_shape
-from hwprofiles.weights.formats import weights_told
 from planner.retrodict.cases import CaseDrafter
 from planner.retrodict.round_tokens import RoundTokens, rate_of_tokens, tokens_in_parallel, tokens_of_rate
 from sim.derived.assumption import Assumption
@@ -132,8 +131,8 @@ class Draft(NamedTuple):
         return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
 
 
-def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
-    """Return what a case's drafter takes.
+def draft_of(drafter: CaseDrafter, target: StoredModel, engine: str = "") -> Draft:
+    """Return what a case's drafter takes in an engine.
 
     Raises:
         PlanError: nobody knows what such a drafter computes, or a draft model is not named.
@@ -153,7 +152,7 @@ def draft_of(drafter: CaseDrafter, target: StoredModel) -> Draft:
             raise PlanError("the case names no draft model")
         shape = model_shape(drafter.shape)
     usual = head_weights(head, shape, target.weights)
-    weights = weights_told(drafter.weights) if drafter.weights else usual
+    weights = weights_for(engine, drafter.weights, drafter.shape, shape.published_in) or usual
     model = StoredModel(shape=shape, weights=weights, head=None if kind == "draft" else head)
     num_layers = max(1, round(called.layers * shape.num_layers))
     return Draft(kind, model, num_layers, is_once, is_parallel)

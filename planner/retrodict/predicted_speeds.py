@@ -9,9 +9,8 @@ from typing import Final
 from costs.cost_model import Part
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import LAW_ENGINE, priced
+from hwprofiles.engines import LAW_ENGINE, priced, weights_for
 from hwprofiles.model_shape import ModelShape, model_shape
-from hwprofiles.weights.formats import weights_told
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, Kind, accepted, draft_of
@@ -36,15 +35,8 @@ LAW_ERROR: Final = 0.18
 weights are told lie inside. The width was chosen by these."""
 THROTTLED_ERROR: Final = 0.3
 """Of a device that the label calls a slower form of its sheet's."""
-
-FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
-    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int8": "mlx-8bit"},
-    "llama.cpp": {"mxfp4": "mxfp4_moe"},
-    "ds4": {"mxfp4": "mxfp4_moe"},
-}
-"""What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
-
-
+_STRETCHED: Final = 4
+"""Times the longest context of a config, which rotary positions are stretched by in public runs (YaRN, as Qwen3's)."""
 UNTOLD_WEIGHTS_ERROR: Final = 0.3
 """Of a server's speed where nobody says how weights are stored: it may have been half of them."""
 
@@ -81,6 +73,8 @@ class PredictedCase:
         """
         machine = case_machine(case.device, case.engine, drafts_apart=case.drafter.parallel)
         sheet, shape = machine.sheet, model_shape(case.target.shape)
+        if not shape.learned_positions:
+            shape = shape.model_copy(update={"max_position": _STRETCHED * shape.max_position})
         target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
@@ -92,19 +86,25 @@ class PredictedCase:
     @cached_property
     def draft(self) -> Draft:
         """Its drafter; errors as in `draft_of`."""
-        return draft_of(self.case.drafter, self.target)
+        return draft_of(self.case.drafter, self.target, self.case.engine)
 
     @property
     def are_weights_known(self) -> bool:
         """Whether the case says how they are stored, or its engine is a server's."""
-        return self.case.target.weights is not None or engine_of(self.case.engine) == LAW_ENGINE
+        return self.are_weights_told or engine_of(self.case.engine) == LAW_ENGINE
 
     @property
-    def fits(self) -> bool:
-        """Whether its devices hold the target."""
+    def are_weights_told(self) -> bool:
+        """Whether the case says how they are stored, or the target's name does."""
+        told = self.case.target
+        return weights_for(self.case.engine, told.weights, told.shape) is not None
+
+    @property
+    def memory_needed(self) -> float:
+        """The target's bytes over those that its devices hold; 0 where that is not known."""
         sheet, count = self.machine.sheet, max(1, self.machine.num_devices)
         needed = self.target.shape.weight_bytes(self.target.weights)
-        return sheet.memory_bytes is None or needed <= count * sheet.memory_bytes.value * _GIB
+        return needed / (count * sheet.memory_bytes.value * _GIB) if sheet.memory_bytes else 0.0
 
     def plain_s(self, context: int) -> float:
         """Return seconds of a token without speculation."""
@@ -199,14 +199,13 @@ class PredictedCase:
         """The relative error of a time on this device, without that of rows."""
         reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
-        untold = UNTOLD_WEIGHTS_ERROR if self.case.target.weights is None else 0.0
+        untold = 0.0 if self.are_weights_told else UNTOLD_WEIGHTS_ERROR
         law = 0.0 if self.cost.device.unhidden_share is None else LAW_ERROR
         layers = self.cost.facts(Part("layer")).relative_error
         return hypot(self.cost.device.reading_error, layers, reduces, throttled, untold, law)
 
 
 def _weights(case: Case, target: ModelShape) -> str:
-    """Return the weight format: servers run what is published unless they say otherwise."""
-    named = weights_told(case.target.weights or target.published_in)
-    engine = engine_of(case.engine) or case.engine
-    return FILES_OF.get(engine.removeprefix("ik_"), {}).get(named, named)
+    """Return the weight format: servers run what is published unless they, or the target's name, say otherwise."""
+    published = weights_for(case.engine, target.published_in) or target.published_in
+    return weights_for(case.engine, case.target.weights, case.target.shape, target.published_in) or published

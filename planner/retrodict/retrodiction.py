@@ -236,8 +236,13 @@ def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
     yield from (Skipped(id=name, question=question, reason=reason) for question in QUESTIONS)
 
 
-_OFFLOADED: Final = re.compile(r"offload", re.IGNORECASE)
+_OFFLOADED: Final = re.compile(
+    r"offload|(?:expert|weight|layer)s?[^.;]* (?:host|cpu|main memory|ram)\b|cpu-?moe|ktransformers|powerinfer",
+    re.IGNORECASE,
+)
 """Where weights that do not fit are read through a link: rows of a verification are nearly free then."""
+_MOST_NEEDED: Final = 1.3
+"""Of a memory, beyond which a target whose weights are told was not held by it, whatever a label says of either."""
 
 
 def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
@@ -246,7 +251,10 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
         return (
             f"no sheet gives the bandwidth of {case.device} or its links; only ratios can be told by its architecture"
         )
-    if not predictor.fits and (not is_ratio or _OFFLOADED.search(f"{case.device} {case.engine}")):
+    needed, told = predictor.memory_needed, f"{case.device}; {case.engine}; {case.note}"
+    is_size_known = predictor.are_weights_told and not predictor.machine.is_stand_in
+    is_apart = _OFFLOADED.search(told) or (needed > _MOST_NEEDED and is_size_known)
+    if needed > 1 and (is_apart or not is_ratio):
         return f"{predictor.target} does not fit into {case.device}: nobody says what the rest took elsewhere"
     if not is_ratio and not predictor.are_weights_known:
         return "the case does not say how weights are stored"

@@ -100,6 +100,10 @@ def test_only_the_experts_of_gpt_oss_are_in_four_bits():
         ("int4 AWQ", "awq-int4"),
         ("Q4_K_M imatrix", "q4_k_m"),
         ("exl2 4.5bpw", "q4_0"),
+        ("EXL2-4.5", "q4_0"),
+        ("3-bit", "q2_k_xl"),
+        ("GPTQ-Int8", "w8a16"),
+        ("AWQ 8bit", "w8a16"),
         ("q4_k_m.gguf", "q4_k_m"),
     ],
 )
