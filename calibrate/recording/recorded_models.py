@@ -17,9 +17,10 @@ import torch
 from calibrate.prompts import EncodedPrompt
 from calibrate.recording.reach import DynamicShape, Reach
 from decoding.errors import ModelFormatError
+from decoding.methods import METHODS
 from decoding.record import Ids, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import FORMAT
-from decoding.schedule import MAX_TREE
+from decoding.schedule import MAX_TREE, MAX_WINDOW, Schedule
 from decoding.tree_shape import cut, places_along
 from hwprofiles.host import computing_host
 from runtime.arrays import Array, as_array, as_tensor, stacked
@@ -31,10 +32,9 @@ from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.language_model.draft_passes import DraftPasses
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.medusa import MedusaDrafter
-from runtime.drafters.prompt_lookup import PromptLookupDrafter
 from runtime.drafters.registry import STREAM_KIND, kind_of
 from runtime.drafters.streams import StreamTree
-from runtime.drafters.window_drafter import WindowDrafter
+from runtime.drafters.window_drafter import WindowDrafter, drafted
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.sampled_digest import sampled_sha256
 from runtime.target.target_model import TargetModel
@@ -86,10 +86,10 @@ class RecordedHead(NamedTuple):
 
 
 class RecordedFinder(NamedTuple):
-    """Prompt lookup as a user has set and called it."""
+    """Prompt lookup, or another drafter that reads the text alone, as a user has set and called it."""
 
     name: str
-    drafter: PromptLookupDrafter
+    drafter: WindowDrafter
 
     @property
     def chain(self) -> RecordedChain:
@@ -99,13 +99,19 @@ class RecordedFinder(NamedTuple):
 
     def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
         """Return windows after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
-        index = self.drafter.index()
-        index.extend(ids[:start])
+        chain = self.chain
+        schedule = Schedule(
+            method=chain.method,
+            drafter=chain.drafter,
+            target_lane="target",
+            draft_lane="target",
+            num_speculative_tokens=min(max_window, MAX_WINDOW),
+        )
+        self.drafter.prefill(ids[:start], schedule=schedule, capacity=len(ids))
         windows = np.full((len(ids) - start, max_window), -1, dtype=np.int32)
-        for row, token in zip(windows, ids[start:], strict=True):
-            found = index.continuation(max_window)
+        for place, row in enumerate(windows, start):
+            found = drafted(self.drafter.rollout(ids[max(start, place - 1) : place])).tokens
             row[: len(found)] = found
-            index.extend([token])
         return windows
 
 
@@ -170,12 +176,13 @@ def load_models(
 
     for name, folder in heads:
         found = of(folder)
-        if isinstance(found, PromptLookupDrafter):
-            finders.append(RecordedFinder(name, found))
-        elif isinstance(found, TreeDrafter):
+        if isinstance(found, TreeDrafter):
             trees.append(RecordedHead(name, found))
+        elif all(METHODS[method].finds_text for method in found.methods):
+            finders.append(RecordedFinder(name, found))
         else:
-            raise ModelFormatError(f"{folder}: is a draft model, not a head of the target")
+            what = "a draft model" if isinstance(found, Drafter) else f"a {type(found).__name__}"
+            raise ModelFormatError(f"{folder}: is {what}, not a head of the target or a lookup in its text")
     if drafter is not None:
         found = of(drafter.folder)
         if not isinstance(found, Drafter):

@@ -15,7 +15,7 @@ from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks, cut
 from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, require_tree
-from runtime.drafters.window_drafter import Steps, WindowDrafter
+from runtime.drafters.window_drafter import WindowDrafter, drafted
 from runtime.models.decoder import Decoder
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.vocabulary import OutputRows
@@ -46,14 +46,9 @@ class FeatureDrafter(WindowDrafter):
         features_TE = torch.zeros(_READ, size, dtype=self.dtype, device=self.device)
         capacity = _READ + most * (most + 1) // 2
         self.prefill([0] * _READ, schedule=schedule, capacity=capacity, features_TE=features_TE[1:])
-        _finish(self.rollout())
+        drafted(self.rollout())
         for count in range(1, most + 1):
-            _finish(self.rollout([0] * count, features_TE[:count]))
-
-
-def _finish(steps: Steps) -> None:
-    for _ in steps:
-        pass
+            drafted(self.rollout([0] * count, features_TE[:count]))
 
 
 class HeadDrafter(FeatureDrafter):

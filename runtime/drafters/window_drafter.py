@@ -76,3 +76,13 @@ class WindowDrafter(ABC):
 
         Raises `LaneError` if the drafter lacks what the step needs.
         """
+
+
+def drafted(steps: Steps) -> Window:
+    """Draft a window to its end, and return it."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            window: Window = end.value
+            return window

@@ -10,8 +10,12 @@ from calibrate.recording import recorded_models
 from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import fingerprint, load_models
 from calibrate.recording.recorder import Recorder
-from decoding.errors import ConfigError, ModelError
+from decoding.errors import ConfigError, ModelError, ModelFormatError
+from decoding.messages import Window
+from decoding.schedule import MAX_WINDOW
 from runtime.backends.cuda.captured_backend import CudaBackend
+from runtime.drafters.registry import KINDS, Kind
+from runtime.drafters.window_drafter import WindowDrafter
 from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.target.early_exits import load_exits
@@ -94,3 +98,40 @@ def test_a_draft_of_another_target_is_refused(folders, tmp_path):
 def test_what_is_no_device_is_refused_and_not_taken_for_a_lane_of_one(folders, device):
     with pytest.raises(ConfigError, match=f"device '{device}' is not there"):
         load_models(*folders, dtype="float32", device=device)
+
+
+class RepeatDrafter(WindowDrafter):
+    """A user's own: it drafts the last token again, as often as asked."""
+
+    methods = ("prompt_lookup",)
+
+    def prefill(self, prompt, *, schedule, **_):
+        self.count, self.last = schedule.num_speculative_tokens, prompt[-1]
+
+    def rollout(self, committed=(), features_TE=None):
+        self.last = [self.last, *committed][-1]
+        yield 1
+        return Window((self.last,) * self.count)
+
+    def timed_step(self, measurement):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("max_window", [3, MAX_WINDOW + 1])
+def test_a_registered_drafter_of_text_is_recorded_and_replayed(folders, monkeypatch, tmp_path, max_window):
+    monkeypatch.setitem(KINDS, "repeats", Kind(lambda *_: RepeatDrafter(), "prompt_lookup"))
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "repeats"}')
+    models = load_models(folders[0], None, None, heads=[NamedFolder("again", tmp_path)], dtype="float32")
+    reach = Reach(exit_layers=(), max_new_tokens=5, max_window=max_window)
+    found = Recorder(models, reach).record(EncodedPrompt("p", "", (5, 17, 3)))
+    width, last = min(max_window, MAX_WINDOW), [3, *found.text.tolist()[:-1]]
+    expected = [[token] * width + [-1] * (max_window - width) for token in last]
+    assert found.chain_drafts[0].tolist() == expected
+
+
+def test_what_no_record_can_keep_is_called_by_its_name(folders, monkeypatch, tmp_path):
+    monkeypatch.setitem(KINDS, "repeats", Kind(lambda *_: RepeatDrafter()))
+    monkeypatch.setattr(RepeatDrafter, "methods", ("block",))
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "repeats"}')
+    with pytest.raises(ModelFormatError, match="is a RepeatDrafter, not a head of the target or a lookup in its text"):
+        load_models(folders[0], None, None, heads=[NamedFolder("again", tmp_path)], dtype="float32")
