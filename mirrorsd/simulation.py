@@ -26,6 +26,7 @@ from planner.search.space import SearchSpace, judging_part
 from planner.verdict import times
 from planner.wording import listing
 from runtime.backends.lane_device import Device
+from runtime.drafters.registry import TRAINED
 from sim.acceptance.replay import Acceptance, record_of
 from sim.prediction import Prediction
 
@@ -125,13 +126,15 @@ def require_same_models(
     """Return the warning that results of a profile and a record have to carry; refuse those that do not fit.
 
     Both have to be of the same target, drafters, weights and back ends; of the profile's lanes one at least has to
-    compute as was recorded, and all of those of a `schedule`. There is a warning only where they differ and that is
-    `replayed` on purpose; else None.
+    compute as was recorded, and all of those of a `schedule`, which has to be of their draft model too. There is a
+    warning only where they differ and that is `replayed` on purpose; else None.
 
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
     """
     record = record_of(acceptance)
+    if schedule is not None and schedule.traits.has_draft_model:
+        _require_draft(schedule.drafter, profile.drafter, record.drafter if replayed else profile.drafter, sides[0])
     if record.assumed is not None:
         return None
     differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
@@ -151,6 +154,14 @@ def require_same_models(
         "--replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
+
+
+def _require_draft(named: str | None, timed: str | None, recorded: str | None, side: object) -> None:
+    """Raise `ConfigError` for a schedule that names another draft model; one that names none is of any."""
+    within = None if named is None else str(named_path(named) / TRAINED)
+    if named and timed and not any(_is_same(one, known) for one in (named, within) for known in (timed, recorded)):
+        msg = f"{side} was measured with drafter {timed}, the schedule is of drafter {named}"
+        raise ConfigError(f"{msg}: calibrate and record with it")
 
 
 def in_words(record: AcceptanceRecord) -> str | None:

@@ -158,7 +158,7 @@ def kind_of(folder: Path) -> str:
 
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
-_TRAINED = "drafter"
+TRAINED = "drafter"
 """Where a training run puts the weights, in the folder of its `--out`."""
 
 
@@ -187,7 +187,7 @@ def find_drafter(name_or_path: str) -> Path:
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path
     folder = named_path(name_or_path)
-    for place in (folder, folder / _TRAINED):
+    for place in (folder, folder / TRAINED):
         if (place / CONFIG_FILE).is_file():
             return place
     if is_model_name(name_or_path):

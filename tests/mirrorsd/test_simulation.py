@@ -1,6 +1,7 @@
 """Simulating and searching refuse a record of other models; where it is asked for, results are labelled."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -145,6 +146,24 @@ def test_a_schedule_on_a_lane_that_computes_otherwise_is_refused():
         assert call(pooled, of_two_back_ends(), RECORD)
         with pytest.raises(ConfigError, match="measured with back end openvino:CPU, the record recorded with back end"):
             call(SCHEDULE, of_two_back_ends(), RECORD)
+
+
+def test_a_schedule_of_another_draft_model_than_was_timed_is_refused():
+    other = SCHEDULE.model_copy(update={"drafter": "another"})
+    calls = (mirrorsd.predict, mirrorsd.simulate)
+    for call, acceptance, replayed in product(calls, (RECORD, mirrorsd.Bernoulli(0.7)), (False, True)):
+        with pytest.raises(ConfigError, match="measured with drafter four-layer, the schedule is of drafter another: "):
+            call(other, MACHINE, acceptance, replayed=replayed)
+    replayed = mirrorsd.predict(other, MACHINE, replace(RECORD, drafter="another"), replayed=True)
+    assert replayed.tpot_s == mirrorsd.predict(SCHEDULE, MACHINE, RECORD).tpot_s
+    unnamed = SCHEDULE.model_copy(update={"drafter": None})
+    assert mirrorsd.predict(unnamed, MACHINE, RECORD).tpot_s == replayed.tpot_s
+
+
+def test_a_schedule_may_name_the_folder_of_the_training_run():
+    run = SCHEDULE.model_copy(update={"drafter": "runs/small"})
+    profile = MACHINE.model_copy(update={"drafter": "runs/small/drafter"})
+    assert mirrorsd.predict(run, profile, replace(RECORD, drafter="runs/small/drafter"))
 
 
 def test_a_folder_may_be_named_in_several_ways(tmp_path, monkeypatch):
