@@ -8,8 +8,8 @@ from decoding.messages import Verdict, Window
 class DecodedSequence:
     """Committed tokens of one request; stops at an EOS token or at exactly `max_new_tokens`.
 
-    `tokens` holds the new tokens only, `last_committed` those of the last round. The last committed token (the prompt's
-    last one at first) is not in any key/value cache yet: it is the first row of the next verification.
+    `tokens` holds the new tokens only. The last committed token (the prompt's last one at first) is not in any
+    key/value cache yet: it is the first row of the next verification.
     """
 
     def __init__(self, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
@@ -18,7 +18,6 @@ class DecodedSequence:
             raise ValueError(msg)
         self.prompt = tuple(prompt)
         self.tokens: list[int] = []
-        self.last_committed: tuple[int, ...] = ()
         self.max_new_tokens = max_new_tokens
         self._eos = frozenset(eos_token_ids)
         self.unfinished = True
@@ -32,7 +31,6 @@ class DecodedSequence:
             appended = appended[:end]
             self.unfinished = False
         self.tokens += appended
-        self.last_committed = appended
         if len(self.tokens) == self.max_new_tokens:
             self.unfinished = False
         return appended

@@ -14,17 +14,18 @@ from calibrate.recording.recorded_models import RecordedModels
 from calibrate.recording.recorder import Recorder
 from decoding.errors import ConfigError
 from decoding.lanes import Lanes, MethodFlow
-from decoding.messages import Verdict, Window
+from decoding.messages import NO_WINDOW, Verdict, Window
 from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from planner.plan import make_plan
-from planner.search.space import SearchSpace
+from planner.search.space import SearchSpace, enumerate_schedules
 from runtime.engine import Engine
+from sim.batch_prediction import BatchPredictor
 from sim.evaluator import predict
 from sim.world import simulate
-from tests.planner.synthetic import machine
+from tests.planner.synthetic import acceptance_record, machine, sampled_record
 from tests.runtime.thread_lanes import thread_engine
 from tests.runtime.tiny_folders import TinyFolders, save_all
 from tests.tiny_models import tiny_target
@@ -40,16 +41,29 @@ def restless(lanes: Lanes, schedule: Schedule) -> MethodFlow:
             window = yield lanes.draft.rollout(verdict)
 
 
+def hesitant(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Draft nothing in the round after a window that was not accepted whole."""
+    verdict: Verdict | None = None
+    drafts = True
+    while lanes.unfinished:
+        window: Window = (yield lanes.draft.rollout(verdict)) if drafts else NO_WINDOW
+        verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+        drafts = verdict.num_accepted == len(window.tokens)
+
+
 RESTLESS = MethodTraits(
     name="restless", title="restless speculation", flow=restless, drafts="draft", window="chain", rules=("match",)
 )
+HESITANT = replace(RESTLESS, name="hesitant", flow=hesitant)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
 MAX_NEW_TOKENS = 20
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, RESTLESS.name, RESTLESS)
+    for traits in (RESTLESS, HESITANT):
+        monkeypatch.setitem(METHODS, traits.name, traits)
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +134,34 @@ def test_a_description_decides_what_schedules_may_ask_of_it(folders: TinyFolders
     with pytest.raises(ConfigError, match="verification is ratio: restless takes match"):
         Schedule(**fields, verification="ratio")
     assert replace(RESTLESS, window="static tree").is_tree
+
+
+def test_a_search_asks_a_method_for_its_own_rules_only() -> None:
+    space = SearchSpace(methods=("speculative", RESTLESS.name))
+    found = {(one.method, one.verification) for one in enumerate_schedules(space, machine(), sampled_record(0.75))}
+    assert found == {("speculative", "match"), ("speculative", "ratio"), (RESTLESS.name, "match")}
+
+
+def test_after_a_round_without_a_draft_it_drafts_for_all_that_was_committed(
+    engine: Engine, folders: TinyFolders, record: AcceptanceRecord
+) -> None:
+    asked, [_, prompt], [_, expected] = (
+        schedule(HESITANT.name, folders, lanes=("big", "small")),
+        PROMPTS,
+        record.prompts,
+    )
+    known, at = expected.match_lengths(with_features=False), 0
+    rounds = engine.generate(asked, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace.rounds
+    for one in rounds:
+        assert one.num_accepted == min(known[at], one.num_drafted)
+        at += one.num_committed
+    assert [one.num_drafted for one in rounds[:5]] == [3, 3, 3, 0, 3]
+    reader = asked.model_copy(update={"exit_features": True, "drafter": str(folders.feature_drafter)})
+    with pytest.raises(ConfigError, match="drafts in some rounds only: a draft that reads features cannot"):
+        engine.generate(reader, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
+
+
+def test_a_batch_whose_sequences_make_unlike_lane_calls_is_refused() -> None:
+    asked = Schedule(method=HESITANT.name, target_lane="target", draft_lane="draft", num_speculative_tokens=3)
+    with pytest.raises(ConfigError, match="hesitant makes unlike lane calls in sequences of a batch"):
+        BatchPredictor(machine(), acceptance_record()).predict(asked, 2)

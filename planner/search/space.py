@@ -92,7 +92,8 @@ class SearchSpace(UserModel):
         uneven_roots: roots per round that are spread to where rounds of the prompts to choose on end.
         exit_features: whether the draft reads the target's hidden states.
         draft_streams: stream tokens of a draft step, as far as a window has room; None for none and all that it has.
-        verification: rules for what the draft model drafts; None for both where texts were sampled, else `match`.
+        verification: rules for what the draft model drafts, of those that a method has; None for both where texts were
+            sampled, else `match`.
         tree_sizes: drafted tokens per round, of methods that draft trees, as far as a tree has nodes.
         tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on each level; None for all that
             were recorded.
@@ -214,7 +215,8 @@ def _chains(
 ) -> Iterator[tuple[int, Setting]]:
     """Yield settings of the draft model, with the lengths of their windows."""
     rules = space.verification or (("match", "ratio") if record.temperature else ("match",))
-    of_rules = [partial(Schedule, method=traits.name, drafter=profile.drafter, verification=rule) for rule in rules]
+    named = partial(Schedule, method=traits.name, drafter=profile.drafter)
+    of_rules = [partial(named, verification=rule) for rule in rules if rule in traits.rules]
     if not traits.overlaps:
         for setting, window, with_features in product(of_rules, _windows(space, record), space.exit_features):
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)

@@ -139,14 +139,14 @@ class TargetCalls:
 class DraftCalls:
     """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane.
 
-    Rollouts start after what `sequence` has committed.
+    Rollouts start after what `sequence` has committed, of which the lane knows `_num_told` new tokens.
     """
 
     def __init__(
         self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline, sequence: DecodedSequence
     ) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
-        self._sequence, self._is_lost = sequence, False
+        self._sequence, self._num_told, self._is_lost = sequence, 0, False
         lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart) -> None:
@@ -169,7 +169,10 @@ class DraftCalls:
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
         """Draft a window serially from the committed tokens; replies `Window`."""
         sequence, features = self._sequence, None if verdict is None else verdict.features
-        reply = self._lane.request(DraftRole.rollout, sequence.last_committed, features)
+        committed = self._untold()
+        if features is not None and verdict is not None and len(committed) > verdict.num_accepted + 1:
+            raise ConfigError(f"{self._schedule.method} drafts in some rounds only: a draft that reads features cannot")
+        reply = self._lane.request(DraftRole.rollout, committed, features)
         if len(sequence.prompt) > 1 or sequence.tokens:
             return self._window(reply)
         # no row of a prompt told how long a step takes, and weights may still be on the disk
@@ -192,7 +195,14 @@ class DraftCalls:
 
     def take(self, verdict: Verdict) -> Callable[[], Window]:
         """Draft the window after a verdict, from a branch or afresh; replies `Window`."""
+        self._untold()  # the verdict tells it
         return self._window(self._lane.request(DraftRole.take, verdict.num_accepted, verdict.next_token))
+
+    def _untold(self) -> tuple[int, ...]:
+        """Return the tokens committed since the last window was asked for: a method may draft in some rounds only."""
+        tokens, start = self._sequence.tokens, self._num_told
+        self._num_told = len(tokens)
+        return tuple(tokens[start:])
 
     def drop(self) -> None:
         """Stop preparing: the sequence has ended, so a lane that is lost by now is no error."""

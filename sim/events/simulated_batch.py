@@ -16,6 +16,7 @@ from simpy import Environment, Event
 
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, StepKind
 from costs.ticks import one_in_ticks
+from decoding.errors import ConfigError
 from decoding.lanes import MethodFlow
 from decoding.messages import ExitSignal
 from decoding.schedule import Schedule
@@ -94,7 +95,10 @@ class SimulatedBatch:
         begun: dict[LaneCall, Begun] = {}
         replies: dict[SequenceInBatch, object] = dict.fromkeys(flows)
         while True:
-            [call] = {_send(flows[one], reply) for one, reply in replies.items()}  # all wait for the same
+            call, *others = {_send(flows[one], reply) for one, reply in replies.items()}
+            if others:
+                name = self.schedule.method
+                raise ConfigError(f"{name} makes unlike lane calls in sequences of a batch, which is not simulated")
             if call is None:
                 break
             begun |= {asked: started for asked in self._asked if (started := asked())}
