@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from costs.cost_model import Floats, LaneCost, Part, cost_of
-from costs.round_plan import DRAFT_WORK, operation_calls
+from costs.round_plan import DRAFT_WORK, LAYER, LM_HEAD, operation_calls
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from hwprofiles.lane_profile import NO_OVERHEAD, Overhead
@@ -35,18 +35,21 @@ class Prices:
         """
         calls = operation_calls(schedule, work, rows, self.profile.num_layers)
         if work not in DRAFT_WORK:
-            return self._along(schedule.target_lane, calls, rows, contexts) + self.pass_overhead_s(schedule, work)
+            seconds = _along(self._cost(schedule.target_lane), calls, rows, contexts)
+            return seconds + self.pass_overhead_s(schedule, work)
         lane = schedule.draft_lane or schedule.target_lane
-        return self._along(lane, calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
+        return _along(self._cost(lane), calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
         """Return the seconds of the calls of each part; errors as in `operation_s`."""
-        return float(self._along(lane, calls, rows, np.array([context], dtype=np.float64))[0])
+        return calls_s(self._cost(lane), calls, rows, context)
 
-    def _along(self, lane: str, calls: Mapping[Part, int], rows: float, contexts: Floats) -> Floats:
-        cost = self.costs[self.profile.lane(lane).name]
-        seconds = (count * cost.seconds(part, rows, contexts) for part, count in calls.items())
-        return sum(seconds, start=np.zeros(contexts.shape))
+    def pass_s(self, lane: str, rows: float, context: float) -> float:
+        """Return the seconds of a pass of the whole target without dispatch; errors as in `operation_s`."""
+        return pass_s(self._cost(lane), self.profile.num_layers, rows, context)
+
+    def _cost(self, lane: str) -> LaneCost:
+        return self.costs[self.profile.lane(lane).name]
 
     def pass_overhead_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
         """Return the extra seconds of a pass that returns hidden states, and of its exit; 0 for a suffix."""
@@ -76,6 +79,21 @@ class Prices:
         drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
         draft_round = self.profile.lane(schedule.draft_lane or "").overhead("draft_round").seconds if drafts else 0.0
         return self.profile.round_overhead_s + draft_round
+
+
+def pass_s(cost: LaneCost, num_layers: int, rows: float, context: float) -> float:
+    """Return the seconds of a pass over all layers of a target and its `lm_head` without dispatch; errors as above."""
+    return calls_s(cost, {LAYER: num_layers, LM_HEAD: 1}, rows, context)
+
+
+def calls_s(cost: LaneCost, calls: Mapping[Part, int], rows: float, context: float) -> float:
+    """Return the seconds of the calls of each part at one context; errors as in `Prices.operation_s`."""
+    return float(_along(cost, calls, rows, np.array([context], dtype=np.float64))[0])
+
+
+def _along(cost: LaneCost, calls: Mapping[Part, int], rows: float, contexts: Floats) -> Floats:
+    seconds = (count * cost.seconds(part, rows, contexts) for part, count in calls.items())
+    return sum(seconds, start=np.zeros(contexts.shape))
 
 
 def _head(schedule: Schedule) -> str | None:

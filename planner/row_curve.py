@@ -6,9 +6,8 @@ from math import ceil, exp, hypot, log
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from costs.cost_model import Part
+from costs.prices import pass_s
+from costs.round_plan import LAYER
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
 from hwprofiles.curves.row_prices import STEP_IN_WORDS
 from hwprofiles.engines import CurvePrices, engine_on, priced
@@ -22,7 +21,6 @@ from sim.derived.device_speed import device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
 from sim.derived.sheet_numbers import GROWING_ROWS
 
-_LAYER, _HEAD = Part("layer"), Part("lm_head")
 _IN_WORDS: Final[dict[Status, str]] = {
     "measured": "measured",
     "datasheet": "by its data sheet",
@@ -119,14 +117,14 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     by_curves = priced(sheet, model.shape, model.weights)
     speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves, model.weights)
     cost = RooflineCost(device=speed, target=model)
-    common = hypot(speed.reading_error, cost.facts(_LAYER).relative_error)
+    common = hypot(speed.reading_error, cost.facts(LAYER).relative_error)
     ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)
-    one_s, found = pass_s(cost, 1, context), dict[int, RowTime]()
+    one_s, found = _pass_s(cost, 1, context), dict[int, RowTime]()
     known = () if speed.prices is None else [count for count in speed.prices.rows if count < max(rows)]
     for count in sorted({1, *known, *rows}):
-        time_s, few_rows = pass_s(cost, count, context), few_rows_error(cost, count, context)
+        time_s, few_rows = _pass_s(cost, count, context), few_rows_error(cost, count, context)
         low, high = _ends(time_s, hypot(common, few_rows))
-        low = min(time_s, max(low, pass_s(ideal, count, context)))
+        low = min(time_s, max(low, _pass_s(ideal, count, context)))
         wide = RowTime(count, time_s, low, high, time_s / one_s, *_ends(time_s / one_s, few_rows))
         found[count] = _within_fewer(wide, found.values())
     return RowCurve(
@@ -161,12 +159,9 @@ def _ends(value: float, error: float) -> tuple[float, float]:
     return value * exp(-error), value * exp(error)
 
 
-def pass_s(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the seconds of a pass over all layers and the `lm_head`, dispatch included."""
-    contexts = np.array([float(context)])
-    layer_s, head_s = (float(cost.seconds(part, rows, contexts)[0]) for part in (_LAYER, _HEAD))
+def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:
     assert cost.target is not None, "a curve is of a model"
-    return cost.target.shape.num_layers * layer_s + head_s + cost.device.graph_s
+    return pass_s(cost, cost.target.shape.num_layers, rows, context) + cost.device.graph_s
 
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
@@ -176,9 +171,9 @@ def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
     """
     device = cost.device
     slower = replace(cost, device=replace(device, flops=device.flops / (1 + device.computing_error)))
-    slowed = pass_s(slower, rows, context) / pass_s(cost, rows, context)
+    slowed = _pass_s(slower, rows, context) / _pass_s(cost, rows, context)
     grown, told = (
-        pass_s(one, rows, context) / pass_s(one, 1, context)  # which may be as many where graphs are of many rows
+        _pass_s(one, rows, context) / _pass_s(one, 1, context)  # which may be as many where graphs are of many rows
         for one in (replace(cost, device=device.growing_on(rows)), cost)
     )
     return hypot(device.growth_error(rows), log(slowed), log(grown / told))

@@ -55,6 +55,7 @@ class CaseMachine(NamedTuple):
         num_devices: how many there are.
         num_together: those that share every layer; 1 where one has all, or each some of the layers.
         step_s: a step of an all-reduce among them, and its relative error.
+        step_bytes_per_s: bandwidth of such a step.
         is_stand_in: whether the sheet is of another device of its architecture, or of one socket or node of several, so
             that only ratios can be told.
         is_throttled: whether the label says that the device is a slower form of its sheet's, or has faster ones too.
@@ -64,6 +65,7 @@ class CaseMachine(NamedTuple):
     num_devices: int
     num_together: int
     step_s: tuple[float, float]
+    step_bytes_per_s: float
     is_stand_in: bool
     is_throttled: bool
 
@@ -112,16 +114,17 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
     if peer_link is not None and count > (link_sheet(peer_link).most_joined or count):
         peer_link = None
     crossings = 2 if peer_link is None else 1  # through the host there are two links between two cards
-    crossing = link_sheet(peer_link or sheet.host_link or DEFAULT_HOST_LINK).step_s
-    assert crossing is not None, "shipped links between devices have a latency"
-    step = Assumption.of_quantity("links.collective_latency_s", crossing)
+    crossing = link_sheet(peer_link or sheet.host_link or DEFAULT_HOST_LINK)
+    assert crossing.step_s is not None, "shipped links between devices have a latency"
+    step = Assumption.of_quantity("links.collective_latency_s", crossing.step_s)
+    together = _num_together(whole, sheet, engine, 1 if sheet.kind == "cpu" else count, drafts_apart=drafts_apart)
+    num_links = min(max(1, together - 1), crossing.mesh_links or 1)
     return CaseMachine(
         sheet=sheet,
         num_devices=count,
-        num_together=_num_together(
-            whole, sheet, engine, 1 if sheet.kind == "cpu" else count, drafts_apart=drafts_apart
-        ),
+        num_together=together,
         step_s=(crossings * step.value, step.relative_error),
+        step_bytes_per_s=num_links * crossing.bytes_per_s.value / crossings if crossing.bytes_per_s else inf,
         is_stand_in=named is None or (count > 1 and sheet.kind == "cpu") or counted(label).num_nodes > 1,
         is_throttled=mixed is not None or _is_throttled(own, sheet),
     )

@@ -7,6 +7,7 @@ window, Medusa's heads run once too; a lookup costs nothing. What people call th
 
 import csv
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -15,14 +16,16 @@ from typing import Final, Literal, NamedTuple, get_args
 import numpy as np
 from pydantic import TypeAdapter
 
+from costs.cost_model import Part
+from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import PlanError
 from hwprofiles.engines import head_weights, weights_for
 from hwprofiles.model_shape import model_shape
-from hwprofiles.models.head_shapes import head_shape
+from hwprofiles.models.head_shapes import IN_ONE_PASS, head_shape
 from planner.retrodict.cases import CaseDrafter
 from planner.retrodict.round_tokens import RoundTokens, rate_of_tokens, tokens_in_parallel, tokens_of_rate
 from sim.derived.assumption import Assumption
-from sim.derived.roofline import SharedWork, StoredModel
+from sim.derived.roofline import StoredModel
 
 FILE: Final = Path(__file__).with_name("acceptance.csv")
 """Tokens of a round in public measurements of named models on real texts, by tokens drafted. None is of a case of
@@ -36,6 +39,7 @@ TREE_ROWS: Final = 64
 _OF_CHAINS: Final = "vllm"
 """The engine that verifies a chain of the heads' best tokens; TensorRT-LLM, which is priced as it is, has trees."""
 _FEWEST_SOURCES: Final = 4
+_HEADS: Final = Part("heads")
 
 
 class _Told(NamedTuple):
@@ -104,7 +108,7 @@ class Draft(NamedTuple):
     Attributes:
         kind: of drafter.
         model: of which a step runs some layers and the `lm_head`.
-        num_layers: of one step, each of which has two all-reduces where devices share it.
+        num_layers: of one step.
         is_once: whether one step drafts the whole window.
         is_parallel: whether it runs while the target verifies.
     """
@@ -116,10 +120,20 @@ class Draft(NamedTuple):
     is_parallel: bool = False
 
     @property
-    def step(self) -> SharedWork:
-        """What one step takes, on all devices together."""
-        layer, head = (self.model.shared_work(part, 1) for part in ("layer", "lm_head"))
-        return SharedWork._make(self.num_layers * one + other for one, other in zip(layer, head, strict=True))
+    def step(self) -> Mapping[Part, int]:
+        """What a step calls: a target that drafts for itself, some of its layers."""
+        if self.kind == "self":
+            return {LAYER: self.num_layers, LM_HEAD: 1}
+        return {_HEADS if self.model.head in IN_ONE_PASS else DRAFT_STEP: 1}
+
+    @property
+    def step_bytes(self) -> float:
+        """What one step reads of weights, on all devices together."""
+        return sum(count * self.model.shared_work(part.kind, 1).num_bytes for part, count in self.step.items())
+
+    def step_rows(self, num_rows: int) -> int:
+        """Return the rows of a step for a verification of so many: a whole window's where one step drafts it."""
+        return max(1, num_rows - 1) if self.is_once and self.kind != "heads" else 1
 
     def num_steps(self, drafted: int) -> int:
         """Return steps for a window."""

@@ -1,12 +1,14 @@
 """Predicts the speeds of a public measurement from shipped data: passes over windows by the device's cost of rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp, hypot, log2
+from math import exp, hypot
 from typing import Final
 
-from costs.cost_model import Part
+from costs.cost_model import GroupCost, LaneCost
+from costs.prices import calls_s, pass_s
+from costs.round_plan import DRAFT_READS, LAYER
 from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import LAW_ENGINE, priced, weights_for
@@ -15,9 +17,10 @@ from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
 from planner.retrodict.drafters import Draft, Kind, accepted, draft_of
 from planner.retrodict.windows import SizedRound, num_in_a_row, window_of
-from planner.row_curve import few_rows_error, pass_s
+from planner.row_curve import few_rows_error
+from sim.derived.derived_profile import exchanges
 from sim.derived.device_speed import device_speed
-from sim.derived.roofline import RooflineCost, SharedWork, StoredModel
+from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 
 RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
@@ -72,9 +75,7 @@ class PredictedCase:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
         machine = case_machine(case.device, case.engine, drafts_apart=case.drafter.parallel)
-        sheet, shape = machine.sheet, model_shape(case.target.shape)
-        if not shape.learned_positions:
-            shape = shape.model_copy(update={"max_position": _STRETCHED * shape.max_position})
+        sheet, shape = machine.sheet, _stretched(model_shape(case.target.shape))
         target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
@@ -130,7 +131,7 @@ class PredictedCase:
 
         It is of drafting in turn, tokens and passes, whatever the drafter does.
         """
-        step = self.draft.step.num_bytes / self._target_bytes
+        step = self.draft.step_bytes / self._target_bytes
         tokens = accepted(self.draft, one.drafted, share).tokens
         return tokens / (1 + step * self.draft.num_steps(num_in_a_row(self.draft, one)))
 
@@ -162,14 +163,13 @@ class PredictedCase:
     def _round_s(self, of: SizedRound, context: int, pace: float) -> tuple[float, float]:
         """Return the seconds of rounds of one size at a pace, and their error in seconds."""
         verifying_s = pace * self._pass_s(of.num_rows, context)
-        drafting_s, host_s = (
-            pace * of.num_steps * self._step_s(self.draft.step),
-            of.num_steps * self.cost.device.engine_step_s,
-        )
+        drafting_s, host_s = 0.0, of.num_steps * self.cost.device.engine_step_s
+        if of.num_steps:
+            step_s = calls_s(self._drafting, self.draft.step, self.draft.step_rows(of.num_rows), context)
+            drafting_s = pace * of.num_steps * (step_s + self.cost.device.graph_s)
         does_read = self.draft.model.reads_verified_rows and not self.draft.is_parallel
         if does_read and self.cost.device.reads_again:
-            again = self.draft.model.shared_work("draft_reads", of.num_rows)
-            drafting_s += pace * self._step_s(again) * self.cost.device.growth(of.num_rows)
+            drafting_s += pace * calls_s(self._drafting, {DRAFT_READS: 1}, of.num_rows, context)
         error_s = hypot(
             verifying_s * few_rows_error(self.cost, of.num_rows, context),
             drafting_s * DRAFTING_ERROR,
@@ -179,30 +179,38 @@ class PredictedCase:
         return max(verifying_s, in_turn_s) if self.draft.is_parallel else verifying_s + in_turn_s, error_s
 
     def _pass_s(self, rows: int, context: int) -> float:
-        return pass_s(self.cost, rows, context) + self.target.shape.num_layers * self._reduces_s
+        return pass_s(self._grouped(self.cost), self.target.shape.num_layers, rows, context) + self.cost.device.graph_s
 
-    def _step_s(self, work: SharedWork) -> float:
-        device, draft = self.cost.device, self.draft
-        reading_s = work.num_bytes / device.bytes_per_s / self.machine.num_together
-        times_as_many = device.starts_of_mixtures if draft.model.shape.num_experts else 1.0
-        starts_s = work.num_kernels * times_as_many * device.kernel_s
-        passed_s = max(reading_s, starts_s) if device.starts_ahead else reading_s + starts_s
-        return passed_s + draft.num_layers * self._reduces_s + device.graph_s
+    @cached_property
+    def _drafting(self) -> LaneCost:
+        """What drafting takes without the engine's host, which a machine's pace does not change."""
+        device = replace(self.cost.device, engine_step_s=0.0)
+        draft = replace(self.draft.model, shape=_stretched(self.draft.model.shape))
+        return self._grouped(replace(self.cost, device=device, draft=draft), draft)
 
-    @property
-    def _reduces_s(self) -> float:
-        """Seconds of the two all-reduces of a layer: of few rows engines do them as a tree, there and back."""
-        return 4 * log2(self.machine.num_together) * self.machine.step_s[0]
+    def _grouped(self, cost: RooflineCost, draft: StoredModel | None = None) -> LaneCost:
+        """Return the cost of all devices that share layers, as a plan has it."""
+        together, (latency_s, _) = self.machine.num_together, self.machine.step_s
+        if together == 1:
+            return cost
+        step = latency_s, self.machine.step_bytes_per_s
+        return GroupCost(cost, exchanges(self.target, draft or self.target, together, step, "links of the case"))
 
     @property
     def _absolute_error(self) -> float:
         """The relative error of a time on this device, without that of rows."""
-        reduces = self.target.shape.num_layers * self._reduces_s * self.machine.step_s[1] / self._pass_s(1, 512)
+        alone_s = pass_s(self.cost, self.target.shape.num_layers, 1, TYPICAL_CONTEXT) + self.cost.device.graph_s
+        reduces = (1 - alone_s / self._pass_s(1, TYPICAL_CONTEXT)) * self.machine.step_s[1]
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
         untold = 0.0 if self.are_weights_told else UNTOLD_WEIGHTS_ERROR
         law = 0.0 if self.cost.device.unhidden_share is None else LAW_ERROR
-        layers = self.cost.facts(Part("layer")).relative_error
+        layers = self.cost.facts(LAYER).relative_error
         return hypot(self.cost.device.reading_error, layers, reduces, throttled, untold, law)
+
+
+def _stretched(shape: ModelShape) -> ModelShape:
+    longest = shape.max_position * (1 if shape.learned_positions else _STRETCHED)
+    return shape.model_copy(update={"max_position": longest})
 
 
 def _weights(case: Case, target: ModelShape) -> str:

@@ -180,11 +180,7 @@ def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Itera
 
 
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
-    """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device.
-
-    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment, and each Medusa
-    head one for its matrix; candidates of every `lm_head` are gathered. States are taken to be as wide as the target's.
-    """
+    """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device."""
     members = platform.members(name)
     if len(members) == 1:
         return None
@@ -192,20 +188,32 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     ring = [_way(platform, *pair, collective=True) for pair in pairs]
     hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
     num_links = min(len(members) - 1, *(platform.link(*hop).mesh_links or 1 for hop in hops))
-    num_reduces, num_gathers = _exchanges(demand.draft)
+    step = max(latency_s for latency_s, _ in ring), num_links * min(bytes_per_s for _, bytes_per_s in ring)
+    return exchanges(demand.target, demand.draft, len(members), step, f"links of {platform.name}")
+
+
+def exchanges(
+    target: StoredModel, draft: StoredModel, num_devices: int, step: tuple[float, float], source: str
+) -> DeviceGroup:
+    """Return what some devices exchange for two models, by the latency and the bandwidth of a step of a collective.
+
+    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment, and each Medusa
+    head one for its matrix; candidates of every `lm_head` are gathered. States are taken to be as wide as the target's.
+    """
+    num_reduces, num_gathers = _exchanges(draft)
     return DeviceGroup(
-        num_devices=len(members),
-        latency_s=max(latency_s for latency_s, _ in ring),
-        bytes_per_s=min(_NO_COPY_BYTES_PER_S, *(num_links * bytes_per_s for _, bytes_per_s in ring)),
-        reduced_bytes_per_row=demand.target.shape.width * _STATE_BYTES,
-        gathered_bytes_per_row=len(members) * BYTES_PER_CANDIDATE,
+        num_devices=num_devices,
+        latency_s=step[0],
+        bytes_per_s=min(_NO_COPY_BYTES_PER_S, step[1]),
+        reduced_bytes_per_row=target.shape.width * _STATE_BYTES,
+        gathered_bytes_per_row=num_devices * BYTES_PER_CANDIDATE,
         all_reduces={
             "layer": 2,
-            "prefill": _exchanges(demand.target)[0],
+            "prefill": _exchanges(target)[0],
             **dict.fromkeys(("draft_step", "draft_prefill", "draft_reads", "heads", "head_prefill"), num_reduces),
         },
         all_gathers={"lm_head": 1, "exit": 1, "draft_step": num_gathers, "heads": num_gathers},
-        source=f"links of {platform.name}",
+        source=source,
     )
 
 

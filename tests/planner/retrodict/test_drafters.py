@@ -36,7 +36,7 @@ def test_some_names_say_that_it_drafts_while_the_target_verifies(kind):
 @pytest.mark.parametrize(("kind", "shape", "of"), [("PARD", SMALL, "draft"), ("P-EAGLE", None, "eagle3")])
 def test_some_draft_their_window_in_one_step(kind, shape, of):
     once, each = drafting(kind, shape), drafting(of, shape)
-    assert (once.step.num_bytes, once.num_steps(5), each.num_steps(5)) == (each.step.num_bytes, 1, 5)
+    assert (once.step_bytes, once.num_steps(5), each.num_steps(5)) == (each.step_bytes, 1, 5)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_some_draft_their_window_in_one_step(kind, shape, of):
 def test_a_target_that_drafts_for_itself_runs_some_of_its_layers_and_its_head(kind, num_layers):
     found, layer, head = drafting(kind), TARGET.shape.layer_weight_bytes("bf16"), TARGET.shape.head_bytes("bf16")
     assert (found.kind, found.num_layers, found.num_steps(3)) == ("self", num_layers, 3)
-    assert found.step.num_bytes == pytest.approx(num_layers * layer + head, rel=1e-3), "and states between them"
+    assert found.step_bytes == pytest.approx(num_layers * layer + head, rel=1e-3), "and states between them"
     assert not found.model.reads_verified_rows, "what it keeps is the target's"
 
 
@@ -61,7 +61,7 @@ def test_a_target_that_drafts_for_itself_runs_some_of_its_layers_and_its_head(ki
 def test_heads_that_need_the_token_before_run_one_after_the_other(kind):
     found, medusa = drafting(kind), drafting("medusa")
     assert (found.kind, found.num_steps(4), medusa.num_steps(4)) == (medusa.kind, 4, 1)
-    assert 4 * found.step.num_bytes == pytest.approx(medusa.step.num_bytes, rel=0.3), "four heads, which read more"
+    assert 4 * found.step_bytes == pytest.approx(medusa.step_bytes, rel=0.3), "four heads, which read more"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_head_is_the_same_in_a_plan(target, kind):
     planned = question_of(target, kind, "h100", lengths=(64, 32))
     found = draft_of(CaseDrafter(kind=kind), planned.target)
     assert found.model == planned.draft
-    assert found.step == pytest.approx(planned.draft.shared_work("draft_step", 1))
+    assert found.step_bytes == pytest.approx(planned.draft.shared_work("draft_step", 1).num_bytes)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from costs.prices import calls_s
 from hwprofiles.engines import run_by
 from hwprofiles.model_shape import model_shape
 from hwprofiles.sheets import device_sheet
@@ -48,7 +49,7 @@ def test_published_speeds_of_transformers_lie_within_the_interval(device, model,
 
 def test_a_small_draft_costs_its_share_of_layers():
     found = asked("A100 80GB", "llama-3.1-8b", kind="draft", shape="llama-3.2-1b")
-    share = found._step_s(found.draft.step) / found.plain_s(512)
+    share = calls_s(found._drafting, found.draft.step, 1, 512) / found.plain_s(512)
     assert share == pytest.approx(16 / 32, abs=0.03)
 
 
