@@ -302,11 +302,11 @@ def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
 def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
     """Return the drafted tokens of the windows that rounds may have, ascending.
 
-    A target that drafts itself has nothing to verify at first; what prompt lookup finds may be short or empty.
+    A target that drafts itself has nothing to verify at first; some windows may be short or empty.
     """
     if schedule.traits.drafts_itself:
         return 0, shape.num_drafted
-    if schedule.traits.finds_text:
+    if schedule.traits.varies:
         return tuple(range(shape.num_drafted + 1))
     return (shape.num_drafted,)
 

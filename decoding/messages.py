@@ -37,6 +37,10 @@ class Window(NamedTuple):
     distributions: tuple[Candidates, ...] = ()
     parents: tuple[int, ...] = ()
 
+    def first(self, count: int) -> "Window":
+        """Return the first tokens of a chain as a window."""
+        return Window(self.tokens[:count], self.alternatives[:count], self.distributions[:count])
+
     def accepted(self, verdict: "Verdict") -> tuple[int, ...]:
         """Return the drafted tokens that are accepted."""
         if not self.parents:

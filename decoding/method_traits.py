@@ -41,6 +41,7 @@ class MethodTraits:
         overlaps: whether the draft prepares branches while the target verifies, on two lanes.
         drafts_by_level: whether a static tree is drafted level by level and not all at once.
         drafts_block: whether all tokens of a chain are drafted in one pass, a row each.
+        shortens: whether it may verify the first tokens of a chain that was drafted, and not all.
         is_simulated_only: whether only simulators play it: no drafter exists.
     """
 
@@ -53,7 +54,13 @@ class MethodTraits:
     overlaps: bool = False
     drafts_by_level: bool = False
     drafts_block: bool = False
+    shortens: bool = False
     is_simulated_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a method that would cut a tree, or a window whose outcomes the draft prepares for."""
+        if self.shortens and (self.window != "chain" or self.overlaps):
+            raise ValueError(f"{self.name} shortens windows: they have to be chains, and drafted between the rounds")
 
     @property
     def is_tree(self) -> bool:
@@ -89,3 +96,8 @@ class MethodTraits:
     def finds_text(self) -> bool:
         """Whether windows are looked up in the sequence so far, so that some are short and some are empty."""
         return self.drafts == "text"
+
+    @property
+    def varies(self) -> bool:
+        """Whether windows of several lengths are verified."""
+        return self.finds_text or self.shortens

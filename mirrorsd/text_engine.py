@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 
 from calibrate.prompts import EncodedPrompt, Prompt, own_seeds
 from decoding.errors import ConfigError
-from decoding.record import round_starts
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
@@ -29,6 +28,7 @@ from runtime.verification.rules import require_temperature
 from sim.acceptance.branch_hits import FROM_DRAFT, FROM_EXIT
 from sim.acceptance.joined_record import NO_TOKEN
 from sim.acceptance.replay import Acceptance, Outcomes, record_of, replay_of
+from sim.acceptance.walk import Walk
 
 OnText = Callable[[str], None]
 
@@ -238,8 +238,9 @@ def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: in
     Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
     a record, or `ConfigError` where rates, do not cover the schedule.
     """
-    outcomes = replay_of(acceptance).outcomes(schedule, None)
-    return [_text(outcomes, prompt, vocab_size) for prompt in range(len(outcomes.starts))]
+    replay = replay_of(acceptance)
+    outcomes, walk = replay.outcomes(schedule, None), replay.walk(schedule, None)
+    return [_text(outcomes, walk, prompt, vocab_size) for prompt in range(len(outcomes.starts))]
 
 
 def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
@@ -255,15 +256,15 @@ def vocab_size_of(pair: ModelPair) -> int:
     return min(ModelConfig.from_folder(folder).vocab_size for folder in folders)
 
 
-def _text(outcomes: Outcomes, prompt: int, vocab_size: int) -> ReplayedText:
+def _text(outcomes: Outcomes, walk: Walk, prompt: int, vocab_size: int) -> ReplayedText:
     start, length = outcomes.starts[prompt], outcomes.lengths[prompt]
     text = [_within(token, place, vocab_size) for place, token in enumerate(outcomes.text[start : start + length])]
     drafted, sources = list(text), [NO_TOKEN] * length
-    counts = outcomes.num_accepted[start : start + length]
-    for place in round_starts(counts, length):
-        if (end := place + counts[place]) < length:
-            drafted[end] = _other_than(text[end], outcomes.refused[start + place], vocab_size)
-            sources[end] = outcomes.branches[start + place]
+    rounds = walk.prompt == prompt
+    for at, num_accepted in zip(walk.at[rounds].tolist(), walk.num_accepted[rounds].tolist(), strict=True):
+        if (end := at - start + num_accepted) < length:
+            drafted[end] = _other_than(text[end], outcomes.refused[at], vocab_size)
+            sources[end] = outcomes.branches[at]
     return ReplayedText(
         prompt_length=outcomes.prompt_lengths[prompt],
         text=tuple(text),

@@ -19,6 +19,7 @@ from decoding.method_traits import MethodTraits
 from decoding.methods import METHODS
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from mirrorsd.text_engine import arbitrary_prompt, replayed_texts
 from planner.plan import make_plan
 from planner.search.space import SearchSpace, enumerate_schedules
 from runtime.engine import Engine
@@ -52,17 +53,44 @@ def hesitant(lanes: Lanes, schedule: Schedule) -> MethodFlow:
         drafts = verdict.num_accepted == len(window.tokens)
 
 
+def doubtful(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Draft twice after a window that was not accepted whole."""
+    verdict: Verdict | None = None
+    window = NO_WINDOW
+    while lanes.unfinished:
+        if verdict is not None and verdict.num_accepted < len(window.tokens):
+            yield lanes.draft.rollout(verdict)
+        window = yield lanes.draft.rollout(verdict)
+        verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+
+
+def halving(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Verify half as many tokens after a window that was not accepted whole."""
+    verdict: Verdict | None = None
+    length = schedule.num_speculative_tokens
+    while lanes.unfinished:
+        drafted: Window = yield lanes.draft.rollout(verdict)
+        window = drafted.first(length)
+        verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+        is_whole = verdict.num_accepted == len(window.tokens)
+        length = schedule.num_speculative_tokens if is_whole else length // 2
+
+
 RESTLESS = MethodTraits(
     name="restless", title="restless speculation", flow=restless, drafts="draft", window="chain", rules=("match",)
 )
 HESITANT = replace(RESTLESS, name="hesitant", flow=hesitant)
+DOUBTFUL = replace(RESTLESS, name="doubtful", flow=doubtful)
+HALVING = replace(RESTLESS, name="halving", flow=halving, shortens=True)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
 MAX_NEW_TOKENS = 20
 
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for traits in (RESTLESS, HESITANT):
+    for traits in (RESTLESS, HESITANT, DOUBTFUL, HALVING):
         monkeypatch.setitem(METHODS, traits.name, traits)
 
 
@@ -161,7 +189,68 @@ def test_after_a_round_without_a_draft_it_drafts_for_all_that_was_committed(
         engine.generate(reader, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
 
 
+def in_simulation(method: str, num_tokens: int = 3) -> Schedule:
+    return Schedule(method=method, target_lane="target", draft_lane="draft", num_speculative_tokens=num_tokens)
+
+
 def test_a_batch_whose_sequences_make_unlike_lane_calls_is_refused() -> None:
-    asked = Schedule(method=HESITANT.name, target_lane="target", draft_lane="draft", num_speculative_tokens=3)
-    with pytest.raises(ConfigError, match="hesitant makes unlike lane calls in sequences of a batch"):
-        BatchPredictor(machine(), acceptance_record()).predict(asked, 2)
+    with pytest.raises(ConfigError, match="doubtful makes unlike lane calls in sequences of a batch"):
+        BatchPredictor(machine(), acceptance_record()).predict(in_simulation(DOUBTFUL.name), 2)
+
+
+def test_what_it_verifies_of_its_windows_is_simulated_as_it_runs(
+    engine: Engine, folders: TinyFolders, record: AcceptanceRecord
+) -> None:
+    simulated = simulate(schedule(HALVING.name, folders), machine(), record)
+    asked = schedule(HALVING.name, folders, lanes=("big", "small"))
+    for prompt, trace in zip(PROMPTS, simulated, strict=True):
+        real = engine.generate(asked, prompt.ids, max_new_tokens=MAX_NEW_TOKENS).trace
+        rounds = [[(one.num_drafted, one.outcome) for one in world.rounds] for world in (real, trace)]
+        assert rounds[0] == rounds[1]
+    assert {one.num_drafted for one in simulated[1].rounds} == {1, 3}
+
+
+def test_a_run_of_replayed_acceptance_goes_through_the_rounds_that_are_simulated(
+    engine: Engine, folders: TinyFolders
+) -> None:
+    texts, asked = acceptance_record(num_prompts=2), schedule(HALVING.name, folders, lanes=("big", "small"))
+    simulated = simulate(schedule(HALVING.name, folders), machine(), texts)
+    for text, trace in zip(replayed_texts(texts, asked, vocab_size=50), simulated, strict=True):
+        prompt = arbitrary_prompt(text.prompt_length, 50)
+        real = engine.replay(asked, prompt, text).trace
+        rounds = [[(one.num_drafted, one.num_accepted) for one in world.rounds] for world in (real, trace)]
+        assert rounds[0][:-1] == rounds[1][:-1]
+
+
+@pytest.mark.parametrize("num_tokens", [1, 4, 8])
+def test_both_simulated_worlds_and_batches_play_shortened_windows_alike(num_tokens: int) -> None:
+    asked, texts = in_simulation(HALVING.name, num_tokens), acceptance_record()
+    traces, found = simulate(asked, machine(), texts), predict(asked, machine(), texts)
+    assert sum(trace.decode_s for trace in traces) == pytest.approx(found.decode_s, abs=1e-9)
+    assert found.num_rounds == sum(len(trace.rounds) for trace in traces)
+    assert BatchPredictor(machine(), texts).predict(asked, 1).tpot_s == pytest.approx(found.tpot_s, abs=1e-9)
+    assert {one.num_drafted for trace in traces for one in trace.rounds} >= {num_tokens, num_tokens // 2}
+    assert BatchPredictor(machine(), texts).predict(asked, 2).mean_rows < 2 * (num_tokens + 1)
+
+
+@pytest.mark.parametrize(
+    ("traits", "said"),
+    [
+        (replace(HALVING, shortens=False), "verifies 1 drafted tokens in a round for which 3 were drafted"),
+        (HESITANT, "verifies 0 drafted tokens in a round for which none was drafted"),
+        (replace(HESITANT, shortens=True), "verifies 0 drafted tokens in a round for which none was drafted"),
+    ],
+)
+def test_what_simulators_cannot_play_is_refused_by_both(
+    monkeypatch: pytest.MonkeyPatch, traits: MethodTraits, said: str
+) -> None:
+    monkeypatch.setitem(METHODS, traits.name, traits)
+    for world in (predict, simulate):
+        with pytest.raises(ConfigError, match=f"{traits.name} {said}; simulated are methods that"):
+            world(in_simulation(traits.name), machine(), acceptance_record())
+
+
+def test_only_chains_that_are_drafted_between_rounds_can_be_shortened() -> None:
+    for unlike in ({"window": "static tree"}, {"overlaps": True}):
+        with pytest.raises(ValueError, match="halving shortens windows: they have to be chains"):
+            replace(HALVING, **unlike)

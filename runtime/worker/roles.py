@@ -52,7 +52,7 @@ class TargetRole:
         self._model.prepare(
             num_prompt=len(start.prompt),
             num_slots=_capacity(start),
-            rows=(1, full) if start.schedule.traits.finds_text else (full,),
+            rows=(1, full) if start.schedule.traits.varies else (full,),
             feature_layers=feature_layers,
             exit_layer=start.schedule.exit_layer,
         )

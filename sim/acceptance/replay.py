@@ -18,6 +18,7 @@ from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS, RootRanks
 from sim.acceptance.joined_record import NO_TOKEN, Drafts, Guessing, JoinedRecord
+from sim.acceptance.shortened import num_verified
 from sim.acceptance.walk import Walk
 from sim.without_caches import WithoutCaches
 
@@ -134,7 +135,7 @@ class Replay(WithoutCaches):
             window = ("tree", record.tree(schedule), schedule.tree_size)
         elif not schedule.traits.has_draft_model and schedule.traits.window != "none":
             window = ("chain", record.chain(schedule), schedule.num_speculative_tokens)
-        key = (*window, max_new_tokens)
+        key = (*window, max_new_tokens, schedule if schedule.traits.shortens else None)
         if key not in self._walks:
             self._walks[key] = self._walked(schedule, max_new_tokens)
         return self._walks[key]
@@ -231,10 +232,18 @@ class Replay(WithoutCaches):
         return self._joined.chain(self.record.chain(schedule))
 
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        joined, accepted = self._joined, self._accepted(schedule)
-        counts, lengths = accepted.tolist(), joined.lengths(max_new_tokens)
-        texts = zip(joined.starts.tolist(), lengths, strict=True)
-        rounds = [round_starts(counts[start : start + length], length) for start, length in texts]
+        joined, accepted, drafted = self._joined, self._accepted(schedule), self._drafted(schedule)
+        lengths = joined.lengths(max_new_tokens)
+        texts = [slice(start, start + length) for start, length in zip(joined.starts.tolist(), lengths, strict=True)]
+        verified = drafted
+        if schedule.traits.shortens:
+            verified = drafted.copy()
+            for text in texts:
+                of_text = (values[text].tolist() for values in (joined.text, drafted, accepted))
+                verified[text] = num_verified(schedule, *of_text)
+            accepted = np.minimum(accepted, verified)
+        counts = accepted.tolist()
+        rounds = [round_starts(counts[text], length) for text, length in zip(texts, lengths, strict=True)]
         prompt = np.repeat(np.arange(len(rounds)), list(map(len, rounds)))
         position = np.concatenate(rounds)
         at = joined.starts[prompt] + position
@@ -243,7 +252,8 @@ class Replay(WithoutCaches):
             prompt=prompt,
             at=at,
             context=self._prompt_lengths[prompt] + position - 1,
-            num_drafted=self._drafted(schedule)[at],
+            num_drafted=drafted[at],
+            num_verified=verified[at],
             num_accepted=accepted[at],
             num_committed=np.minimum(accepted[at] + 1, left),
             is_first=position == 0,

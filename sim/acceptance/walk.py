@@ -24,7 +24,8 @@ class Walk:
         prompt: index of the prompt.
         at: where the round starts among the positions of all texts together.
         context: committed tokens, prompt included, minus one.
-        num_accepted: drafted tokens that the target accepts, not cut.
+        num_drafted, num_verified: drafted tokens, and the first ones of them that the target verifies.
+        num_accepted: those that it accepts, not cut.
         num_committed: tokens appended, cut at the end of the sequence.
         contexts: all in which a round may start, of this walk or another one of the same texts.
         prompt_numbers: see `AcceptanceRecord.prompt_numbers`.
@@ -36,6 +37,7 @@ class Walk:
     at: Ints
     context: Ints
     num_drafted: Ints
+    num_verified: Ints
     num_accepted: Ints
     num_committed: Ints
     is_first: NDArray[np.bool_]
@@ -110,9 +112,9 @@ class Rounds:
         return Rounds(self._walk, self.index[~self._walk.is_last[self.index]])
 
     def of_width(self, width: int) -> Rounds | None:
-        """Return these rounds with `width` tokens in their windows, or None if there are none."""
+        """Return these rounds that verify `width` drafted tokens, or None if there are none."""
         if width not in self._of_width:
-            index = self.index[self.num_drafted == width]
+            index = self.index[self._walk.num_verified[self.index] == width]
             self._of_width[width] = Rounds(self._walk, index) if len(index) else None
         return self._of_width[width]
 
@@ -138,5 +140,5 @@ class Rounds:
 
     @cached_property
     def num_drafted(self) -> Ints:
-        """Tokens in their windows, [G]."""
+        """Tokens drafted for them, [G]."""
         return self._walk.num_drafted[self.index]

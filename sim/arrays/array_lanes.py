@@ -19,6 +19,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
+from sim.acceptance.shortened import WINDOWS, require_drafted
 from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import OverlapTimeline, overlap_timeline
 from sim.prediction import RoundTimes
@@ -40,9 +41,8 @@ Handle = Callable[[], object]
 Wait = Callable[[Rounds], None]
 """Adds what the given rounds wait for."""
 
-_WINDOW = Window((NO_TOKEN,))
-_REPLY = Verdict(0, NO_TOKEN, window=_WINDOW)
-"""Placeholders: `Decided` has what the models say already, and a method only passes these on."""
+_REPLY = Verdict(0, NO_TOKEN, window=WINDOWS[1])
+"""A placeholder, as windows are: `Decided` has what the models say already, and a method only passes these on."""
 
 
 def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
@@ -65,6 +65,7 @@ class ArrayLanes:
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
         self._num_rounds_begun, self._begins_round = 0, True
+        self._window, self._is_drafted = WINDOWS[schedule.num_speculative_tokens], False
         self._overlap: OverlapTimeline | None = None
         num_rounds = len(decided.walk.at)
         self.times = RoundTimes(np.zeros(num_rounds), np.zeros(num_rounds))
@@ -74,12 +75,18 @@ class ArrayLanes:
         """Whether a first round and another one have been played."""
         return self._num_rounds_begun > 2
 
-    def verify(self, window: Window) -> Handle:  # noqa: ARG002
+    def _verifies(self, window: Window) -> None:
+        require_drafted(self._schedule, window, len(self._window.tokens) if self._is_drafted else None)
+        self._is_drafted = False
+
+    def verify(self, window: Window) -> Handle:
         """See `decoding.lanes.TargetLane`."""
+        self._verifies(window)
         return self._operation(self._verify, _REPLY)
 
     def prefix(self, window: Window, exit_layer: int) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
+        self._verifies(window)
         half_s = self._durations.target_half_s
         return self._operation(lambda rounds: self._compute(rounds, 0, "target_prefix", half_s), _REPLY)
 
@@ -94,7 +101,8 @@ class ArrayLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> Handle:
         """See `decoding.lanes.DraftLane`."""
-        return self._operation(partial(self._draft, is_first=verdict is None), _WINDOW)
+        self._is_drafted = True
+        return self._operation(partial(self._draft, is_first=verdict is None), self._window)
 
     def branch(self, window: Window) -> "ArrayLanes":  # noqa: ARG002
         """See `decoding.lanes.DraftLane`."""
@@ -107,7 +115,8 @@ class ArrayLanes:
 
     def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
-        return self._handle(self._take, _WINDOW)
+        self._is_drafted = True
+        return self._handle(self._take, self._window)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
         """End the round: the next operation begins another one."""

@@ -3,25 +3,23 @@
 from typing import TYPE_CHECKING
 
 from decoding.messages import ExitSignal, Verdict, Window
-from decoding.schedule import MAX_TREE
 from decoding.trace import Trace
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
+from sim.acceptance.shortened import WINDOWS, require_drafted
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
-
-WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
-"""Windows by their number of tokens, without real ones: what is accepted is known, and a method only passes them on."""
 
 
 class SequenceInBatch:
     """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
 
     `at` is its index among the positions of all sequences, `place` that of its context in the range of contexts;
-    `num_accepted` and `source` are of its last round: tokens accepted, and whose branch has the outcome. To a method
-    it and those that follow it in its place are one sequence, of which nothing was drafted ahead where one begins.
-    `is_awaited` is whether the batch lasts until it has ended.
+    `num_drafted` are the tokens of its window, or as many of them as it verifies; `num_accepted` and `source` are of
+    its last round: tokens accepted, and whose branch has the outcome. To a method it and those that follow it in its
+    place are one sequence, of which nothing was drafted ahead where one begins. `is_awaited` is whether the batch lasts
+    until it has ended.
     """
 
     def __init__(self, batch: "SimulatedBatch", prompt: int, *, is_awaited: bool) -> None:
@@ -36,14 +34,22 @@ class SequenceInBatch:
         self.place = outcomes.prompt_lengths[prompt] - 1 - outcomes.first_context
         self.num_drafted = outcomes.num_drafted[self.at]
         self.num_accepted, self.source = 0, MISS
+        self._is_drafted = False
 
     @property
     def unfinished(self) -> bool:
         """See `decoding.lanes.Lanes`: whether the batch goes on."""
         return self._batch.num_awaited > 0
 
-    def verify(self, window: Window) -> object:  # noqa: ARG002
+    def _verifies(self, window: Window) -> None:
+        require_drafted(self._batch.schedule, window, self.num_drafted if self._is_drafted else None)
+        self._is_drafted = False
+        if self._batch.schedule.traits.shortens:
+            self.num_drafted = len(window.tokens)
+
+    def verify(self, window: Window) -> object:
         """See `decoding.lanes.TargetLane`."""
+        self._verifies(window)
         return self._batch.ask(self._batch.verify)
 
     def stream(self, window: Window) -> object:
@@ -52,6 +58,7 @@ class SequenceInBatch:
 
     def prefix(self, window: Window, exit_layer: int) -> object:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
+        self._verifies(window)
         return self._batch.ask(self._batch.prefix)
 
     def suffix(self) -> object:
@@ -60,6 +67,7 @@ class SequenceInBatch:
 
     def rollout(self, verdict: Verdict | None = None) -> object:
         """See `decoding.lanes.DraftLane`."""
+        self._is_drafted = True
         return self._batch.ask(self._batch.first_rollout if verdict is None else self._batch.rollout_again)
 
     def branch(self, window: Window) -> "SequenceInBatch":  # noqa: ARG002
@@ -73,6 +81,7 @@ class SequenceInBatch:
 
     def take(self, verdict: Verdict) -> object:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
+        self._is_drafted = True
         return self._batch.ask(self._batch.take)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
@@ -101,7 +110,7 @@ class SequenceInBatch:
     @property
     def _accepts(self) -> int:
         """Tokens of its window that the target accepts."""
-        return self._batch.outcomes.num_accepted[self.at] if self.has_window else 0
+        return min(self._batch.outcomes.num_accepted[self.at], self.num_drafted)
 
     @property
     def ends_now(self) -> bool:

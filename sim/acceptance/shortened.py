@@ -1,0 +1,74 @@
+"""What methods verify of the windows drafted for them, and the rounds of those that verify the first tokens only."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from decoding.errors import ConfigError
+from decoding.messages import Verdict, Window
+from decoding.schedule import MAX_TREE, Schedule
+from sim.acceptance.joined_record import NO_TOKEN
+
+WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
+"""Windows by their number of tokens, without real ones: what is accepted is known, and a method only passes them on."""
+
+
+def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None) -> None:
+    """Raise `ConfigError` where a window is not the one that was drafted for its round; None where none was.
+
+    It may be the first tokens of that where the method `shortens` windows.
+    """
+    traits, count = schedule.traits, len(window.tokens)
+    if not traits.has_draft_lane or (count == num_drafted):
+        return
+    if num_drafted is None or count > num_drafted or not traits.shortens:
+        drafted = "none was" if num_drafted is None else f"{num_drafted} were"
+        raise ConfigError(
+            f"{traits.name} verifies {count} drafted tokens in a round for which {drafted} drafted; simulated are "
+            "methods that verify every window once and whole, or the first tokens of it by the trait `shortens`"
+        )
+
+
+def num_verified(schedule: Schedule, text: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> list[int]:
+    """Return `drafted`, the tokens of a whole window from every position of a text, with what is verified in rounds.
+
+    `accepted` are the tokens accepted of whole windows.
+    """
+    lanes = _UntimedLanes(schedule, text, drafted, accepted)
+    flow, reply = schedule.traits.flow(lanes, schedule), None
+    while True:
+        try:
+            reply = flow.send(reply)
+        except StopIteration:
+            return lanes.num_verified
+
+
+class _UntimedLanes:
+    """See `decoding.lanes.Lanes`: target and draft in one, on which nothing takes time; a handle is its reply."""
+
+    def __init__(
+        self, schedule: Schedule, text: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]
+    ) -> None:
+        self.target: Any = self
+        self.draft: Any = self
+        self.num_verified = list(drafted)
+        self._schedule, self._text, self._accepted, self._at = schedule, text, accepted, 0
+        self._num_drafted: int | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        return self._at < len(self._text)
+
+    def rollout(self, verdict: Verdict | None = None) -> Window:  # noqa: ARG002
+        self._num_drafted = self.num_verified[self._at]
+        return WINDOWS[self._num_drafted]
+
+    def verify(self, window: Window) -> Verdict:
+        require_drafted(self._schedule, window, self._num_drafted)
+        self._num_drafted, count = None, len(window.tokens)
+        self.num_verified[self._at] = count
+        num_accepted = min(self._accepted[self._at], count)
+        end = self._at + num_accepted
+        return Verdict(num_accepted, self._text[end] if end < len(self._text) else NO_TOKEN)
+
+    def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
+        self._at += verdict.num_accepted + 1
