@@ -112,7 +112,7 @@ def test_results_and_assumptions_pass_to_other_processes_also_after_they_were_us
     assert {name: repr(one) for name, one in passed.items()} == {name: repr(one) for name, one in results.items()}
     assert passed["Plan"].verdict.explained == warned
     schedule = mirrorsd.Schedule(
-        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="d"
+        method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=2, drafter="four-layer"
     )
     times = [mirrorsd.predict(schedule, machine(), one["Bernoulli"]).tpot_s for one in (results, passed)]
     assert times[0] == times[1]
