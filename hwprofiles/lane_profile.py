@@ -15,7 +15,6 @@ from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from decoding.errors import ProfileError
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import Bytes, BytesPerSecond, RelativeError, Seconds
@@ -199,17 +198,6 @@ class LaneProfile(StrictModel):
             for key, one in self.overheads.items()
         }
         return self.model_copy(update={"overheads": scaled})
-
-    def verify_s(self, num_layers: int, rows: float, context: float) -> float:
-        """Return seconds of a verification, without its dispatch.
-
-        Raises:
-            ProfileError: a part was not measured on this lane.
-            OutOfRangeError: the rows or the context were not.
-        """
-        if self.layer is None or self.lm_head is None:
-            raise ProfileError(f"lane {self.name!r} has no measured {'lm_head' if self.layer else 'layer'}")
-        return num_layers * self.layer.at(rows, context) + self.lm_head.at(rows, context)
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from calibrate.fitting.ratios import mean_pace
 from calibrate.profiling.anchors import RunAnchors
+from costs.prices import Prices
 from decoding.errors import TraceError
 from decoding.files import read_compressed
 from decoding.record import AcceptanceRecord
@@ -164,12 +165,12 @@ def anchor_context(profile: Profile) -> int:
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
     """Return seconds of an anchor by the profile, on every lane of a target, all of them measured in such a context."""
-    context, found = anchor_context(profile), {}
+    context, prices, found = anchor_context(profile), Prices(profile), {}
     for lane in profile.lanes:
         if lane.anchor is not None and lane.anchor.context == context:
             found[lane.name] = lane.anchor.seconds
         elif lane.layer is not None:
-            found[lane.name] = lane.verify_s(profile.num_layers, 1, context)
+            found[lane.name] = prices.pass_s(lane.name, 1, context)
     return found
 
 

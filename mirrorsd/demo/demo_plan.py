@@ -6,6 +6,7 @@ A schedule that has lost is run no further, and the time goes to those that may 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
+from costs.prices import Prices
 from decoding.record import PromptRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
@@ -157,7 +158,7 @@ def _token_s(profile: Profile, lane: LaneProfile) -> float:
 def _pass_s(profile: Profile, lane: LaneProfile, num_rows: int) -> float:
     assert lane.layer is not None
     rows = min(num_rows, lane.layer.rows[-1])
-    return lane.verify_s(profile.num_layers, rows, lane.layer.contexts[0]) + lane.dispatch_s
+    return Prices(profile).pass_s(lane.name, rows, lane.layer.contexts[0]) + lane.dispatch_s
 
 
 def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:

@@ -11,7 +11,6 @@ from markupsafe import Markup
 from costs.cost_model import LaneCost
 from costs.crossings import Messages
 from costs.prices import Prices
-from costs.round_plan import LAYER, LM_HEAD
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -195,12 +194,11 @@ def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models:
 def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Markup:
     """Return what a pass of the target costs by its rows on the first of some lanes, as far as they were measured."""
     profile = prices.profile
-    calls = {LAYER: profile.num_layers, LM_HEAD: 1}
     series = []
     for lane in list(dict.fromkeys(lanes))[:_MOST_LINES]:
         part = profile.lane(lane).layer
         rows = [count for count in _ROWS if part is None or count <= max(part.rows)]
-        seconds = [prices.calls_s(lane, calls, count, context) for count in rows]
+        seconds = [prices.pass_s(lane, count, context) for count in rows]
         points = [(count, at / seconds[0]) for count, at in zip(rows, seconds, strict=True)]
         series.append(Series(f"{lane}: one takes {milliseconds(seconds[0])}", points))
     return xy_plot(

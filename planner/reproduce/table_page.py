@@ -49,7 +49,7 @@ def other_columns(found: Reproduction) -> list[OtherColumn]:
     setup = found.setup
     machine = setup.profile(found.constants)
     prices, lane = Prices(machine.profile, machine.costs), setup.target_lane
-    whole_pass = {LAYER: setup.target.shape.num_layers, LM_HEAD: 1}
+    one_s = prices.pass_s(lane, 1, PROMPT_TOKENS)
 
     def seconds(calls: Mapping[Part, int], rows: int) -> float:
         return prices.calls_s(lane, calls, rows, float(PROMPT_TOKENS))
@@ -63,7 +63,7 @@ def other_columns(found: Reproduction) -> list[OtherColumn]:
                 drafting_s = steps * seconds({LAYER: 1, LM_HEAD: 1}, _EAGLE_ROWS)
             else:
                 drafting_s = seconds({LM_HEAD: _NUM_HEADS}, 1)
-            a_token = seconds(whole_pass, 1) / (seconds(whole_pass, tree_rows) + drafting_s)
+            a_token = one_s / (prices.pass_s(lane, tree_rows, PROMPT_TOKENS) + drafting_s)
             published, tokens = (fmean(values) for values in zip(*cells, strict=True))
             columns.append(OtherColumn(method, len(cells), published, tokens * a_token))
     return columns

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Own, Part, PartFacts, Shared
+from costs.prices import Prices
 from decoding.errors import ProfileError, mistake
 from hwprofiles.curves.names import engine_of
 from hwprofiles.lane_profile import TARGET_PARTS, LaneProfile
@@ -228,7 +229,7 @@ def _memory_of(label: str) -> Quantity | None:
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
     assert lane.layer is not None, "a lane without a target"
-    return lane.verify_s(profile.num_layers, rows, float(np.mean(lane.layer.contexts)))
+    return Prices(profile).pass_s(lane.name, rows, float(np.mean(lane.layer.contexts)))
 
 
 def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

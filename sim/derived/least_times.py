@@ -5,7 +5,7 @@ from functools import cache
 
 from costs.cost_model import LaneCost, Part
 from costs.prices import Prices
-from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
+from costs.round_plan import DRAFT_STEP
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
@@ -46,8 +46,7 @@ def fastest_round(
 
     @cache
     def verify_s(lane: str, rows: int) -> float:
-        passed = prices.calls_s(lane, {LAYER: profile.num_layers, LM_HEAD: 1}, rows, context)
-        return profile.lane(lane).dispatch_s + passed
+        return profile.lane(lane).dispatch_s + prices.pass_s(lane, rows, context)
 
     @cache
     def drafting_s(lane: str, step: Part, num_steps: int) -> float:

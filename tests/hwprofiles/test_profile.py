@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from hwprofiles.lane_profile import Overhead
 from hwprofiles.latency_table import Anchor, BatchTable, LatencyTable
@@ -195,10 +197,10 @@ LANE = LaneProfile(
 
 
 def test_a_verification_is_its_layers_and_its_output_head() -> None:
-    assert LANE.verify_s(30, 2, 40) == pytest.approx((30 + 3) * TABLE.at(2, 40))
+    assert pass_s(cost_of(LANE), 30, 2, 40) == pytest.approx((30 + 3) * TABLE.at(2, 40))
     bare = LaneProfile(name="npu", device="x", dispatch_s=0, layer=TABLE)
     with pytest.raises(ProfileError, match="lane 'npu' has no measured lm_head"):
-        bare.verify_s(30, 1, 32)
+        pass_s(cost_of(bare), 30, 1, 32)
 
 
 def test_some_parts_of_a_lane_are_scaled_and_no_others() -> None:

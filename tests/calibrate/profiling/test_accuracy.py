@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from calibrate.profiling.calibration import calibrate
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, SPEEDS, machine, task
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine
@@ -80,8 +82,10 @@ def calibrated(seed: int, **changes: float) -> Outcome:
         one_s = slower * laws.target_s("verify", 1, CONTEXT, None) + spike_s
         several_s = slower * laws.target_s("verify", ROWS, CONTEXT, None) + spike_s
         step_s = slower * laws.step_s(1, CONTEXT) + spike_s
-        verify[spec.name] = log(lane.verify_s(NUM_LAYERS, 1, CONTEXT) / one_s)
-        rows[spec.name] = log(lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) / lane.anchor.seconds * one_s / several_s)
+        verify[spec.name] = log(pass_s(cost_of(lane), NUM_LAYERS, 1, CONTEXT) / one_s)
+        rows[spec.name] = log(
+            pass_s(cost_of(lane), NUM_LAYERS, ROWS, CONTEXT) / lane.anchor.seconds * one_s / several_s
+        )
         step[spec.name] = log(lane.draft_step.at(1, CONTEXT) / lane.anchor.seconds * one_s / step_s)
     return Outcome(profile, verify, rows, step, *priced(engine, profile))
 
@@ -91,10 +95,10 @@ def priced(engine: FakeEngine, profile: Profile) -> tuple[list[Error], list[Erro
     branches, passes = list[Error](), list[Error]()
     for name, law in engine.laws.items():
         lane, one_s = profile.lane(name), law.target_s("verify", 1, CONTEXT, None)
-        pass_s = lane.verify_s(NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
+        whole_s = pass_s(cost_of(lane), NUM_LAYERS, ROWS, CONTEXT) + lane.overhead("features").seconds
         true_s = law.target_s("verify", ROWS, CONTEXT, None) + FEATURES_S / law.speed
         stated = hypot(lane.layer.relative_error, lane.overhead("features").relative_error)
-        passes.append(Error(log(pass_s / lane.anchor.seconds * one_s / true_s), stated))
+        passes.append(Error(log(whole_s / lane.anchor.seconds * one_s / true_s), stated))
         slowed = [entry.relative_error for entry in profile.contention if entry.lanes[1] == name]
         if slowed:  # branches are next to a target
             step_s = lane.draft_step.at(BRANCHES, CONTEXT) + lane.overhead("first_step").seconds

@@ -10,6 +10,8 @@ from calibrate.fitting.levels import Level
 from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.model_sizes import ModelSizes
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import load_profile, save_profile
@@ -113,7 +115,7 @@ def test_heads_streams_and_wide_trees_follow_their_laws_on_every_lane(quick):
         laws = engine.laws[lane.name]
         for rows in (1, 9, 17, 33):
             for context in (20, 150):
-                verify_s = lane.verify_s(10, rows, context)
+                verify_s = pass_s(cost_of(lane), 10, rows, context)
                 expected_s = 10 * laws.layer_s(rows, context) + laws.head_s(rows)
                 assert verify_s == pytest.approx(expected_s, **TOLERANCE)
         for name in ("eagle", "medusa"):

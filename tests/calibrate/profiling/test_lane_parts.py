@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
 from calibrate.profiling.lane_parts import _BENDS, HeadParts, LaneParts
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import Anchor, LaneProfile
 from runtime.backends.lane_device import Device
@@ -76,7 +78,7 @@ def test_trees_wider_than_chains_are_verified_as_trees_at_the_first_context():
     assert measurements(parts, "verify") == measurements(PARTS, "verify")
     lane = found(parts, estimates_of(parts, Laws()))
     for context in (0, *CONTEXTS):
-        verify_s = lane.verify_s(NUM_LAYERS, 33, context)
+        verify_s = pass_s(cost_of(lane), NUM_LAYERS, 33, context)
         assert verify_s == pytest.approx(NUM_LAYERS * Laws().layer_s(33, context) + Laws().head_s(33))
 
 

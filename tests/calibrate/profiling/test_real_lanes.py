@@ -6,6 +6,8 @@ from calibrate.profiling.fitted_profile import fitted_profile
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.samples import load_samples
 from calibrate.profiling.task import CalibrationTask
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
 from runtime.engine import Engine
@@ -63,5 +65,5 @@ def test_two_real_lanes_give_a_profile_of_every_part(tmp_path, forked_lanes):
         assert lane.heads[eagle].at(4, 40) > 0
         if f"{streams} on {lane.name}" not in " ".join(profile.notes):
             assert lane.streams[streams].rows == (1, 13)
-        verify_s = lane.verify_s(4, 2, 4)
+        verify_s = pass_s(cost_of(lane), 4, 2, 4)
         assert verify_s > 0

@@ -13,6 +13,8 @@ from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.calibration import Calibration, calibrate
 from calibrate.profiling.samples import Cell, Samples, Visit
 from calibrate.profiling.visits import second_looks, visit_in_turn
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.errors import LaneDiedError, ProfileError
 from hwprofiles.profile import LaneProfile, LatencyTable
 from runtime.backends.openvino.buckets import PROMPT_ROWS
@@ -136,7 +138,7 @@ def is_verification(of: Measurement, rows: int) -> bool:
 
 
 def over_law(made: Calibration, laws: dict[str, Laws], lane: str, rows: int) -> float:
-    verify_s = made.profile.lane(lane).verify_s(NUM_LAYERS, rows, CONTEXTS[0])
+    verify_s = pass_s(cost_of(made.profile.lane(lane)), NUM_LAYERS, rows, CONTEXTS[0])
     return verify_s / laws[lane].target_s("verify", rows, CONTEXTS[0], None)
 
 

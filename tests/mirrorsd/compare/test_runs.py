@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.profiling.anchors import RunAnchors
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.errors import TraceError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
@@ -46,8 +48,8 @@ def test_anchors_are_those_of_calibration_or_a_verification_by_the_tables():
     found = expected_anchors(profile)
     assert anchor_context(profile) == 70
     assert found["target"] == 0.5
-    assert found["draft"] == pytest.approx(PROFILE.lane("draft").verify_s(30, 1, 70))
-    assert EXPECTED["target"] == pytest.approx(PROFILE.lane("target").verify_s(30, 1, 64))
+    assert found["draft"] == pytest.approx(pass_s(cost_of(PROFILE.lane("draft")), 30, 1, 70))
+    assert EXPECTED["target"] == pytest.approx(pass_s(cost_of(PROFILE.lane("target")), 30, 1, 64))
 
 
 @given(paces)

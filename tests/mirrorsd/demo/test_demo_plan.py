@@ -1,5 +1,7 @@
 import pytest
 
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.schedule import Schedule
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.runs import Measured
@@ -116,7 +118,7 @@ def test_a_run_costs_what_is_predicted_and_its_anchors():
     decode_s = [24 * found[schedule].tpot_s for schedule in (PLAIN, SLOW_PLAIN)]
     assert slow - fast == pytest.approx(4 / 3 * (decode_s[1] - decode_s[0])), "a quarter of the time for anchors"
     around_s = fast - 4 / 3 * decode_s[0]
-    assert around_s > 4 * machine().lane("target").verify_s(30, 1, 0), "4 plain steps, and prompts"
+    assert around_s > 4 * pass_s(cost_of(machine().lane("target")), 30, 1, 0), "4 plain steps, and prompts"
     assert run_s(found[PLAIN], machine(), prompt, 12) - around_s == pytest.approx(4 / 3 * decode_s[0] / 2), "cut"
     assert run_s(found[PLAIN], machine(), prompt, 99) == fast, "a text that ends before"
 

@@ -11,6 +11,8 @@ import pytest
 
 from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt, Prompt, draw_prompts
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.schedule import load_schedule
 from hwprofiles.other_use import Use
 from mirrorsd.compare.numbers import run_command
@@ -127,7 +129,7 @@ class World:
         return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
 
     def _anchor(self, lane, measurement):
-        seconds = self.pace * PROFILE.lane(lane).verify_s(30, 1, measurement.context)
+        seconds = self.pace * pass_s(cost_of(PROFILE.lane(lane)), 30, 1, measurement.context)
         self.now_s += measurement.repeats * seconds
         answer = TimedReply([seconds] * measurement.repeats, 0.0, seconds)
         return SimpleNamespace(result=lambda _timeout_s: answer)

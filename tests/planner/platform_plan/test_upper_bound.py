@@ -2,6 +2,8 @@
 
 import pytest
 
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from planner.platform_plan.platform_plan import plan_platform
@@ -21,7 +23,9 @@ AT_ONCE = IN_TURN.model_copy(update={"method": "mirror", "root_source": "draft",
 
 def test_in_turn_a_round_takes_both_and_at_once_the_longer_of_both():
     profile, context = machine(), 100.0
-    verify_s = profile.lane("target").verify_s(profile.num_layers, 5, context) + profile.lane("target").dispatch_s
+    verify_s = (
+        pass_s(cost_of(profile.lane("target")), profile.num_layers, 5, context) + profile.lane("target").dispatch_s
+    )
     draft = profile.lane("draft")
     step_s, dispatch_s = draft.draft_step.at(1, context), draft.dispatch_s
     in_turn, at_once = map(most_speedup(profile, 1.0, context), (IN_TURN, AT_ONCE))

@@ -2,6 +2,8 @@
 
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
+from costs.cost_model import cost_of
+from costs.prices import pass_s
 from decoding.schedule import Schedule
 from hwprofiles.host import LaneCores
 from hwprofiles.profile import load_profile
@@ -44,7 +46,7 @@ def test_a_group_gives_the_profile_of_a_lane(tiny_folders, tmp_path, forked_lane
         calibrate_tiny(engine, task).save(tmp_path / "profile.yaml")
     profile = load_profile(tmp_path / "profile.yaml")
     group = profile.lane(GROUP)
-    assert group.verify_s(4, 2, 4) > 0
+    assert pass_s(cost_of(group), 4, 2, 4) > 0
     assert group.exit[2].at(4, 4) > 0
     assert group.draft_step.at(1, 4) > 0
     texts = Texts(num_texts=2, prompt_length=6, num_tokens=12)
