@@ -78,6 +78,12 @@ def test_folder_follows_the_arrows(folder):
     assert found == []
 
 
+def test_a_plan_loads_no_predictions_of_what_is_published():
+    files = [file for name in ("platform_plan", "published") for file in (ROOT / "planner" / name).rglob("*.py")]
+    found = {module for file in files for module in imported_modules(file.read_text(encoding="utf-8"))}
+    assert [one for one in found if one.startswith(("planner.retrodict", "planner.reproduce"))] == []
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [

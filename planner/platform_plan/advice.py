@@ -20,7 +20,7 @@ from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED, Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import differences, saves
-from planner.retrodict.published_gains import ACCURACY, published_like
+from planner.published.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
 from planner.wording import (
     counted,

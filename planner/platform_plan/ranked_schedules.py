@@ -14,7 +14,7 @@ from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
-from planner.retrodict.published_gains import ENGINE_ERROR
+from planner.published.published_gains import ENGINE_ERROR
 from planner.row_curve import few_rows_error
 from planner.wording import counted, factor, schedule_names
 from sim.derived.assumption import Assumption

@@ -18,10 +18,11 @@ from decoding.errors import MirrorsdError, shown
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.platform import Platform, load_platform
 from planner.page_template import rendered
+from planner.published.hidden_steps import TOKENS_PER_HIDDEN_STEP, WINDOW
 from planner.reproduce.fitted_table import Baselines
 from planner.reproduce.published_table import PublishedTable, load_table, plain_name, shipped_tables
 from planner.reproduce.reproduction import Reproduction
-from planner.reproduce.setup import PROMPT_TOKENS, TOKENS_PER_HIDDEN_STEP, WINDOW, Unknown
+from planner.reproduce.setup import PROMPT_TOKENS, Unknown
 from planner.verdict import fact
 from planner.wording import counted, error_percent, factor, milliseconds, signed_percent
 

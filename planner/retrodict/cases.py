@@ -19,7 +19,7 @@ from pydantic import (
 from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from planner.retrodict.round_tokens import share_at
+from planner.published.round_tokens import share_at
 from planner.retrodict.settings import LARGEST_WINDOW, Setting, ToldTree, drafted_by, ends_early, setting_of, tree_of
 
 USUAL_CONTEXT: Final = 512

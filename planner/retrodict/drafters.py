@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Final, Literal, NamedTuple, get_args
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from costs.cost_model import Part
@@ -22,15 +20,11 @@ from decoding.errors import PlanError
 from hwprofiles.engines import head_weights, weights_for
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import IN_ONE_PASS, head_shape
+from planner.published.round_tokens import RoundTokens, tokens_in_parallel, tokens_of_rate
+from planner.published.usual_rates import Kind, usual_rate
 from planner.retrodict.cases import CaseDrafter
-from planner.retrodict.round_tokens import RoundTokens, rate_of_tokens, tokens_in_parallel, tokens_of_rate
-from sim.derived.assumption import Assumption
 from sim.derived.roofline import StoredModel
 
-FILE: Final = Path(__file__).with_name("acceptance.csv")
-"""Tokens of a round in public measurements of named models on real texts, by tokens drafted. None is of a case of
-benchmarks/public-cases.yaml, and none whose author calls it broken."""
-Kind = Literal["mtp", "eagle", "draft", "block", "heads", "lookup", "self"]
 Flow = Literal["", "once", "parallel"]
 """How a window is drafted: token by token, in one step, or token by token while the target verifies."""
 _KINDS_FILE: Final = Path(__file__).with_name("drafter-kinds.csv")
@@ -38,45 +32,7 @@ TREE_ROWS: Final = 64
 """Nodes of the trees that heads were published with, all of which are verified (arXiv 2401.10774 and 2402.05109)."""
 _OF_CHAINS: Final = "vllm"
 """The engine that verifies a chain of the heads' best tokens; TensorRT-LLM, which is priced as it is, has trees."""
-_FEWEST_SOURCES: Final = 4
 _HEADS: Final = Part("heads")
-
-
-class _Told(NamedTuple):
-    """What a source tells: tokens of a round, by tokens drafted."""
-
-    kind: str
-    drafted: int
-    tokens: float
-    source: str
-
-
-@cache
-def usual_rate(kind: Kind, *, is_single: bool = False) -> Assumption:
-    """Return how often a drafted token is accepted where those before it are, in windows of one token or of several.
-
-    That is the median of public measurements, each source counted once, and nine of ten of them: a head is right about
-    its first token more often than about those that it drafts from its own states. Where few tell of single tokens,
-    windows of several stand in.
-    """
-    if kind in ("heads", "lookup", "self"):
-        return Assumption.shipped(f"acceptance.rate/{kind}")
-    by_source: dict[str, list[float]] = {}
-    for one in _told():
-        if one.kind == kind and (one.drafted == 1) == is_single:
-            by_source.setdefault(one.source, []).append(rate_of_tokens(one.tokens, one.drafted))
-    if len(by_source) < _FEWEST_SOURCES:
-        return usual_rate(kind)
-    rates = [fmean(rates) for rates in by_source.values()]
-    low, value, high = (round(float(np.quantile(rates, share)), 2) for share in (0.05, 0.5, 0.95))
-    source = f"median of {len(rates)} public sources: {', '.join(by_source)}"
-    return Assumption.of("acceptance.rate", value, "derived", source, span=(low, high))
-
-
-def _told() -> list[_Told]:
-    with FILE.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    return [_Told(line["kind"], int(line["drafted"]), float(line["tokens"]), line["source"]) for line in lines]
 
 
 class _Called(NamedTuple):

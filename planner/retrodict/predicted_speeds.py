@@ -13,9 +13,10 @@ from decoding.errors import ProfileError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import LAW_ENGINE, priced, weights_for
 from hwprofiles.model_shape import ModelShape, model_shape
+from planner.published.usual_rates import Kind
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
-from planner.retrodict.drafters import Draft, Kind, accepted, draft_of
+from planner.retrodict.drafters import Draft, accepted, draft_of
 from planner.retrodict.windows import SizedRound, num_in_a_row, window_of
 from planner.row_curve import few_rows_error
 from sim.derived.derived_profile import exchanges

@@ -8,9 +8,10 @@ import numpy as np
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.curves.names import engine_of
 from planner.platform_plan.default_acceptance import ALTERNATIVES
+from planner.published.round_tokens import OTHER_NUMBER_ERROR, RoundTokens, tokens_of_rate
+from planner.published.usual_rates import usual_rate
 from planner.retrodict.cases import PublishedSpeed
-from planner.retrodict.drafters import Draft, accepted, usual_rate
-from planner.retrodict.round_tokens import OTHER_NUMBER_ERROR, RoundTokens, tokens_of_rate
+from planner.retrodict.drafters import Draft, accepted
 from sim.acceptance.drawn_texts import pool_paths
 from sim.acceptance.rates import TaskRates
 

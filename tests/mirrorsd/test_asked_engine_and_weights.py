@@ -8,7 +8,7 @@ from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import PlannedMachine, Storage, plan_pair, question_of
 from planner.plan_engines import best_with_engine, engines_of
 from planner.platform_plan.advice import advice
-from planner.retrodict.published_gains import published_like
+from planner.published.published_gains import published_like
 from tests.mirrorsd.test_pair_on_platform import PROFILE
 
 

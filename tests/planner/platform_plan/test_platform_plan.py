@@ -14,7 +14,7 @@ from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
 from planner.platform_plan.schedules import schedules_on
-from planner.retrodict.published_gains import ENGINE_ERROR
+from planner.published.published_gains import ENGINE_ERROR
 from planner.row_curve import few_rows_error
 from sim.acceptance.assumed import PositionRates
 from tests.planner.platform_plan.conftest import question

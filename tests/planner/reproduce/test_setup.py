@@ -8,7 +8,8 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
-from planner.reproduce.setup import WINDOW, Setup, mean_steps, stream_rate
+from planner.published.hidden_steps import WINDOW, mean_steps, stream_rate
+from planner.reproduce.setup import Setup
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
+from planner.published.published_gains import ACCURACY, PROMISED, published_like
+from planner.published.round_tokens import rate_of_tokens, tokens_in_parallel, tokens_of_rate
+from planner.published.usual_rates import usual_rate
 from planner.retrodict.case_machine import case_machine
 from planner.retrodict.cases import Case, load_cases
-from planner.retrodict.drafters import usual_rate
 from planner.retrodict.predicted_speeds import PredictedCase
-from planner.retrodict.published_gains import ACCURACY, PROMISED, published_like
 from planner.retrodict.retrodiction import QUESTIONS, retrodict, worth
-from planner.retrodict.round_tokens import rate_of_tokens, tokens_in_parallel, tokens_of_rate
 from sim.derived.derived_profile import Demand, device_group
 from sim.derived.roofline import StoredModel
 from tests.benchmarks.scripts import RESULTS, load_script

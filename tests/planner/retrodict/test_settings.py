@@ -2,10 +2,10 @@
 
 import pytest
 
+from planner.published.round_tokens import rate_of_tokens
 from planner.retrodict.cases import Case
 from planner.retrodict.predicted_speeds import PredictedCase
 from planner.retrodict.retrodiction import notes, retrodict
-from planner.retrodict.round_tokens import rate_of_tokens
 from planner.retrodict.settings import Setting, drafted_by, ends_early, setting_of, tree_of
 from tests.planner.retrodict.test_retrodiction import TOLD, case
 

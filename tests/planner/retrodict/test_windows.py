@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwprofiles.model_shape import model_shape
+from planner.published.round_tokens import tokens_of_rate
+from planner.published.usual_rates import usual_rate
 from planner.retrodict.cases import CaseDrafter
-from planner.retrodict.drafters import draft_of, usual_rate
+from planner.retrodict.drafters import draft_of
 from planner.retrodict.predicted_speeds import PredictedCase
-from planner.retrodict.round_tokens import tokens_of_rate
 from planner.retrodict.windows import LONGEST_CHAIN, DraftedWindow, window_of
 from sim.derived.roofline import StoredModel
 from tests.planner.retrodict.test_retrodiction import case

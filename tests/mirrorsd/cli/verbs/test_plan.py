@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from planner.retrodict.published_gains import published_like
+from planner.published.published_gains import published_like
 from tests.mirrorsd.cli.calls import call, error_of
 
 ASKED = ("plan", "--target", "qwen3-14b", "--draft", "qwen3-0.6b", "--context", "64", "--new-tokens", "32")
