@@ -184,10 +184,15 @@ class PredictedCase:
 
     @cached_property
     def _drafting(self) -> LaneCost:
-        """What drafting takes without the engine's host, which a machine's pace does not change."""
+        """What drafting takes without the engine's host, which a machine's pace does not change.
+
+        A draft on a device of its own has that alone.
+        """
         device = replace(self.cost.device, engine_step_s=0.0)
         draft = replace(self.draft.model, shape=_stretched(self.draft.model.shape))
-        return self._grouped(replace(self.cost, device=device, draft=draft), draft)
+        cost = replace(self.cost, device=device, draft=draft)
+        is_apart = self.draft.is_parallel and self.machine.num_together < self.machine.num_devices
+        return replace(cost, num_devices=1) if is_apart else self._grouped(cost, draft)
 
     def _grouped(self, cost: RooflineCost, draft: StoredModel | None = None) -> LaneCost:
         """Return the cost of all devices that share layers, as a plan has it."""
