@@ -188,10 +188,11 @@ _FOLDER: Final = Path(__file__).parent
 def known_constants(platform: str, setup: Setup) -> tuple[Constants, str]:
     """Return the constants that were fitted to a shipped platform before, else those of data sheets; and their origin.
 
-    What was not fitted is taken from data sheets.
+    Latencies of links are in the platform's own file, where plans find them too. What was not fitted is taken from data
+    sheets.
     """
     if platform not in {path.stem for path in _FOLDER.glob("*.yaml")}:
         return setup.datasheet(), "data sheets and nearest measurements"
     found = load_yaml(_FOLDER / f"{platform}.yaml", dict[str, Any])
-    values = {name: found["constants"].get(name, value) for name, value in setup.datasheet().items()}
+    values: Constants = {**setup.datasheet(), **setup.placed(), **found["constants"]}
     return values, f"fitted to {found['fitted_to']}, {found['num_cells']} cells, on {found['platform']}"

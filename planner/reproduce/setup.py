@@ -14,12 +14,16 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import Platform
 from hwprofiles.platform_parts import PlacedLink
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import link_sheet
 from planner.one_tokenizer import require_one_tokenizer
 from planner.published.hidden_steps import NUM_STREAMS, WINDOW
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
 
+FITTED: Final = "mirrorsd reproduce"
+"""What the source of a platform's latency begins with where a fit found it."""
 ConstantName = Literal["link_latency_s", "handover_s", "exit_coverage"]
 Constants = Mapping[ConstantName, float]
 
@@ -124,6 +128,10 @@ class Setup:
         """Return all of them by data sheets."""
         return {one.name: one.datasheet for one in self.unknowns()}
 
+    def placed(self) -> dict[ConstantName, float]:
+        """Return those of its links as the platform's file has them, which are what every plan takes."""
+        return {name: links[0].latency_s.value for name, links in self._links().items() if links[0].latency_s}
+
     def with_constants(self, constants: Constants) -> Platform:
         """Return the platform with these numbers."""
         values = {
@@ -152,21 +160,31 @@ class Setup:
 
     def _links(self) -> dict[ConstantName, list[PlacedLink]]:
         targets, drafts = (set(self.platform.members(lane)) for lane in (self.target_lane, self.draft_lane))
-        found: dict[ConstantName, list[PlacedLink]] = {"link_latency_s": [], "handover_s": []}
+        joins = [link for link in self.platform.links if {*link.between} & targets and {*link.between} & drafts]
+        sheets = {link.sheet for link in joins} - {None}
+        found: dict[ConstantName, list[PlacedLink]] = {"link_latency_s": [], "handover_s": joins}
         for link in self.platform.links:
             ends = set(link.between)
             if ends <= targets or ends <= drafts:
                 found["link_latency_s"].append(link)
-            elif ends & targets and ends & drafts:
-                found["handover_s"].append(link)
+            elif link not in joins and link.sheet in sheets:
+                joins.append(link)  # of the same chip: else the way round by its CPU would be the quicker one
         return {name: links for name, links in found.items() if links}
 
     def _unknown_links(self) -> Iterator[Unknown]:
         for name, links in self._links().items():
-            latency = links[0].latency_s
-            assert latency is not None, "a link of a platform has a latency"
+            latency = _before_a_fit(links[0])
             source, known = f"{latency.status}: {latency.source}", Assumption.of_quantity(name, latency)
             yield Unknown(name=name, datasheet=latency.value, low=known.low, high=known.high, source=source)
+
+
+def _before_a_fit(link: PlacedLink) -> Quantity:
+    """Return a link's latency, or its sheet's where the platform's file has what an earlier fit found."""
+    latency = link.latency_s
+    assert latency is not None, "a link of a platform has a latency"
+    if link.sheet is not None and latency.source.startswith(FITTED):
+        return link_sheet(link.sheet).latency_s or latency
+    return latency
 
 
 def _first(platform: Platform, kind: str) -> str:

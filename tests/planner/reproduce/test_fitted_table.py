@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError
 from hwprofiles.platform import load_platform
 from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import link_sheet
 from planner.reproduce.fitted_table import (
     constant_error,
     constants_at,
@@ -167,6 +168,15 @@ def test_the_shipped_constants_are_those_of_the_fit(fitted, setup):
     assert values == pytest.approx(dict(fitted.constants), rel=0.02)
     assert all(one.low <= values[one.name] <= one.high for one in setup.unknowns())
     assert "mirror-sd-qwen3-14b.csv" in origin
+
+
+def test_a_plan_takes_the_latencies_that_the_fit_found(fitted):
+    platform = load_platform("m2-ultra-x8")
+    for link in platform.links:
+        is_handover = link.sheet == "unified-memory"
+        expected = fitted.constants["handover_s" if is_handover else "link_latency_s"]
+        assert link.latency_s.value == pytest.approx(expected, rel=0.01)
+        assert link.latency_s.span == link_sheet(link.sheet).latency_s.span
 
 
 def test_links_between_machines_do_not_count_where_there_is_one(setup):

@@ -8,6 +8,7 @@ from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
+from hwprofiles.sheets import link_sheet
 from planner.published.hidden_steps import WINDOW, mean_steps, stream_rate
 from planner.reproduce.setup import Setup
 from sim.acceptance.assumed import Bernoulli
@@ -26,18 +27,21 @@ def test_what_is_unknown_comes_with_the_sheets_value_and_bounds(setup):
     unknowns = {one.name: one for one in setup.unknowns()}
     assert set(unknowns) == {"link_latency_s", "handover_s", "exit_coverage"}
     assert all(one.low < one.datasheet < one.high and one.source for one in unknowns.values())
-    latency = setup.platform.link("gpu0", "npu0").latency_s
+    latency = link_sheet("unified-memory").latency_s
     handover = unknowns["handover_s"]
     assert (handover.datasheet, handover.low, handover.high) == (latency.value, *latency.span)
 
 
-def test_constants_are_set_on_every_link_of_their_kind_and_on_no_other(setup):
+def test_constants_are_set_on_every_link_of_their_kind(setup):
     constants = {"link_latency_s": 5e-5, "handover_s": 2e-4, "exit_coverage": 0.8}
     for link in setup.with_constants(constants).links:
         kinds = sorted(end.rstrip("0123456789") for end in link.between)
-        expected = {("gpu", "gpu"): 5e-5, ("gpu", "npu"): 2e-4}.get(tuple(kinds))
-        before = setup.platform.link(*link.between).latency_s.value
-        assert link.latency_s.value == (before if expected is None else expected)
+        assert link.latency_s.value == (5e-5 if kinds == ["gpu", "gpu"] else 2e-4)
+
+
+def test_no_way_round_by_the_cpu_undercuts_a_handover(setup):
+    profile = setup.profile({"link_latency_s": 5e-5, "handover_s": 2e-4, "exit_coverage": 0.8}).profile
+    assert profile.link(setup.target_lane, setup.draft_lane).latency_s == 2e-4
 
 
 def test_one_chip_has_no_link_between_machines(setup):
