@@ -7,17 +7,17 @@ One law of three numbers for each device, whatever the model and the tensor para
     seconds = start + bytes / (bandwidth * memory efficiency) + unhidden share * FLOPs / peak
 
 Each number is fitted by least squares of relative errors to all models together; its span, and the errors, are those of
-fits that leave one model out and are asked for that one: of every layer's products together, at 1 to 64 rows. Data
-sheets of `hwprofiles/devices/` give the laws, and this file's result says where they are from. The tables are
-Vidur's (Copyright (c) Microsoft Corporation, MIT licence; data/profiling): vidur_ops.csv (device, model, tp, op, rows,
-n, k, time_us) and vidur_all_reduce.csv (network, num_workers, devices_per_node, size_bytes, min_us). Writes
-benchmarks/results/kernel-laws.json.
+fits that leave one model out and are asked for that one: of every layer's products together, at 1 to 64 rows. A device
+left out has the medians of the other devices' laws. Data sheets of `hwprofiles/` have the laws, and the time of a step
+of small all-reduces. The tables are Vidur's (Copyright (c) Microsoft Corporation, MIT licence; data/profiling):
+vidur_ops.csv (device, model, tp, op, rows, n, k, time_us) and vidur_all_reduce.csv (network, num_workers,
+devices_per_node, size_bytes, min_us); and LLMServingSim's. Writes benchmarks/results/kernel-laws.json.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -49,6 +49,8 @@ _SHARED_INPUT: Final = ("o_proj", "down_proj")
 MOST_ROWS: Final = 64
 LARGEST_REDUCE_BYTES: Final = 65536
 """States of a few rows: what an all-reduce of a verification moves."""
+LARGEST_BYTES: Final = 1_000_000
+"""Of 64 rows."""
 NETWORKS: Final = {"h100_dgx": "h100-sxm", "a100_dgx": "a100-80-sxm"}
 SOURCE: Final = "Vidur, data/profiling, and LLMServingSim, profiler/perf (both MIT)"
 OUT: Final = RESULTS / "kernel-laws.json"
@@ -82,10 +84,14 @@ def main() -> None:
     folder = parser.parse_args().folder
     tables = read_products(folder / "vidur_ops.csv") | read_served(folder / "llmservingsim_dense.csv")
     found = {sheet: fitted(tables[device], *_peaks(sheet)) for device, sheet in SHEETS.items()}
+    for device, sheet in SHEETS.items():
+        others = [Law(**of["law"]) for other, of in found.items() if other != sheet]
+        law = Law(*map(median, zip(*others, strict=True)))
+        found[sheet]["device_left_out"] = worst_and_median(layer_errors(law, tables[device], *_peaks(sheet)))
     reduced = read_all_reduces(folder / "vidur_all_reduce.csv")
-    write_result(OUT, {"measured": {}, "source": SOURCE, "devices": found, "small_all_reduce_s": reduced})
+    write_result(OUT, {"measured": {}, "source": SOURCE, "devices": found, "all_reduces": reduced})
     for device, of in found.items():
-        print(device, of["law"], of["error"])
+        print(device, of["law"], of["error"], of["device_left_out"])
 
 
 def read_products(path: Path) -> dict[str, list[Product]]:
@@ -112,20 +118,37 @@ def read_served(path: Path) -> dict[str, list[Product]]:
     return dict(found)
 
 
-def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the lowest, median and highest time of small all-reduces, by device and number of devices of one node."""
-    found = defaultdict[str, dict[int, list[float]]](lambda: defaultdict(list))
+def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the median time of small all-reduces, by device and number of devices of one node, and a law by size.
+
+    The law is a start, and bytes over a bandwidth; its error tells that these tables do not support one.
+    """
+    found = defaultdict[str, dict[int, list[tuple[int, float]]]](lambda: defaultdict(list))
     for row in lines_of(path):
         is_one_node = row["devices_per_node"] == row["num_workers"]
-        if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_REDUCE_BYTES:
-            found[NETWORKS[row["network"]]][int(row["num_workers"])].append(float(row["min_us"]) * 1e-6)
+        if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_BYTES:
+            one = int(row["size_bytes"]), float(row["min_us"]) * 1e-6
+            found[NETWORKS[row["network"]]][int(row["num_workers"])].append(one)
     return {
-        device: {
-            str(num): {"low": min(times), "median": median(times), "high": max(times), "of": len(times)}
-            for num, times in sorted(by_number.items())
-        }
+        device: {str(num): _all_reduces(times) for num, times in sorted(by_number.items())}
         for device, by_number in found.items()
     }
+
+
+def _all_reduces(timed: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    sizes, taken = np.array(timed).T
+    design = np.array([np.ones_like(sizes), sizes]).T / taken[:, None]
+    law = np.linalg.lstsq(design, np.ones_like(taken), rcond=None)[0]
+    return {
+        "small_s": median(taken[sizes <= LARGEST_REDUCE_BYTES]),
+        "by_size": {"start_s": law[0], "s_per_byte": law[1], "error": worst_and_median(design @ law - 1)},
+    }
+
+
+def worst_and_median(errors: Iterable[float]) -> dict[str, float]:
+    """Return both of the absolute errors."""
+    own = [abs(one) for one in errors]
+    return {"median": median(own), "worst": max(own)}
 
 
 def fitted(products: Sequence[Product], bytes_per_s: float, flops: float) -> dict[str, Any]:
@@ -146,9 +169,7 @@ def fitted(products: Sequence[Product], bytes_per_s: float, flops: float) -> dic
         "law": law_of(products, bytes_per_s, flops)._asdict(),
         "span": spans,
         "error": {"median": median(together), "of_90": float(np.quantile(together, 0.9)), "worst": together[-1]},
-        "left_out": {
-            model: {"median": median(map(abs, own)), "worst": max(map(abs, own))} for model, own in errors.items()
-        },
+        "left_out": {model: worst_and_median(own) for model, own in errors.items()},
         "num_products": len(products),
     }
 

@@ -9,7 +9,7 @@ import pytest
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import STEPS, source_errors
 from hwprofiles.model_shape import model_shape
-from hwprofiles.sheets import device_sheet
+from hwprofiles.sheets import device_sheet, link_sheet
 from tests.benchmarks.scripts import RESULTS, ROOT, load_script
 
 script = load_script("public_measurements")
@@ -178,6 +178,29 @@ def test_sheets_give_the_laws_that_were_fitted_with_their_spans(device):
         assert given.lowest <= low * 1.02, field
         assert given.highest >= high * 0.98, field
         assert given.status == "measured"
+
+
+@pytest.mark.parametrize(("device", "link"), [("a100-80-sxm", "nvlink-3"), ("h100-sxm", "nvlink-4")])
+def test_steps_of_collectives_are_those_of_timed_all_reduces(device, link):
+    """A group sums up and shares again, by a tree; the sheet has the middle of the three groups."""
+    groups = FITTED["all_reduces"][device].items()
+    steps = sorted(of["small_s"] / (2 * (int(num) - 1).bit_length()) for num, of in groups)
+    given = link_sheet(link).collective_latency_s
+    assert given.lowest <= steps[0]
+    assert steps[-1] <= given.highest * 1.02
+    assert steps[0] <= given.value <= steps[-1]
+
+
+def test_a_law_by_size_is_told_from_times_that_have_none(tmp_path):
+    table = tmp_path / "vidur_all_reduce.csv"
+    head = "network,num_workers,devices_per_node,size_bytes,min_us\n"
+    lines = [f"h100_dgx,2,2,{size},{10 + size * 1e-5}\n" for size in (1000, 60_000, 900_000)]
+    table.write_text(head + "".join(lines) + "h100_dgx,2,1,1000,90\nh100_dgx,2,2,2000000,90\n")
+    found = kernel_laws.read_all_reduces(table)["h100-sxm"]["2"]
+    assert found["by_size"]["start_s"] == pytest.approx(10e-6)
+    assert found["by_size"]["s_per_byte"] == pytest.approx(1e-11)
+    assert found["by_size"]["error"]["worst"] < 1e-9
+    assert found["small_s"] == pytest.approx(10.3e-6, rel=0.02)
 
 
 @pytest.mark.parametrize("device", FITTED["devices"])
