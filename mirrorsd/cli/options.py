@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -30,14 +31,14 @@ def option(what: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, help=what, **settings)
 
 
-def output(what: str, *names: str, **settings: Any) -> Any:
-    """Return an option for a file to write; an unwritable one is refused before any work is done."""
-    return typer.Option(*names, help=what, callback=file_that_can_be_written, **settings)
+def output(what: str, *names: str, kind: str, **settings: Any) -> Any:
+    """Return an option for a file of a kind of `SUFFIXES`; one that cannot be written is refused before any work."""
+    return typer.Option(*names, help=what, callback=_OF_KIND[kind], **settings)
 
 
 def page(what: str = "Write a page (HTML) here.") -> Any:
-    """Return an option for a page to write; a name of a schedule or a profile is refused."""
-    return typer.Option(help=what, callback=page_that_can_be_written)
+    """Return an option for a page to write."""
+    return output(what, kind="HTML")
 
 
 def output_folder(what: str, *names: str) -> Any:
@@ -54,33 +55,53 @@ def file_that_can_be_written(path: Path | None) -> Path | None:
     return path
 
 
-def page_that_can_be_written(path: Path | None) -> Path | None:
-    """Return the option's file; raises `ConfigError` where it is no page's or cannot be written."""
+def require_kind(path: Path, kind: str) -> None:
+    """Raise `ConfigError` for a name that ends as files of another kind do; endings with digits are parts of names."""
     from decoding.errors import ConfigError
 
-    if path is not None and path.suffix in (".yaml", ".yml"):
-        raise ConfigError(f"{path}: a page is written here, as HTML; name an .html file")
-    return file_that_can_be_written(path)
+    ending = path.suffix.lower()
+    if ending[1:].isalpha() and ending not in SUFFIXES[kind]:
+        raise ConfigError(f"{path}: {kind} is written here; name it {path.with_suffix(SUFFIXES[kind][0])}")
+
+
+def _of_kind(kind: str) -> Callable[[Path | None], Path | None]:
+    def file_of_its_kind(path: Path | None) -> Path | None:
+        if path is not None:
+            require_kind(path, kind)
+        return file_that_can_be_written(path)
+
+    return file_of_its_kind
 
 
 def folder_that_can_be_written(path: Path | None) -> Path | None:
-    """Return the option's folder; raises `ConfigError` where no file can be written into it."""
+    """Return the option's folder; raises `ConfigError` for the name of a file, or where none can be written into it."""
+    from decoding.errors import ConfigError
+
+    if path is not None and path.suffix.lower() in chain(*SUFFIXES.values()) and not path.is_dir():
+        raise ConfigError(f"{path}: a folder is written here; name it {path.with_suffix('')}")
     file_that_can_be_written(None if path is None else path / "file")
     return path
 
 
 def json_that_can_be_written(destination: str | None) -> str | None:
     """Return the option's file, or `-` for stdout; raises `ConfigError` where the file cannot be written."""
-    file_that_can_be_written(None if destination in (None, STDOUT) else Path(destination))
+    if destination not in (None, STDOUT):
+        _OF_KIND["JSON"](Path(destination))
     return destination
 
 
-OUTPUTS: Final = (
-    file_that_can_be_written,
-    folder_that_can_be_written,
-    json_that_can_be_written,
-    page_that_can_be_written,
-)
+SUFFIXES: Final = {
+    "HTML": (".html", ".htm"),
+    "JSON": (".json",),
+    "JSON Lines": (".jsonl", ".json", ".gz"),
+    "a record": (".npz",),
+    "a trace": (".json", ".gz"),
+    "SVG": (".svg",),
+    "YAML": (".yaml", ".yml"),
+}
+"""How names of files end, by what is written into them; the usual one first."""
+_OF_KIND: Final = {kind: _of_kind(kind) for kind in SUFFIXES}
+OUTPUTS: Final = (folder_that_can_be_written, json_that_can_be_written, *_OF_KIND.values())
 """Callbacks of options that name what is written."""
 
 

@@ -24,7 +24,7 @@ EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
 
 def calibrate(
-    out: Annotated[Path, options.output("Where the profile goes (YAML).")],
+    out: Annotated[Path, options.output("Where the profile goes (YAML).", kind="YAML")],
     quick: Annotated[bool, option("Measure fewer sizes, and only as often as 100 seconds allow.", "--quick")] = False,
     minutes: Annotated[
         float | None,

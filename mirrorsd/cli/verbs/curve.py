@@ -29,7 +29,7 @@ def curve(
     engine: options.EngineOption = None,
     rows: Annotated[str, option("Rows of a pass: tokens computed at once.", metavar="COUNTS")] = "1,2,3,4,5,6,8,12,16",
     context: Annotated[int, option("Cached tokens before them, such as 8k.", parser=cached_tokens, metavar="N")] = 512,
-    out: Annotated[Path | None, output("Write a picture (SVG) here.")] = None,
+    out: Annotated[Path | None, output("Write a picture (SVG) here.", kind="SVG")] = None,
     json: options.JsonOption = None,
 ) -> None:
     """Predict the time of a pass over several tokens, compared with one token; nothing is run or downloaded."""

@@ -67,12 +67,13 @@ def import_(
     ] = None,
     batch_size: Annotated[int | None, option("Concurrent requests of vLLM's bench latency.", min=1)] = None,
     new_tokens: Annotated[int | None, option("New tokens of each such request.", min=1)] = None,
-    out: Annotated[Path | None, output("Write the curves here, as YAML.")] = None,
+    out: Annotated[Path | None, output("Write the curves here, as YAML.", kind="YAML")] = None,
     profile_out: Annotated[
-        Path | None, output("Write a profile of the engine here, from benchmarks of target and draft.")
+        Path | None, output("Write a profile of the engine here, from benchmarks of target and draft.", kind="YAML")
     ] = None,
     acceptance_out: Annotated[
-        Path | None, output("Write the acceptance here, as plan, search and simulate take it (--acceptance).")
+        Path | None,
+        output("Write the acceptance here, as plan, search and simulate take it (--acceptance).", kind="YAML"),
     ] = None,
     json: options.JsonOption = None,
 ) -> None:

@@ -128,10 +128,14 @@ def plan(
         Path | None, option("JSON of real runs (`run`, `demo` or `validate`), to compare with the plan.")
     ] = None,
     schedule_out: Annotated[
-        Path | None, output("Write the recommended schedule here, as `simulate` and `run` take it.")
+        Path | None, output("Write the recommended schedule here, as `simulate` and `run` take it.", kind="YAML")
     ] = None,
-    profile_out: Annotated[Path | None, output("Write the machine's profile here, as `simulate` takes it.")] = None,
-    acceptance_out: Annotated[Path | None, output("Write the assumed acceptance here, as `simulate` takes it.")] = None,
+    profile_out: Annotated[
+        Path | None, output("Write the machine's profile here, as `simulate` takes it.", kind="YAML")
+    ] = None,
+    acceptance_out: Annotated[
+        Path | None, output("Write the assumed acceptance here, as `simulate` takes it.", kind="YAML")
+    ] = None,
     trained_exits: Annotated[
         bool, option("Assume trained early exits and recommend them too.", "--trained-exits")
     ] = False,

@@ -22,7 +22,7 @@ EXAMPLE = "mirrorsd record --out record.npz"
 
 
 def record(
-    out: Annotated[Path, options.output("Where the record goes (.npz).")],
+    out: Annotated[Path, options.output("Where the record goes (.npz).", kind="a record")],
     prompts: options.PromptsOption = None,
     per_category: options.PerCategoryOption = None,
     target: options.TargetOption = options.DEFAULT_TARGET,

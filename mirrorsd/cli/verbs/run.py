@@ -56,7 +56,9 @@ def run(
     temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
     seed: Annotated[int, option("Random seed of draws; the next one where a prompt is asked again.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
-    out: Annotated[Path | None, output("Append a row per prompt to this JSON Lines file, or resume it.")] = None,
+    out: Annotated[
+        Path | None, output("Append a row per prompt to this JSON Lines file, or resume it.", kind="JSON Lines")
+    ] = None,
     profile: Annotated[Path | None, option("Take the lanes from this profile instead of this machine's.")] = None,
     quiet: Annotated[bool, option("Do not stream the text.", "--quiet")] = False,
     json: options.JsonOption = None,

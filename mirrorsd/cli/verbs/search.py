@@ -27,7 +27,7 @@ def search(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    out: Annotated[Path | None, output("Write the recommended schedule here, as YAML.")] = None,
+    out: Annotated[Path | None, output("Write the recommended schedule here, as YAML.", kind="YAML")] = None,
     html: Annotated[Path | None, options.page()] = None,
     space: Annotated[
         Path | None,

@@ -24,7 +24,9 @@ def simulate(
     profile: options.ProfileOption,
     record: options.RecordOrNoneOption = None,
     acceptance: options.AcceptanceOption = None,
-    trace: Annotated[Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.")] = None,
+    trace: Annotated[
+        Path | None, output("Write a Chrome trace for Perfetto here; .gz compresses it.", kind="a trace")
+    ] = None,
     max_new_tokens: Annotated[
         int | None, option("Limit of new tokens per prompt. Default: as recorded.", min=1)
     ] = None,

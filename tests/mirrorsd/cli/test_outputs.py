@@ -10,6 +10,7 @@ import typer
 from decoding.errors import ConfigError
 from mirrorsd.cli.app import app
 from mirrorsd.cli.console import with_default_destination, write_json
+from mirrorsd.cli.options import require_kind
 from mirrorsd.compare.numbers import json_text, path_from
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.test_app import leaves
@@ -37,17 +38,34 @@ def test_an_output_that_cannot_be_written_is_refused_first(tmp_path, words, comm
     assert "cannot be written (Not a directory)" in result.stderr
 
 
+@pytest.mark.parametrize(("words", "command", "option"), list(outputs()))
+def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, command, option):
+    needed = [one for one in command.params if one.required and option not in one.opts]
+    given = [word for one in needed for word in ((one.opts[-1], "x") if one.param_type_name == "option" else ("x",))]
+    path = tmp_path / ("best.html" if words == ("record",) else "best.npz")
+    refused = error_of(*words, *given, option, path)
+    assert refused.startswith(f"Error: {path}: ")
+    assert f" is written here; name it {path.with_suffix('')}" in refused
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "told"),
     [
-        ("plan", "--target", "x", "--draft", "x", "--out"),
-        ("search", "--profile", "x", "--html"),
-        ("reproduce", "--published", "x", "--target", "x", "--out"),
-        ("report", "x", "--out"),
+        (("plan", "--target", "x", "--draft", "x", "--out", "best.yaml"), "HTML is written here; name it best.html"),
+        (("search", "--profile", "x", "--html", "best.YML"), "HTML is written here; name it best.html"),
+        (("search", "--profile", "x", "--out", "best.html"), "YAML is written here; name it best.yaml"),
+        (("report", "x", "--json", "best.html"), "JSON is written here; name it best.json"),
+        (("import", "x", "--profile-out", "best.npz"), "YAML is written here; name it best.yaml"),
+        (("demo", "--out", "best.json"), "a folder is written here; name it best"),
     ],
 )
-def test_a_page_is_not_written_where_a_schedule_is_meant(words):
-    assert error_of(*words, "best.yaml") == "Error: best.yaml: a page is written here, as HTML; name an .html file"
+def test_an_output_of_another_kind_is_told_its_name(words, told):
+    assert error_of(*words) == f"Error: {words[-1]}: {told}"
+
+
+@pytest.mark.parametrize("name", ["best", "best-0.8", "best.YAML", "llama-3.1-8b.yml"])
+def test_names_without_endings_and_with_dots_in_them_are_taken(name, tmp_path):
+    assert require_kind(tmp_path / name, "YAML") is None
 
 
 def test_all_verbs_that_write_are_among_them():
@@ -90,8 +108,10 @@ def test_demos_and_validations_do_not_replace_each_others_runs(words, name, what
 @pytest.mark.parametrize("name", ["demo.json", "record.npz", "traces.json.gz"])
 def test_a_report_is_written_over_nothing_that_it_is_made_from(name, option, tmp_path):
     folder = shutil.copytree("benchmarks/results/demos/1", tmp_path / "demo")
-    refused = error_of("report", folder, option, folder / name)
-    assert refused == f"Error: {option} {folder / name}: is read by this command; name another file"
+    link = tmp_path / {"--out": "page.html", "--json": "page.json"}[option]
+    link.symlink_to(folder / name)
+    refused = error_of("report", folder, option, link)
+    assert refused == f"Error: {option} {link}: is read by this command; name another file"
 
 
 @pytest.mark.parametrize(
@@ -102,13 +122,13 @@ def test_a_report_is_written_over_nothing_that_it_is_made_from(name, option, tmp
         (("run", "--schedule", "s", "--out", "here", "--json", "here"), "--json", "--out"),
         (("search", "--profile", "p", "--html", "here", "--out", "a-link"), "--html", "--out"),
         (("demo", *NOWHERE, "--out", "here", "--json", "here"), "--json", "--out"),
-        (("report", "r", "--json", "report.html"), "--json", "--out"),
+        (("plan", "--target", "t", "--draft", "d", "--profile-out", "here", "--out", "here"), "--profile-out", "--out"),
     ],
 )
 def test_two_outputs_are_not_one_file(words, written, other, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a-link").symlink_to("here")
-    here = tmp_path / ("report.html" if "report" in words else "here")
+    here = tmp_path / "here"
     assert error_of(*words) == f"Error: {written} {here}: is what {other} names; name another file"
     assert not here.exists()
 

@@ -49,9 +49,9 @@ def test_the_record_holds_the_targets_own_texts(words, prompt_file, tiny_folders
 
 def test_a_record_has_the_name_by_which_others_know_it(words, tmp_path):
     """`run --replay` and `plan --acceptance` take any other file for rates."""
-    out = tmp_path / "record.txt"
+    out = tmp_path / "record-1"
     said = error_of(*words, "--out", out)
-    assert f"--out {out}: a record's name ends in .npz, such as {tmp_path / 'record.npz'}" in said
+    assert f"--out {out}: a record's name ends in .npz, such as {out}.npz" in said
 
 
 def test_a_record_leads_to_the_search_or_to_the_calibration_that_it_needs(words, prompt_file, tmp_path):

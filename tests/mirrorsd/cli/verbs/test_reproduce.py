@@ -15,7 +15,7 @@ ASKED = ("reproduce", "--target", "qwen3-14b", "--platform", "m2-ultra-x8", "--p
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
-    paths = {name: folder / f"{name}.txt" for name in ("json", "out")}
+    paths = {"json": folder / "found.json", "out": folder / "page.html"}
     options = [word for name, path in paths.items() for word in (f"--{name}", path)]
     with pytest.MonkeyPatch.context() as patch:
         quick.few_fits(patch.setattr)
