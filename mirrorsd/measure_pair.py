@@ -9,7 +9,7 @@ from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt
-from calibrate.recording.reach import Reach, usual_exit
+from calibrate.recording.reach import Reach, usual_exits
 from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable, reserved
 from decoding.record import AcceptanceRecord
@@ -93,22 +93,19 @@ def calibration_task(
         left_out=left_out,
         **settings,
     )
-    needed = task.contexts[1] + task.effort.target_rows[-1]
     draft = sizes.draft if isinstance(sizes.draft, ModelConfig) else engine.config
     for name, most in {pair.target: engine.config, name_of(pair.drafter): draft}.items():
-        if needed > most.max_position:
-            raise ConfigError(
-                f"the longest prompt, its new tokens and the widest window need {needed} positions; {name} has "
-                f"{most.most_positions}"
-            )
+        most.require_positions(
+            task.contexts[1], task.max_window, what="the longest prompt, its new tokens", whose=str(name)
+        )
     return task
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
-    """Return the layers of exits with trained adapters; the default exit where there are none."""
+    """Return the layers of exits with trained adapters; the default exit, if any, where there are none."""
     if sizes.exits is not None:
         return sizes.exits.exit_layers
-    return (usual_exit(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ())),)
+    return usual_exits(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ()))
 
 
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
@@ -147,7 +144,7 @@ def record(
         ConfigError: the device is not there, or does not compute with this form of weights; or the file cannot be
             written.
         ModelError: a model cannot be loaded.
-        RecordError: an exit layer or a prompt does not fit the target, or the disk gets full.
+        RecordError: an exit layer does not fit the target, or the disk gets full.
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import record_acceptance

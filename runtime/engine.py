@@ -245,15 +245,10 @@ class Engine:
         if max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
         require_temperature(temperature, schedule.verification)
-        # drafted tokens reach beyond the end by a window, those of branches by another one
-        needed = len(prompt) + max_new_tokens + 2 * (schedule.num_speculative_tokens + 1)
-        draft = self._draft_size(schedule)
-        for name, most in {"target": config, "draft": config if draft is None else draft.layers}.items():
-            if needed > most.max_position:
-                raise ConfigError(
-                    f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows need {needed} positions; "
-                    f"the {name} has {most.most_positions}"
-                )
+        draft, num_drafted = self._draft_size(schedule), schedule.num_speculative_tokens
+        what, num_tokens = f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones", len(prompt) + max_new_tokens
+        for whose, most in {"the target": config, "the draft": config if draft is None else draft.layers}.items():
+            most.require_positions(num_tokens, num_drafted, what=what, whose=whose)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
         """Return what a schedule needs of the memory of its devices, by lane, for so many tokens with the prompt."""

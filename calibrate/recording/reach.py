@@ -13,9 +13,12 @@ USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
 """Shallow trees for devices where every step of a head counts, wide ones for the others."""
 
 
-def usual_exit(num_layers: int, feature_layers: Sequence[int]) -> int:
-    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads."""
-    return min(max(num_layers // 2, *feature_layers, 1), max(1, num_layers - 1))
+def usual_exits(num_layers: int, feature_layers: Sequence[int]) -> tuple[int, ...]:
+    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads.
+
+    A target of one layer has none.
+    """
+    return (min(max(num_layers // 2, *feature_layers, 1), num_layers - 1),) if num_layers > 1 else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

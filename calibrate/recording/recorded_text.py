@@ -15,13 +15,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from decoding.errors import RecordError
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
 from runtime.arrays import Array, concatenated, inference, wide
 from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
 from runtime.backends.sequences import Branches, Text
-from runtime.models.config import ModelConfig
 from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
@@ -56,17 +54,6 @@ class WantedText(NamedTuple):
 
     prompt: Sequence[int]
     sampling: Sampling = GREEDY
-
-
-def require_room(
-    config: ModelConfig, num_prompt: int, max_new_tokens: int, *, num_drafted: int = 0, whose: str = "target"
-) -> None:
-    """Raise `RecordError` where prompt and text, and tokens drafted after it, do not fit in a model's positions."""
-    if num_prompt + max_new_tokens - 1 + max(0, num_drafted - 1) > config.max_position:
-        drafted = f", and {num_drafted} drafted after them," if num_drafted else ""
-        raise RecordError(
-            f"{num_prompt} prompt and {max_new_tokens} new tokens{drafted} exceed the {whose}'s {config.most_positions}"
-        )
 
 
 class _Seen(NamedTuple):

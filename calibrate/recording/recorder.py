@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from calibrate.prompts import EncodedPrompt, own_seeds
-from calibrate.recording.reach import Reach, usual_exit
+from calibrate.recording.reach import Reach, usual_exits
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
-from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText, require_room
+from calibrate.recording.recorded_text import TargetText, TextWriter, WantedText
 from calibrate.recording.sampled_drafts import SampledText, sampled_drafts
 from decoding.errors import RecordError
 from decoding.progress import ReportProgress
@@ -112,7 +112,7 @@ class Recorder:
 
     def __init__(self, models: RecordedModels, reach: Reach) -> None:
         num_layers = models.target.config.num_layers
-        usual = models.target.early_exit.trained_layers or (usual_exit(num_layers, models.feature_layers),)
+        usual = models.target.early_exit.trained_layers or usual_exits(num_layers, models.feature_layers)
         self.exit_layers = usual if reach.exit_layers is None else reach.exit_layers
         wrong = [layer for layer in self.exit_layers if not 1 <= layer < num_layers]
         if wrong:
@@ -139,13 +139,10 @@ class Recorder:
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
         """Yield everything that schedules may replay of some texts of prompts, by their numbers; each when it is due.
 
-        Raises `RecordError` for a prompt that does not fit in the models' positions with its text.
+        Raises `ConfigError` for a prompt that does not fit in the models' positions with its text and windows.
         """
         for prompt, _ in texts:
-            try:
-                self._require_room(len(prompt.ids))
-            except RecordError as error:
-                raise RecordError(f"prompt {prompt.name}: {error}") from error
+            self._require_positions(prompt)
         wanted = self._wanted(texts)
         for (prompt, number), one, text in zip(texts, wanted, self._writer.write(wanted), strict=True):
             yield self._described(prompt, number, one.sampling, text)
@@ -153,12 +150,13 @@ class Recorder:
     def _wanted(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> list[WantedText]:
         return [WantedText(prompt.ids, self.reach.sampling(prompt.ids, number)) for prompt, number in texts]
 
-    def _require_room(self, num_prompt: int) -> None:
-        reach, draft = self.reach, self.models.draft
-        require_room(self._target.config, num_prompt, reach.max_new_tokens)
-        if draft is not None:
-            config, window = draft.decoder.config, reach.max_window
-            require_room(config, num_prompt, reach.max_new_tokens, num_drafted=window, whose="draft")
+    def _require_positions(self, prompt: EncodedPrompt) -> None:
+        reach, target, draft = self.reach, self._target.config, self.models.draft
+        what = f"prompt {prompt.name}: {len(prompt.ids)} tokens of prompt, {reach.max_new_tokens} new ones"
+        num_tokens = len(prompt.ids) + reach.max_new_tokens
+        drafts = target if draft is None else draft.decoder.config
+        for whose, most in {"the target": target, "the draft": drafts}.items():
+            most.require_positions(num_tokens, reach.max_window, what=what, whose=whose)
 
     @property
     def next_is_written(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from decoding.errors import ModelError
+from decoding.errors import ConfigError, ModelError
 
 IN_BITS: Final = "name the model's folder in 16 or 32 bits"
 """What to do about quantized weights."""
@@ -68,6 +68,14 @@ class ModelConfig:
         """The number of its positions, and why it has no more."""
         why = " (its sliding window; longer texts are not supported)" if self.is_window else ""
         return f"{self.max_position}{why}"
+
+    def require_positions(self, num_tokens: int, num_drafted: int, *, what: str, whose: str) -> None:
+        """Raise `ConfigError` where a text with its prompt, or windows of so many drafted tokens, have no positions.
+
+        A window reaches beyond the end of the text, and those of branches by another one.
+        """
+        if (needed := num_tokens + 2 * (num_drafted + 1)) > self.max_position:
+            raise ConfigError(f"{what} and windows need {needed} positions; {whose} has {self.most_positions}")
 
     @property
     def num_queries_per_kv(self) -> int:

@@ -13,9 +13,19 @@ from calibrate.prompts import Prompt, bundled_prompts
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
+from mirrorsd.lane_choice import device_lanes
+from mirrorsd.measure_pair import calibration_task, contexts_of
 from mirrorsd.model_pair import ModelPair, find_pair
 from mirrorsd.prompt_tokens import encode, num_tokens
-from mirrorsd.text_engine import Decoding, ReplayEngine, TextEngine, arbitrary_prompt, generate, replayed_texts
+from mirrorsd.text_engine import (
+    Decoding,
+    ReplayEngine,
+    TextEngine,
+    arbitrary_prompt,
+    generate,
+    new_engine,
+    replayed_texts,
+)
 from runtime.lanes import lane_set
 from runtime.lanes.lane import LaneSpec
 from runtime.models.model_folder import NamedFolder, save_shape
@@ -278,3 +288,26 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
 def test_a_wrong_value_is_refused_where_it_is_given(made, message):
     with pytest.raises(ConfigError, match=message):
         made()
+
+
+def test_what_is_calibrated_has_the_positions_that_a_run_asks_for(tiny_folders):
+    pair = find_pair(str(tiny_folders.target), dtype="float32")
+    lanes = device_lanes("cpu", "float32")
+    asked = Schedule(
+        method="prompt_lookup",
+        target_lane=lanes[0].name,
+        draft_lane=lanes[0].name,
+        drafter="prompt-lookup",
+        num_speculative_tokens=8,
+    )
+    prompt, room = [5] * 300, 512 - 300 - 18
+    with new_engine(pair, lanes) as engine:
+
+        def calibrate(num_new):
+            contexts = contexts_of([len(prompt)], num_new)
+            calibration_task(engine, pair, lanes, contexts=contexts, max_window=8, max_branches=32, quick=True)
+
+        for accept in (calibrate, lambda num_new: engine.check(asked, prompt, num_new, 0.0)):
+            accept(room)
+            with pytest.raises(ConfigError, match="windows need 513 positions"):
+                accept(room + 1)

@@ -13,7 +13,7 @@ from calibrate.recording.reach import Reach
 from calibrate.recording.recorded_models import RecordedModels, fingerprint
 from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder, record_acceptance
-from decoding.errors import RecordError
+from decoding.errors import ConfigError, RecordError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
@@ -275,16 +275,24 @@ def test_the_fingerprint_follows_weights_prompts_and_settings():
 def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):
     with pytest.raises(RecordError, match=r"exit layer 4 is outside 1\.\.3"):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, exit_layers=(1, 4)), tmp_path / "r.npz")
-    with pytest.raises(RecordError, match="prompt 0: 5 prompt and 500 new tokens exceed the target's 128"):
+    lacking = "prompt 0: 5 tokens of prompt, 500 new ones and windows need 515 positions; the target has 128"
+    with pytest.raises(ConfigError, match=lacking):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, max_new_tokens=500), tmp_path / "r.npz")
 
 
-def test_windows_after_the_last_token_fit_in_the_drafts_positions(tmp_path):
-    pair, settings = models(), replace(SETTINGS, max_new_tokens=121)
+def test_a_text_that_is_recorded_has_the_positions_that_a_run_asks_for(tmp_path):
+    pair, settings = models(), replace(SETTINGS, max_new_tokens=113)
     [prompt] = record_acceptance(pair, PROMPTS[:1], settings, tmp_path / "r.npz").prompts
-    assert len(prompt.text) == 121, "it is as long as fits"
-    with pytest.raises(RecordError, match="5 prompt and 122 new tokens, and 4 drafted after them, exceed the draft's"):
-        record_acceptance(pair, PROMPTS[:1], replace(settings, max_new_tokens=122), tmp_path / "r.npz")
+    assert len(prompt.text) == 113, "it is as long as fits"
+    with pytest.raises(ConfigError, match="114 new ones and windows need 129 positions; the target has 128"):
+        record_acceptance(pair, PROMPTS[:1], replace(settings, max_new_tokens=114), tmp_path / "r.npz")
+
+
+def test_a_target_of_one_layer_is_recorded_without_an_exit(tmp_path):
+    target = TargetModel.of(tiny_target(num_layers=1))
+    pair = RecordedModels(target_name="t", drafter_name=None, target=target, draft=None)
+    record = record_acceptance(pair, PROMPTS[:1], replace(SETTINGS, exit_layers=None), tmp_path / "r.npz")
+    assert record.exit_layers == ()
 
 
 def draft_record(draft: DraftModel) -> AcceptanceRecord:

@@ -10,7 +10,7 @@ from calibrate.prompts import EncodedPrompt
 from calibrate.recording import recorded_text
 from calibrate.recording.recorded_text import TextWriter, WantedText
 from calibrate.recording.recorder import Recorder, record_acceptance
-from decoding.errors import RecordError
+from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.eager import EagerBackend
@@ -207,7 +207,7 @@ def test_texts_that_are_finished_survive_an_interruption_of_the_others_of_their_
 def test_a_prompt_that_does_not_fit_is_named_before_anything_is_written(tmp_path):
     steps = []
     long = EncodedPrompt("the long one", "", tuple(range(3, 60)) * 3)
-    with pytest.raises(RecordError, match="prompt the long one: 171 prompt and 12 new tokens exceed the target's 128"):
+    with pytest.raises(ConfigError, match=r"prompt the long one: 171 tokens of prompt, 12 new ones .* has 128"):
         record_acceptance(models(), [*PROMPTS, long], SETTINGS, tmp_path / "r.npz", lambda step, _: steps.append(step))
     assert steps == [PROMPTS[0].name]
     assert not list(tmp_path.iterdir())
