@@ -23,7 +23,7 @@ def is_row_invariant(backend: Backend) -> bool:
     """Return whether logits of a random text have the same bits, read row by row and in chunks of several sizes."""
     one_by_one, *others = backend.self_test_chunks
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
-    num_slots = min(max(backend.self_test_fills) + num_rows, backend.config.max_position)
+    num_slots = max(_READ + num_rows, min(max(backend.self_test_fills) + num_rows, backend.config.max_position))
     sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
     backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
@@ -52,7 +52,7 @@ def is_row_invariant(backend: Backend) -> bool:
 
 
 def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:
-    positions = np.arange(text.cursor, text.cursor + len(ids))
+    positions = np.arange(text.cursor, text.cursor + len(ids)) % backend.config.max_position
     x_BTD = backend.embedding(ids[None])
     x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)
     text.advance(len(ids))

@@ -177,8 +177,7 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
         return uniform(seed, "accept", position + depth, *rank)
 
     if sampling.is_greedy:
-        # argmax of bfloat16 is several times slower than converting first
-        return decide_greedy(lambda row: int(wide(logits_TV[row]).argmax()), window, sampling, position)
+        return decide_greedy(lambda row: _best(logits_TV[row]), window, sampling, position)
     if rule == "match":
         return verify_match(logits_TV, window, temperature, own)
     if rule == "ratio":
@@ -186,6 +185,15 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
     if rule == "one-hot":
         return verify_one_hot(logits_TV, window, temperature, own, accept)
     return verify_typical(logits_TV, window, temperature, own)
+
+
+def _best(logits_V: Array) -> int:
+    """Return the best id; raise `LaneError` where a logit is no number, which `argmax` takes for the largest."""
+    numbers = wide(logits_V)  # argmax of bfloat16 is several times slower than converting first
+    best = int(numbers.argmax())
+    if math.isnan(numbers[best]):
+        raise LaneError("the logits of a model hold nan: none is the best of them")
+    return best
 
 
 def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:

@@ -47,8 +47,8 @@ class RowInputs:
         """Put in rows of some texts, at most as many as there is memory for, and pad the rest."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
-        # padding rows pass the layers as others do, and must be finite
-        self.x[num_texts:], self.x[:, num_rows:] = 0, 0
+        # padding rows pass the layers as others do, and must be finite: norms divide by their length
+        self.x[num_texts:], self.x[:, num_rows:] = 1, 1
         for given, own in zip(rotation, self._rotation, strict=True):
             own[:num_texts, :num_rows] = given
         self._mask[:num_texts, :num_rows] = rows.mask

@@ -217,7 +217,8 @@ class CompiledDecoder(Backend):
             for stop in (prompt, *range(prompt + count, last + 1, count)):
                 self._rows = {total if stop == prompt else count}
                 rows = slice(text.cursor, stop)
-                x_BTD_after = self._run_rows(x_BTD[:, rows], (0, 1), np.arange(text.cursor, stop), None, text)
+                positions = np.arange(text.cursor, stop) % self.config.max_position  # it may have fewer
+                x_BTD_after = self._run_rows(x_BTD[:, rows], (0, 1), positions, None, text)
                 if stop > prompt:
                     found += [x_BTD_after, self.logits(x_BTD_after)]
                 text.set_length(stop)

@@ -126,6 +126,11 @@ def test_what_is_no_number_is_an_error_and_no_token(wrong):
         sample(probabilities(np.array([0.0, wrong, 1.0], dtype=np.float32), TEMPERATURE), 0.5)
 
 
+def test_no_number_is_the_best_of_none():
+    with pytest.raises(LaneError, match="the logits of a model hold nan: none is the best"):
+        decide(np.array([[0.0, np.nan, 1.0]], dtype=np.float32), Window(tokens=()), GREEDY, 0)
+
+
 @pytest.mark.parametrize("weights", [[0.0, 5e-324, 0.0], [5e-324] * 3, [1.0, 5e-324]])
 def test_next_to_nothing_is_drawn_from_within_the_vocabulary(weights):
     weights = np.array(weights)

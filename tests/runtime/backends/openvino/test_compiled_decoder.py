@@ -130,6 +130,11 @@ def test_branches_made_before_the_first_sequence_have_rows_to_fill_calls_up():
     assert np.allclose(*found, atol=1e-4)
 
 
+def test_rows_that_fill_a_call_up_are_numbers_where_norms_add_nothing():
+    backend = prepare(compiled(tiny_target(norm_eps=0.0), "float32"), rows=(4,))
+    assert np.isfinite(as_array(read(backend, [1, 3, 1]))).all()
+
+
 def test_an_architecture_without_a_graph_is_refused():
     decoder = tiny_target(architecture="OPTForCausalLM")
     with pytest.raises(ModelError, match="OPTForCausalLM has no OpenVINO graph.* lanes of torch run it, such as cpu0"):

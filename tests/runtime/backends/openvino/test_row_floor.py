@@ -4,6 +4,7 @@ import pytest
 
 from runtime.backends.openvino import compiled_decoder
 from runtime.backends.openvino.kept_files import compiled_folder
+from runtime.backends.self_test import PROBED_ROWS, is_row_invariant
 from tests.runtime.reading import compiled, prepare
 from tests.tiny_models import tiny_target
 
@@ -57,6 +58,13 @@ def test_a_cpu_of_which_nothing_is_known_is_probed_every_time(probes, decoder, m
     monkeypatch.setattr(compiled_decoder, "chosen_by", list)
     assert [floor_of(decoder), floor_of(decoder)] == [FOUND, FOUND]
     assert len(probes) == 2
+
+
+@pytest.mark.parametrize("most", [16, 64])
+def test_models_of_few_positions_are_probed_and_tested_too(most, empty_cache):
+    backend = prepare(compiled(tiny_target(max_position=most), "bfloat16"), num_slots=most, num_prompt=1)
+    assert backend.least_rows in PROBED_ROWS
+    assert is_row_invariant(backend)
 
 
 def test_a_damaged_file_costs_a_probe(probes, decoder):
