@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from calibrate.prompts import EncodedPrompt, Prompt
-from decoding.errors import ConfigError, ModelError, shown
+from decoding.errors import ModelError
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
-from runtime.models.tokenizer import Tokenizer
+from runtime.models.tokenizer import Tokenizer, require_embedded
 
 _CHARACTERS_PER_TOKEN: Final = 3
 """Of the prompts that ship, in the chat template of SmolLM2: 14,900 characters are 5,002 tokens."""
@@ -42,15 +42,7 @@ def encode_with(tokenizer: Tokenizer, prompts: Sequence[Prompt], vocab_size: int
     """Return what `encode` returns, with a tokenizer that is loaded already; the target has `vocab_size` tokens."""
     encoded = tuple(EncodedPrompt(one.prompt_id, one.category, _ids(one.text, tokenizer)) for one in prompts)
     for one in encoded:
-        named = f"prompt {one.name}: " if len(encoded) > 1 else ""
-        if not one.ids:
-            what = "chat template leaves nothing" if tokenizer.has_chat_template else "tokenizer knows nothing"
-            raise ConfigError(f"{named}the target's {what} of this text: without a token nothing can begin")
-        if (last := max(one.ids)) >= vocab_size:
-            token = shown(tokenizer.tokens()[last])
-            raise ConfigError(
-                f"{named}{token} is token {last} of the target's tokenizer; embeddings end at {vocab_size - 1}"
-            )
+        require_embedded(one.ids, tokenizer, vocab_size, f"prompt {one.name}: " if len(encoded) > 1 else "")
     return encoded
 
 

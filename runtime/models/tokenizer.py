@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import tokenizers
 
-from decoding.errors import ModelFormatError, cut, shown
+from decoding.errors import ConfigError, ModelFormatError, cut, shown
 from decoding.files import parse_json, read_bytes, read_text
 from decoding.validation import errors_as
 from runtime.models.chat_template import ChatTemplate
@@ -116,6 +116,18 @@ class Tokenizer:
         if not isinstance(template, str | None):
             raise ModelFormatError(f"{self._source}: chat_template should be a text, found {shown(template)}")
         return template
+
+
+def require_embedded(ids: Sequence[int], tokenizer: Tokenizer, vocab_size: int, named: str = "") -> None:
+    """Raise `ConfigError` where a text has no token, or one that a model of `vocab_size` tokens has no embedding of."""
+    if not ids:
+        what = "chat template leaves nothing" if tokenizer.has_chat_template else "tokenizer knows nothing"
+        raise ConfigError(f"{named}the target's {what} of this text: without a token nothing can begin")
+    if (last := max(ids)) >= vocab_size:
+        token = shown(tokenizer.tokens()[last])
+        raise ConfigError(
+            f"{named}{token} is token {last} of the target's tokenizer; embeddings end at {vocab_size - 1}"
+        )
 
 
 class StreamDecoder:

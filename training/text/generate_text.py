@@ -19,7 +19,7 @@ from decoding.files import replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
-from runtime.models.tokenizer import Tokenizer
+from runtime.models.tokenizer import Tokenizer, require_embedded
 from training.data.states import Conversation, fingerprint, read_conversations, weights_digest
 from training.recipe import PASSAGE, QUESTION, PassageRecipe, SelfTextRecipe, TextRecipe
 from training.run import usable_device
@@ -69,7 +69,8 @@ def generate_conversations(
 
     The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. Passages are taken
     from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written or that another run is
-    writing, a target with nothing new to write, or sources that are missing or not asked for.
+    writing, a target with nothing new to write, or sources that are missing or not asked for, and `ConfigError` for
+    tokens that the target has no embedding of.
     """
     origin = {
         _NAME: target_name,
@@ -90,6 +91,8 @@ def generate_conversations(
                     tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
                     for turn in turns.draw(recipe.batch_size, generator)
                 ]
+                for one in prompts:
+                    require_embedded(one, tokenizer, target.config.vocab_size)
                 fitting = [one for one in dict.fromkeys(prompts) if len(one) <= longest]
                 new = [one for one in fitting if one not in output.prompts]
                 num_empty = 0 if new else num_empty + 1
@@ -221,6 +224,8 @@ class OpenedTurns:
         turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
         closing = _common_end(*turns)
         self._openings = {opener: _user_turn(tokenizer, opener)[: -len(closing) or None] for opener in recipe.openers}
+        for opening in self._openings.values():
+            require_embedded(opening, tokenizer, target.config.vocab_size)
         self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:

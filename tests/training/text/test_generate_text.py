@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from decoding.errors import TrainingError
+from decoding.errors import ConfigError, TrainingError
 from tests.runtime import plain
 from tests.runtime.reading import first_layers
 from tests.tiny_models import EOS, VOCAB_SIZE, tiny_target
@@ -129,6 +129,15 @@ def test_a_target_of_other_weights_under_the_same_name_goes_on_with_no_text(make
         with pytest.raises(TrainingError, match="was begun with a tiny-target of other weights: name another file"):
             make(target_seed=1, target_name=name)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("opener", ["77", "7 8"])
+def test_a_token_without_an_embedding_is_told(make, monkeypatch, opener):
+    monkeypatch.setattr(NumberTokenizer, "tokens", lambda _: {77: "<|77|>", 70: "<|70|>"}, raising=False)
+    if opener != "77":  # what the target goes on with is read as another token
+        monkeypatch.setattr(generate.OpenedTurns, "draw", lambda *_: ["70"])
+    with pytest.raises(ConfigError, match=r"'<.7[07].>' is token 7[07] of the target's .*; embeddings end at 60"):
+        make(RECIPE.model_copy(update={"openers": (opener,)}))
 
 
 def test_a_file_goes_on_with_the_same_weights_by_whatever_name(make):
