@@ -153,7 +153,8 @@ def kind_of(folder: Path) -> str:
             return published
         if "architectures" in config:
             return CAUSAL_LM_KIND
-    kind = config.get("speculators_model_type")
+        raise ModelFormatError(f"{folder}: {CONFIG_FILE} has neither architectures nor speculators_model_type")
+    kind = config["speculators_model_type"]
     return kind if isinstance(kind, str) else shown(kind)
 
 

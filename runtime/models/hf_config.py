@@ -134,7 +134,7 @@ class HfLlama(HfDecoder):
     mlp_bias: bool | None = None
     tie_word_embeddings: bool | None = None
     use_sliding_window: bool | None = None
-    sliding_window: Annotated[int, Field(ge=0)] | None = None
+    sliding_window: int | None = None
 
     @field_validator("rope_scaling", "rope_parameters", mode="before")
     @classmethod
@@ -149,8 +149,9 @@ class HfLlama(HfDecoder):
         qwen2, bias = architecture == "Qwen2ForCausalLM", bool(self.attention_bias)
         # longer texts than a sliding window are refused, shorter ones are seen whole
         slides = architecture == "MistralForCausalLM" or self.use_sliding_window
-        if self.use_sliding_window and not self.sliding_window:
-            raise ModelError(f"use_sliding_window is true, but sliding_window is {self.sliding_window}")
+        if (self.use_sliding_window and not self.sliding_window) or (slides and (self.sliding_window or 0) < 0):
+            why = "use_sliding_window is true" if self.use_sliding_window else "its layers slide"
+            raise ModelError(f"{why}, but sliding_window is {self.sliding_window}")
         window = (self.sliding_window if slides else None) or self.max_position
         positions = {"max_position": min(self.max_position, window), "is_window": window < self.max_position}
         return ModelConfig(

@@ -129,11 +129,13 @@ def test_all_heads_that_ship_for_a_target_are_taken(tiny_folders, head_folders, 
         ("exits", "drafter", ModelFormatError, "is not exit adapters: .*mirrorsd_draft"),
         ("drafter", "nowhere", ModelError, "'nowhere' is not a shipped drafter"),
         ("drafter", "damaged", ModelFormatError, r"config\.json: not valid JSON"),
+        ("drafter", "nameless", ModelFormatError, "has neither architectures nor speculators_model_type"),
     ],
 )
 def test_what_has_another_role_or_is_nowhere_is_refused(tiny_folders, tmp_path, role, which, error, message):
-    (tmp_path / "config.json").write_text("{")
-    name = {"drafter": str(tiny_folders.drafter), "damaged": str(tmp_path)}.get(which, which)
+    (tmp_path / "config.json").write_text("{}" if which == "nameless" else "{")
+    name = {"drafter": str(tiny_folders.drafter)} | dict.fromkeys(("damaged", "nameless"), str(tmp_path))
+    name = name.get(which, which)
     with pytest.raises(error, match=message):
         find_pair(str(tiny_folders.target), **{role: [name] if role == "heads" else name})
 

@@ -137,6 +137,9 @@ def test_a_sliding_window_bounds_the_text():
     assert ModelConfig.from_hf(qwen | {"use_sliding_window": True}).max_position == 24
     assert ModelConfig.from_hf(qwen | {"use_sliding_window": False}).max_position == 128
     assert ModelConfig.from_hf(LLAMA | {"sliding_window": 24}).max_position == 128
+    assert ModelConfig.from_hf(LLAMA | {"sliding_window": -1}).max_position == 128, "a Llama does not read it"
+    with pytest.raises(ModelError, match=r"my\.json: its layers slide, but sliding_window is -1"):
+        ModelConfig.from_hf(mistral | {"sliding_window": -1}, source="my.json")
     with pytest.raises(ModelError, match=r"my\.json: use_sliding_window is true, but sliding_window is None"):
         ModelConfig.from_hf(qwen | {"use_sliding_window": True, "sliding_window": None}, source="my.json")
 
