@@ -111,10 +111,12 @@ def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
     """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths.
 
-    Raises `ConfigError` if there is no prompt.
+    Raises `ConfigError` if there is no prompt, or no new token.
     """
     if len(lengths) == 0:  # of an array, too
         raise ConfigError("there is no prompt, so no context to measure")
+    if max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens is {max_new_tokens}: it must be at least 1")
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
 
 

@@ -7,11 +7,12 @@ simulators (`sim.acceptance`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, Self
 
 from calibrate.prompts import EncodedPrompt, Prompt, own_seeds
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, shown
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from mirrorsd.lane_choice import all_lane_specs
@@ -52,7 +53,7 @@ class Answer:
 class Decoding:
     """How many tokens, and how they are chosen; `temperature` 0 is greedy.
 
-    Raises `ConfigError` for no tokens, and for a temperature at which nothing is drawn.
+    Raises `ConfigError` for no tokens, for parts of one, and for a temperature at which nothing is drawn.
     """
 
     max_new_tokens: int = 128
@@ -60,6 +61,9 @@ class Decoding:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in (("max_new_tokens", self.max_new_tokens), ("seed", self.seed)):
+            if not isinstance(value, Integral):  # numpy's, too
+                raise ConfigError(f"{name} is {shown(value)}: it must be a whole number")
         if self.max_new_tokens < 1:
             raise ConfigError(f"max_new_tokens is {self.max_new_tokens}: it must be at least 1")
         require_temperature(self.temperature)

@@ -239,7 +239,9 @@ def decode(
     """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after."""
     first, last = contexts
     num_tokens = min(num_tokens, max(1, last - first - 1))
-    length = max(1, min(first + 1 + (last - first) // 3, last - num_tokens))  # positions were asked for up to `last`
+    length = max(
+        first + 1, min(first + 1 + (last - first) // 3, last - num_tokens)
+    )  # positions were asked for up to `last`
     prompt = [(place + 1) * _STRIDE % engine.config.vocab_size for place in range(length)]
 
     def generate(listener: Listener) -> Trace:

@@ -281,6 +281,9 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
     [
         (lambda: Decoding(temperature=float("nan")), "temperature is nan: it must be 0, or "),
         (lambda: Decoding(max_new_tokens=0), "max_new_tokens is 0: it must be at least 1"),
+        (lambda: Decoding(max_new_tokens=6.5), "max_new_tokens is 6.5: it must be a whole number"),
+        (lambda: Decoding(seed="a"), "seed is 'a': it must be a whole number"),
+        (lambda: contexts_of([10], -64), "max_new_tokens is -64: it must be at least 1"),
         (lambda: find_pair("smollm2-135m-instruct", dtype="x"), "dtype is 'x': it is one of bfloat16, float32, int8"),
         (lambda: bundled_prompts("x"), "there is no prompt set 'x'; prompt sets: demo, pool, long"),
     ],
