@@ -34,17 +34,26 @@ SHEETS: Final = {
     "a100": "a100-80-sxm",
     "a40": "a40",
     "RTX4090": "rtx4090",
+    "A6000": "rtx-a6000",
+    "RTX3090": "rtx3090",
 }
 """Devices of the tables that have a law. An RTX PRO 6000 has none: matrices of small models stay in its 128 MB of
-cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median)."""
+cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median). Nor a TPU v6e: 59 %."""
 SERVED: Final = {
     "qkv_proj": lambda one: (one.head_dim * (one.num_heads + 2 * one.num_kv_heads), one.hidden_size),
+    "q_proj": lambda one: (one.head_dim * one.num_heads, one.hidden_size),
+    "k_proj": lambda one: (one.head_dim * one.num_kv_heads, one.hidden_size),
+    "v_proj": lambda one: (one.head_dim * one.num_kv_heads, one.hidden_size),
     "o_proj": lambda one: (one.hidden_size, one.head_dim * one.num_heads),
     "gate_up_proj": lambda one: (2 * one.intermediate_size, one.hidden_size),
+    "gate_proj": lambda one: (one.intermediate_size, one.hidden_size),
+    "up_proj": lambda one: (one.intermediate_size, one.hidden_size),
     "down_proj": lambda one: (one.hidden_size, one.intermediate_size),
     "lm_head": lambda one: (one.vocab_size, one.hidden_size),
 }
-"""Products of vLLM's layers, by the sizes of their matrices; ranks share the former."""
+"""Products of vLLM's layers and of transformers', by the sizes of their matrices; ranks share the former."""
+_SHAPES: Final = SHAPES | {"Phi-mini-MoE-instruct": "phi-3.5-moe"}
+"""The latter differ in their experts, which are no part of a law."""
 _SHARED_INPUT: Final = ("o_proj", "down_proj")
 MOST_ROWS: Final = 64
 LARGEST_REDUCE_BYTES: Final = 65536
@@ -82,7 +91,9 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    tables = read_products(folder / "vidur_ops.csv") | read_served(folder / "llmservingsim_dense.csv")
+    tables = read_products(folder / "vidur_ops.csv")
+    for name in ("llmservingsim_v0_layers.csv", "llmservingsim_dense.csv"):
+        tables |= read_served(folder / name)
     found = {sheet: fitted(tables[device], *_peaks(sheet)) for device, sheet in SHEETS.items()}
     for device, sheet in SHEETS.items():
         others = [Law(**of["law"]) for other, of in found.items() if other != sheet]
@@ -109,8 +120,8 @@ def read_served(path: Path) -> dict[str, list[Product]]:
     """Return the products of every device of LLMServingSim's, of at most `MOST_ROWS` rows."""
     found = defaultdict[str, list[Product]](list)
     for row in lines_of(path):
-        if row["layer"] in SERVED and int(row["rows"]) <= MOST_ROWS:
-            n, k = SERVED[row["layer"]](model_shape(SHAPES[row["model"]]))
+        if row["device"] in SHEETS and row["layer"] in SERVED and int(row["rows"]) <= MOST_ROWS:
+            n, k = SERVED[row["layer"]](model_shape(_SHAPES[row["model"]]))
             tp = int(row["tp"])
             n, k = (n, k // tp) if row["layer"] in _SHARED_INPUT else (n // tp, k)
             product = Product(row["model"], tp, row["layer"], int(row["rows"]), n, k, float(row["time_us"]) * 1e-6)
