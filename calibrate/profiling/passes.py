@@ -178,7 +178,7 @@ class Measuring:
     def _time_target(self) -> None:
         """Time the target again, most of every round, where the time left is too short for a whole pass.
 
-        It is timed a few times in any case: all predictions rest on that.
+        It is timed a few times in any case: all predictions rest on that. Runs that were made once come first, again.
         """
         cells = {
             lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET]
@@ -187,8 +187,16 @@ class Measuring:
         end_s = self._clock() + _TARGET_SHARE * (self._end_s - self._clock())
         self._load(None)
         done, least = self.samples.num_passes, _LEAST_OF_TARGET - self.samples.num_passes
+        if done == 1:
+            self._decode_again(end_s)
         for index in passes_until(end_s, self._task.effort.passes - done, self._clock, least=least):
             self._visit(cells, index)
+
+    def _decode_again(self, end_s: float) -> None:
+        """Decode with the draft model once more: what disturbed a run for a while, only a second one can show."""
+        for schedule in schedules_of(self._task, None, is_check=False):
+            if self._clock() < end_s:
+                self._decode(schedule, is_check=False)
 
     def _decode(self, schedule: Schedule, *, is_check: bool) -> None:
         contexts, num_tokens = self._task.contexts, self._task.effort.run_tokens

@@ -121,6 +121,15 @@ def test_time_that_is_too_short_for_a_pass_goes_to_whole_passes_of_the_target():
     assert engine.clock() <= 100.0
 
 
+def test_runs_of_the_draft_model_that_were_made_once_are_made_again_in_the_time_that_is_left():
+    """What disturbs a run for a second, its anchors may miss: an only one gave its lane a wrong level of passes."""
+    samples = measured(machine(), task(heads=HEADS, time_s=50.0))
+    assert samples.num_passes == 1
+    times = Counter((run.schedule.drafter, run.is_check, run.schedule) for run in samples.runs)
+    assert {num for (drafter, is_check, _), num in times.items() if drafter is None and not is_check} == {2}
+    assert {num for (drafter, is_check, _), num in times.items() if drafter is not None or is_check} == {1}
+
+
 def test_drafters_take_turns_within_every_pass():
     engine = machine()
     measured(engine, task(heads=HEADS, time_s=80.0))
