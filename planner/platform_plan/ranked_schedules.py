@@ -87,6 +87,8 @@ class PlannedSchedule:
 
 
 UNTRAINED: Final = " (exit to be trained)"
+DRAFTS_ON: Final = "drafts for a target on {}: "
+"""Start of why a lane has none."""
 
 
 def schedule_names_of(schedules: Sequence[PlannedSchedule]) -> tuple[str, ...]:
@@ -176,7 +178,7 @@ def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evalua
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
     tokens_a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
     slow = {
-        lane: f"drafts for a target on {lane}: a token takes {factor(time_s / fastest_s)} as long there, and a round "
+        lane: f"{DRAFTS_ON.format(lane)}a token takes {factor(time_s / fastest_s)} as long there, and a round "
         f"yields {tokens_a_round:.2g} tokens at most"
         for lane, time_s in plain_s.items()
         if time_s > tokens_a_round * fastest_s

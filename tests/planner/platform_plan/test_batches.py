@@ -236,3 +236,13 @@ def test_the_page_has_a_row_for_every_size(plan, batches):
     assert "<td>openvino.genai</tr>" in page
     none = BatchPlan(choices={}, left_out=("batches of 256: too little",))
     assert render_page(plan, batches=none).count("batches of 256: too little") == 1
+
+
+def test_why_no_speculation_is_predicted_where_only_a_slow_lane_holds_a_batch_is_told():
+    """Drafts for a target on the CPU were left out since they are too slow for one sequence."""
+    found = plan_batches(
+        plan_pair("qwen3-8b", "qwen3-0.6b", "rtx3060", lengths=(1024, 128), weights=("q8_0", None)), (64,)
+    )
+    assert found.choices[64].plain.schedule.target_lane == "cpu"
+    reason = r"batches of 64: drafts for a target on cpu: a token takes \S+ as long there, and .*, for one sequence"
+    assert [bool(re.fullmatch(reason, one)) for one in found.left_out] == [False, False, False, True]
