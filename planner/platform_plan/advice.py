@@ -13,6 +13,7 @@ from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
 from planner.one_tokenizer import is_taken_for_granted
 from planner.plan_engines import beside_engine, best_with_engine, doubts_of_times, engines_of
+from planner.platform_plan.choices import MachineChoice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fit
 from planner.platform_plan.partial_offload import PartialOffload
@@ -77,6 +78,7 @@ def split_advice(question: Question, split: PartialOffload, refused: str) -> Spe
         next_step=(f"split the target: {split.speed}",),
         facts={"Acceptance of drafted tokens": [ends]},
         warnings=(
+            *_carried(question),
             *assumed_of(question.platform),
             *_as_if_run(question, [(split.cpu, question.target.weights), *held]),
             *_too_long(question),
@@ -85,20 +87,28 @@ def split_advice(question: Question, split: PartialOffload, refused: str) -> Spe
     )
 
 
-def what_if(changed: PlatformPlan, before: PlatformPlan, changes: Sequence[str]) -> str:
-    """Return a sentence on the effect of changed numbers, such as `npu.memory_efficiency=0.5`."""
-    now, then = (
-        {"plain decoding": plan.plain} | {f"speculation, {one.pair}": one for one in reversed(plan.speculation)}
-        for plan in (changed, before)
-    )
-    by_time = sorted(now, key=lambda name: (name != "plain decoding", now[name].tpot_s))
+def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str]) -> str:
+    """Return a sentence on the effect of changed numbers, such as `npu.memory_efficiency=0.5`, on the fastest draft."""
+    now, then = _times_s(changed), _times_s(before)
+    if now.keys().isdisjoint(then):
+        now, then = {"the fastest": changed.fastest_s}, {"the fastest": before.fastest_s}
+    by_time = sorted(now, key=lambda name: (name != "plain decoding", now[name]))
     moved = [
-        f"{name} {milliseconds(now[name].tpot_s)} per token instead of {milliseconds(then[name].tpot_s)}"
+        f"{name} {milliseconds(now[name])} per token instead of {milliseconds(then[name])}"
         for name in by_time
-        if name in then and milliseconds(now[name].tpot_s) != milliseconds(then[name].tpot_s)
+        if name in then and milliseconds(now[name]) != milliseconds(then[name])
     ]
     told = "; ".join(moved[:_MOST_MOVED]) or "no placement changes its predicted time"
     return f"What if {' and '.join(changes)}: {told}."
+
+
+def _times_s(choice: MachineChoice) -> dict[str, float]:
+    """Return the time per token of plain decoding, of the best speculation by place, and of a split of layers."""
+    plan = choice.drafts[0].plan if choice.drafts else None
+    split = plan.split if plan else next(iter(choice.splits.values()), None)
+    whole = {f"speculation, {one.pair}": one.tpot_s for one in reversed(plan.speculation)} if plan else {}
+    plain = {"plain decoding": plan.plain.tpot_s} if plan else {}
+    return plain | whole | ({"layers split": split.tpot_s} if split else {})
 
 
 def held_back(plan: PlatformPlan) -> str | None:
@@ -230,8 +240,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
             f"The first of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: it "
             f"needs a trained exit, and none is known for {question.target.shape.name}. --trained-exits assumes one."
         )
-    if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
-        yield carried
+    yield from _carried(question)
     yield from assumed_of(question.platform)
     stored = question.target.weights, question.draft.weights
     yield from _as_if_run(question, (held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)))
@@ -241,6 +250,11 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
         yield from _published(plan)
     yield from _of_draft(question)
+
+
+def _carried(question: Question) -> Iterator[str]:
+    if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
+        yield carried
 
 
 def _as_if_run(question: Question, held: Iterable[tuple[str, str]]) -> Iterator[str]:

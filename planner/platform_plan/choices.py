@@ -93,6 +93,11 @@ class MachineChoice(NamedTuple):
     splits: Mapping[str, PartialOffload] = MappingProxyType({})
 
     @property
+    def draft(self) -> str:
+        """Name of the fastest draft, of a machine that has any answer."""
+        return self.drafts[0].name if self.drafts else next(iter(self.splits))
+
+    @property
     def fastest_s(self) -> float:
         """Time per token of what runs the fastest; infinite where nothing does."""
         return self.drafts[0].plan.fastest_s if self.drafts else next((one.tpot_s for one in self.splits.values()), inf)
@@ -119,6 +124,18 @@ def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[Mach
     if all(one.fastest_s == inf for one in found):
         raise PlanError(found[0].refused)
     return sorted(found, key=lambda one: one.fastest_s)
+
+
+def first_with(machines: Sequence[MachineChoice], more: Sequence[object]) -> MachineChoice:
+    """Return the fastest machine; where more is asked for than a split has, the fastest that holds the target whole.
+
+    Raises:
+        PlanError: more is asked for, and all machines split it.
+    """
+    whole = next((one for one in machines if one.drafts or not any(more)), None)
+    if whole is None:
+        raise PlanError(f"pages, files, batches and sweeps are not of a split: {machines[0].refused}")
+    return whole
 
 
 def _splits(questions: Mapping[str, Question]) -> dict[str, PartialOffload]:

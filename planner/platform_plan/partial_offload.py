@@ -148,7 +148,7 @@ def layer_split(question: Question, *, has_draft: bool) -> LayerSplit | None:
     """
     platform, target = question.platform, question.target
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
-    cpu = next((name for name in lanes if platform.device(name).kind == "cpu"), None)
+    cpu = next(iter(_by_speed(question, [name for name in lanes if platform.device(name).kind == "cpu"])), None)
     cards = _by_speed(question, [name for name in lanes if _is_card(platform, name, target.weights)])
     if cpu is None:
         return None

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from decoding.errors import ConfigError, MirrorsdError, PlanError
+from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
 from mirrorsd.cli.chosen import (
     changes_of,
@@ -151,7 +151,7 @@ def plan(
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.choices import choose_machine
+    from planner.platform_plan.choices import choose_machine, first_with
     from planner.platform_plan.measured_run import play
     from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -173,7 +173,10 @@ def plan(
     questions, stored, refused = questions_of(
         partial(ask, changes=changes_of(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
-    machines = choose_machine(questions)
+    chosen = first_with(
+        machines := choose_machine(questions),
+        (out, swept, sizes, measured, schedule_out, profile_out, acceptance_out),
+    )
     given_as = {
         "target": target,
         "draft": draft,
@@ -185,28 +188,29 @@ def plan(
         "changes": changes_of(set_ or ()),
     }
     left_out = {"drafts_left_out": [{"draft": name, "reason": reason} for name, reason in refused.items()]}
-    if machines[0].splits:
+    changed = (
+        _what_if(chosen, partial(ask, chosen.draft, platform=given[chosen.name], weights=stored), set_)
+        if set_
+        else None
+    )
+    if chosen.splits:
         _answer_by_split(
             machines,
             stored.target if weights is None else None,
-            entries.split_answer_entry(machines, questions[machines[0].name], given_as) | left_out,
-            (out, swept, sizes, measured, schedule_out, profile_out, acceptance_out),
+            entries.split_answer_entry(machines, questions[chosen.name], given_as) | left_out | {"what_if": changed},
             json,
             explain=explain,
         )
         return
-    drafts, (drafter, found, *_) = machines[0].drafts, machines[0].drafts[0]
-    changed = (
-        _what_if(found, partial(ask, drafter, platform=given[machines[0].name], weights=stored), set_) if set_ else None
-    )
-    runs = None if measured is None else beside_measured(found, measured, target, drafter)
+    drafts, found = chosen.drafts, chosen.drafts[0].plan
+    runs = None if measured is None else beside_measured(found, measured, target, chosen.draft)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")
-    _write(found, runnable_drafter(drafter), schedule_out, profile_out, acceptance_out)
+    _write(found, runnable_drafter(chosen.draft), schedule_out, profile_out, acceptance_out)
     result = (
         entries.plan_entry(found, bars, given_as)
         | left_out
@@ -222,7 +226,7 @@ def plan(
     )
     if write_json(result | {"warnings": [*result["warnings"], *told]}, json):  # which leaves stdout free
         if len(machines) > 1:
-            _show_machines(machines, stored.target if weights is None else None)
+            _show_machines(machines, stored.target if weights is None else None, chosen)
         show_verdict(result, explain=explain)
         _show_command(found)
         if result["partial_offload"] is not None:
@@ -282,7 +286,7 @@ def _write(
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
 
 
-def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> None:
+def _show_machines(machines: Sequence[MachineChoice], weights: str | None, chosen: MachineChoice) -> None:
     """Show several machines, of each which device is too small for the target, and which weights all were given."""
     from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
@@ -292,30 +296,29 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
         show(f"All are compared in {weights}, the default where devices share one memory: --weights takes others.")
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
-    show_paragraphs(f"The fastest of them is {machines[0].name}:")
+    whole = f" with a split, which has no pages, files, batches and sweeps; the fastest without one is {chosen.name}"
+    show_paragraphs(f"The fastest of them is {machines[0].name}{whole * (chosen is not machines[0])}:")
 
 
 def _answer_by_split(
     machines: Sequence[MachineChoice],
     weights: str | None,
     result: dict[str, Any],
-    more: Sequence[object],
     json: str | None,
     *,
     explain: bool,
 ) -> None:
-    """Show the answer with the fastest draft, and the speeds with others; refuse it where more is asked for."""
-    if any(more):
-        raise PlanError(f"pages, files, batches and sweeps are not of a split: {machines[0].refused}")
+    """Show the answer with the fastest draft, and the speeds with others."""
     if not write_json(result, json):
         return
     if len(machines) > 1:
-        _show_machines(machines, weights)
+        _show_machines(machines, weights, machines[0])
     show_verdict(result, explain=explain)
     for place, (draft, split) in enumerate(machines[0].splits.items()):
         if place:
             show_paragraphs(f"With {draft}: {split.speed}.")
         results().print(f"llama.cpp: [bold]{escaped(split.options)}[/]", soft_wrap=True)
+    show_paragraphs(*filter(None, [result["what_if"]]))
 
 
 def _show_command(found: PlatformPlan) -> None:
@@ -334,12 +337,12 @@ def _told(batches: BatchPlan) -> tuple[str, str]:
     return batches.in_words, " ".join(f"Left out: {reason}." for reason in left_out)
 
 
-def _what_if(found: PlatformPlan, asked: Callable[[], Question], settings: list[str]) -> str:
-    """Say what `--set` changes, next to the plan without it."""
+def _what_if(found: MachineChoice, asked: Callable[[], Question], settings: list[str]) -> str:
+    """Say what `--set` changes of a machine with its fastest draft, next to the answer without it."""
     from planner.platform_plan.advice import what_if
-    from planner.platform_plan.platform_plan import plan_platform
+    from planner.platform_plan.choices import choose_machine
 
     try:
-        return what_if(found, plan_platform(asked()), settings)
+        return what_if(found, choose_machine({found.name: {"": asked()}})[0], settings)
     except MirrorsdError as error:
         return f"Without --set there is no answer to compare with: {error}"
