@@ -44,20 +44,23 @@ def with_run(rows: Sequence[Row], own: Sequence[Row]) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return figures of all runs that are over, of quiet and busy ones, and by cell, machine and age of the profile."""
+    """Return figures of all runs that are over, of quiet and busy ones, and by cell and machine.
+
+    A machine may have another speed on another day, so what a profile of another day predicts has figures of its own.
+    """
     over = [row for row in rows if is_measured(row)]
-    names = ("by_use", "by_cell", "by_machine", "by_profile")
-    parts: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in names}
-    for row in over:
+    same_day = [row for row in over if row["same_day"]]
+    parts: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in ("by_use", "by_cell", "by_machine")}
+    for row in same_day:
         use = "busy" if row["busy"] else "quiet"
         parts["by_use"][use].append(row)
         parts["by_cell"][f"{row['cell']}, {use}"].append(row)
         machine = f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {use}"
         parts["by_machine"][machine].append(row)
-        parts["by_profile"]["of the same day" if row["same_day"] else "of another day"].append(row)
     return {
         "num_runs": len(set(map(run_of, over))),
-        "all": figures(over),
+        "all": figures(same_day),
+        "profile_of_another_day": figures([row for row in over if not row["same_day"]]),
         **{name: {key: figures(own) for key, own in part.items()} for name, part in parts.items()},
     }
 

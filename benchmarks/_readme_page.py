@@ -6,7 +6,7 @@ from typing import Final
 
 from _common import RESULTS, read_result
 from _held_out_rows import figures
-from _results_page import ANSWERS, held_out_line, is_ours, table, times
+from _results_page import ANSWERS, held_out_ends, held_out_line, is_ours, table, times
 
 from hwprofiles.profile import load_profile
 from mirrorsd.pair_on_platform import plan_pair
@@ -67,24 +67,24 @@ def matrix() -> dict[str, str]:
     widened = {
         name for name in {row["profile"] for row in rows} if load_profile(RESULTS / "held-out" / name).pace_error
     }
-    since = figures([row for row in rows if row["profile"] in widened])
-    cells = {name: found["by_cell"][key] for key, name in _CELLS.items()} | {"all": found["all"]}
+    since = figures([row for row in rows if row["profile"] in widened and row["same_day"]])
     columns = ("prompts", "schedule runs", "error", "intervals", "intervals of ratios")
+    told = [held_out_line(name, found["by_cell"][key]) for key, name in _CELLS.items()]
     lines = [
-        {"prompts, answers": name} | {column: held_out_line(name, one)[column] for column in columns}
-        for name, one in cells.items()
+        {"prompts, answers": one["cell"]} | {column: one[column] for column in columns}
+        for one in (*told, *held_out_ends(found))
     ]
     ratios, error, faster = (found["all"][name] for name in ("ratio_coverage", "speedup_error", "speedup_coverage"))
     held, own = since["interval_coverage"], since["ratio_coverage"]
     before = {name: ratios[name] - own[name] for name in ratios}
     least, most = error["by_calibration"]
-    told = (
+    sentences = (
         f"Intervals of ratios were too narrow at first ({before['covered']} of {before['of']} held) and were widened. "
         f"Since then {held['covered']} of {held['of']} intervals of times hold, and {own['covered']} of {own['of']} of "
         f"ratios. Predicted speed-ups over plain decoding are {_sided(error['mean'])} on average ({least:+.1%} to "
         f"{most:+.1%} by calibration); {faster['covered']} of {faster['of']} of their intervals hold."
     )
-    return {"matrix": f"{table(lines)}\n\n{told}\n"}
+    return {"matrix": f"{table(lines)}\n\n{sentences}\n"}
 
 
 def _sided(mean: float) -> str:

@@ -131,11 +131,18 @@ def held_out(result: Json) -> str:
         "\n\n".join(
             [
                 f"{counted(found['num_runs'], 'run')}: {'; '.join(machines)}.",
-                table([*told, held_out_line("all", found["all"])]),
+                table([*told, *held_out_ends(found)]),
             ]
         )
         + "\n"
     )
+
+
+def held_out_ends(found: Json) -> list[dict[str, str]]:
+    """Return the last lines of a table: all runs by a profile of their day, and those by one of another day."""
+    other = found["profile_of_another_day"]
+    lines = [held_out_line("all", found["all"])]
+    return [*lines, held_out_line("profile of another day, quiet", other)] if other["num_rows"] else lines
 
 
 def held_out_line(name: str, figures: Json) -> dict[str, str]:
