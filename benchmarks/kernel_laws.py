@@ -38,7 +38,8 @@ SHEETS: Final = {
     "RTX3090": "rtx3090",
 }
 """Devices of the tables that have a law. An RTX PRO 6000 has none: matrices of small models stay in its 128 MB of
-cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median). Nor a TPU v6e, which the law does not fit."""
+cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median). Nor a TPU v6e: the law
+does not fit it."""
 SERVED: Final = {
     "qkv_proj": lambda one: (one.head_dim * (one.num_heads + 2 * one.num_kv_heads), one.hidden_size),
     "q_proj": lambda one: (one.head_dim * one.num_heads, one.hidden_size),
