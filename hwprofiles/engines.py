@@ -9,7 +9,7 @@ from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from decoding.errors import ConfigError, unknown
-from hwprofiles.curves.names import device_key, engine_of, family_of, is_of_data_centre
+from hwprofiles.curves.names import engine_of, family_of, is_of_data_centre
 from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.curves.row_prices import Asked, Reading, RowPrices, reading, row_prices
 from hwprofiles.model_shape import ModelShape
@@ -24,8 +24,8 @@ EAGER: Final = "transformers"
 """The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
-APART: Final = ("AWS", "Google", "Intel Gaudi", "Tenstorrent")
-"""How the names of makers' accelerators begin for which neither llama.cpp nor OpenVINO has a back end."""
+_APART: Final = ("AWS", "Google", "Habana", "Tenstorrent")
+"""Makers of accelerators for which neither llama.cpp nor OpenVINO has a back end."""
 _IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
 """What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
 _FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
@@ -43,11 +43,6 @@ _MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "cuda": ("NVIDIA",), "rocm": ("AMD",), "hip": ("AMD",), "metal": ("Apple",), "mlx": ("Apple", "NVIDIA"),
 }  # fmt: skip
 """Whose GPUs a back end runs on, of those that do not run on all; MLX has Metal and CUDA."""
-_BEFORE_VOLTA: Final = re.compile(
-    r"NVIDIA.* (?:[KMP]\d|GTX? (?:10\d\d|[4-9]\d\d)|GTX Titan|Titan (?:X|Z|Black))", re.IGNORECASE
-)
-"""Names of Kepler's, Maxwell's and Pascal's cards, most of which have no curves and so no family."""
-_KNOWN_MAKERS: Final = ("NVIDIA", "AMD", "Apple", "Intel", "Qualcomm")
 _PLAIN_BITS: Final = 16
 _CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
@@ -84,22 +79,21 @@ def engine_names() -> tuple[str, ...]:
     return tuple(sorted({EAGER, *filter(None, known)}))
 
 
-def default_engine(name: str, weights: str | None = None) -> str | None:
-    """Return the default engine of a GPU of that name; None where there are no curves of its architecture.
+def default_engine(sheet: DeviceSheet, weights: str | None = None) -> str | None:
+    """Return the default engine of a GPU; None where there are no curves of its architecture.
 
     That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere, without curves
     too. For others it is vLLM on cards of data centres that it supports, and llama.cpp on the rest.
     """
-    key = device_key(name)
-    family = family_of(key)
+    family = family_of(sheet.chip)
     made_for = made_for_engine(weights) if weights else None
-    if made_for == ANYWHERE and not name.startswith(APART):
+    if made_for == ANYWHERE and sheet.maker not in _APART:
         return made_for
     if family is None:
         return None
     if any(made_for == one.engine and family == one.family for one in read_curves()):
         return made_for
-    return LAW_ENGINE if is_of_data_centre(key) else ANYWHERE
+    return LAW_ENGINE if is_of_data_centre(sheet.chip) else ANYWHERE
 
 
 def weights_for(engine: str, told: str | None, model: str | None = None, published_in: str = "bf16") -> str | None:
@@ -151,7 +145,7 @@ def head_weights(head: str, shape: ModelShape, weights: str) -> str:
 
 def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
     """Return the engine on a device: its sheet's, else the default one for the weights; None where there is none."""
-    return sheet.engine or (default_engine(sheet.name, weights) if sheet.kind == "gpu" else None)
+    return sheet.engine or (default_engine(sheet, weights) if sheet.kind == "gpu" else None)
 
 
 def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
@@ -180,7 +174,7 @@ def splits_layers(sheet: DeviceSheet, weights: str) -> bool:
 
 def is_apart(sheet: DeviceSheet) -> bool:
     """Return whether it is an accelerator that neither llama.cpp nor OpenVINO runs on."""
-    return sheet.kind != "cpu" and sheet.name.startswith(APART)
+    return sheet.kind != "cpu" and sheet.maker in _APART
 
 
 def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:
@@ -216,17 +210,16 @@ def can_run(sheet: DeviceSheet, engine: str) -> bool:
 def _refusal(sheet: DeviceSheet, engine: str) -> str | None:
     """Return what a GPU would have to be for an engine or its back end; None where it is."""
     backend = next((one for one in _MAKERS if one in engine.lower()), None)
-    maker = next((one for one in (*APART, *_KNOWN_MAKERS) if sheet.name.startswith(one)), None)
-    if backend is not None and maker is not None and maker not in (makers := _MAKERS[backend]):
+    if backend is not None and sheet.maker is not None and sheet.maker not in (makers := _MAKERS[backend]):
         return f"{backend} runs on GPUs of {' and '.join(makers)}"
     if engine_of(engine) in _READ_BY[ANYWHERE] and is_apart(sheet):
         return f"{engine} runs on GPUs and CPUs"
-    return f"{engine} runs on GPUs from Volta on" if engine_of(engine) == LAW_ENGINE and is_too_old(sheet) else None
+    return f"{engine} runs on GPUs from Volta on" if engine_of(engine) == LAW_ENGINE and sheet.before_volta else None
 
 
-def is_too_old(sheet: DeviceSheet) -> bool:
-    """Return whether vLLM and SGLang have no kernels for a GPU of NVIDIA: it is older than Volta."""
-    return family_of(device_key(sheet.name)) == "pascal" or _BEFORE_VOLTA.search(sheet.name) is not None
+def has_servers(sheet: DeviceSheet) -> bool:
+    """Return whether vLLM and SGLang are made for a GPU: one of NVIDIA, or an Instinct of AMD."""
+    return sheet.maker == "NVIDIA" or (sheet.maker == "AMD" and sheet.chip.startswith("mi"))
 
 
 def loaders_on(sheet: DeviceSheet, weights: str) -> list[str]:
@@ -280,8 +273,7 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
-    name = f"{sheet.name} CPU" if sheet.kind == "cpu" else sheet.name
-    asked = Asked.of(name, engine, weights, billions, is_mixture=is_mixture)
+    asked = Asked.of(sheet, engine, weights, billions, is_mixture=is_mixture)
     return CurvePrices(engine, _row_prices(asked), _reading(asked), is_mixture)
 
 

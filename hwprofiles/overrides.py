@@ -28,7 +28,7 @@ _SLOWEST_BYTES_PER_S: Final = 1e4
 """Less than that is a number without its unit."""
 _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
-    *("aliases", "host_link", "peer_link"),
+    *("aliases", "maker", "chip", "before_volta", "host_link", "peer_link"),
 )
 """Fields that cannot be set."""
 

@@ -15,6 +15,7 @@ from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
+from hwprofiles.curves.names import Maker, facts_in
 from hwprofiles.quantity import Quantity, quantity_fields, with_quantities, within
 from hwprofiles.weights.formats import stored_weights
 
@@ -83,6 +84,9 @@ class DeviceSheet(Priced):
 
     Attributes:
         name, aliases: its maker's, and other names that people use.
+        maker: who makes it, as far as that decides which engines run there.
+        chip: what public curves call it (`hwprofiles.curves.names`), which tells its architecture.
+        before_volta: whether it is a GPU of NVIDIA older than that, for which servers' engines have no kernels.
         host_link: sheet of the usual link to its CPU; None for devices of one chip.
         peer_link: sheet of the usual link to others of its kind; None where they talk through the CPU.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
@@ -119,6 +123,9 @@ class DeviceSheet(Priced):
     name: Annotated[str, Field(min_length=1)]
     kind: Literal["cpu", "gpu", "npu"]
     aliases: Many[Annotated[str, Field(min_length=1)]] = ()
+    maker: Maker | None = None
+    chip: str = ""
+    before_volta: bool = False
     host_link: str | None = None
     peer_link: str | None = None
     memory_pool: str | None = None
@@ -150,6 +157,12 @@ class DeviceSheet(Priced):
     max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
     weight_formats: Many[WeightFormat] = ()
     facts_source: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_facts_of_its_name(cls, data: Any) -> Any:
+        is_named = isinstance(data, Mapping) and isinstance(data.get("name"), str)
+        return {**facts_in(data["name"]), **data} if is_named else data
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

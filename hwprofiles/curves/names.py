@@ -1,7 +1,10 @@
 """Names that people give devices, engines and weights, as one name each, so that measurements can be compared."""
 
 import re
-from typing import Final
+from typing import Any, Final, Literal, get_args
+
+Maker = Literal["NVIDIA", "AMD", "Apple", "Intel", "Qualcomm", "AWS", "Google", "Habana", "Tenstorrent"]
+"""Of accelerators; Habana is the part of Intel that makes Gaudi."""
 
 _DEVICE: Final = re.compile(
     r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: sff)? ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
@@ -48,6 +51,10 @@ _USUAL_BACKENDS: Final = {
 _DATA_CENTRE: Final = re.compile(
     r"[abh]\d{3}|gh200|gb[23]00|h20$|l(?:4|20|40s?)$|a(?:2|10|30|40)$|v100|t4$|mi[23]\d\dx?$"
 )
+_BEFORE_VOLTA: Final = re.compile(
+    r"NVIDIA.* (?:[KMP]\d|GTX? (?:10\d\d|[4-9]\d\d)|GTX Titan|Titan (?:X|Z|Black))", re.IGNORECASE
+)
+"""Names of Kepler's, Maxwell's and Pascal's cards, most of which have no curves and so no family."""
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
     "low": re.compile(r"q[123]_|^q[123]\b|[23]-?bit"),
@@ -61,6 +68,19 @@ _WEIGHTS: Final = {
 def is_of_data_centre(key: str) -> bool:
     """Return whether a device, by its `device_key`, is a card of data centres."""
     return _DATA_CENTRE.match(key) is not None
+
+
+def facts_in(name: str) -> dict[str, Any]:
+    """Return the facts of a data sheet that the name of its device tells: what it is where the sheet does not say it.
+
+    Nothing else reads a name for what a device is.
+    """
+    chip, maker = device_key(name), next((one for one in get_args(Maker) if name.startswith(one)), None)
+    return {
+        "maker": "Habana" if name.startswith("Intel Gaudi") else maker,
+        "chip": chip,
+        "before_volta": family_of(chip) == "pascal" or _BEFORE_VOLTA.search(name) is not None,
+    }
 
 
 def device_key(label: str) -> str:

@@ -17,15 +17,9 @@ from typing import Annotated, Final, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from decoding.yaml_file import StrictModel, load_yaml
-from hwprofiles.curves.names import (
-    backend_of,
-    device_key,
-    engine_of,
-    family_of,
-    is_of_data_centre,
-    weights_class,
-)
+from hwprofiles.curves.names import backend_of, engine_of, family_of, is_of_data_centre, weights_class
 from hwprofiles.curves.row_curves import PublicCurve, read_curves
+from hwprofiles.sheets import DeviceSheet
 
 Step = Literal["device", "device otherwise", "family", "engine", "others"]
 """How near the nearest curve is: of this device, engine, back end and such weights; of others of these two; of a
@@ -83,7 +77,7 @@ class StepErrors(StrictModel):
 
 
 class Asked(NamedTuple):
-    """The device, engine and model to price, by `hwprofiles.curves.names`; `billions` of weights that a row reads."""
+    """The chip, engine and model to price, by `hwprofiles.curves.names`; `billions` of weights that a row reads."""
 
     device: str
     family: str
@@ -94,13 +88,13 @@ class Asked(NamedTuple):
     is_mixture: bool
 
     @classmethod
-    def of(cls, device: str, engine: str, weights: str, billions: float, *, is_mixture: bool) -> "Asked":
-        """Return it by the names that people use."""
-        key = device_key(device)
-        backend = "cpu" if "cpu" in device.lower() else backend_of(f"{engine} {device}", key)
+    def of(cls, sheet: DeviceSheet, engine: str, weights: str, billions: float, *, is_mixture: bool) -> "Asked":
+        """Return it by the names that people use of engines and weights."""
+        backend = "cpu" if sheet.kind == "cpu" else backend_of(engine, sheet.chip)
         kernels = weights_class(weights) or "four"
         known = engine_of(engine) or engine
-        return cls(key, family_of(key, known, kernels) or "", known, backend, kernels, billions, is_mixture)
+        family = family_of(sheet.chip, known, kernels) or ""
+        return cls(sheet.chip, family, known, backend, kernels, billions, is_mixture)
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
             if place and not pair.in_turn:
                 num_branches = num_sequences * most_branch_tokens()
                 branches[memory] += num_branches * (model.kv_bytes(1, len(members)) - model.kv_bytes(0, len(members)))
-            if platform.device(member).kind == "gpu" and platform.device(member).name.startswith("Apple"):
+            if platform.device(member).kind == "gpu" and platform.device(member).maker == "Apple":
                 on_macs[memory] += weights[memory] + kv[memory] + branches[memory] - before
     return [
         MemoryNeed(

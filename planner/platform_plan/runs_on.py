@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import EAGER, IK, engine_on, is_apart, is_too_old, made_for_engine, reads
+from hwprofiles.engines import EAGER, IK, engine_on, has_servers, is_apart, made_for_engine, reads
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -63,11 +63,10 @@ class _Asked(NamedTuple):
         """Whether the draft is on devices of the target."""
         return all(any(draft is target for target in self.targets) for draft in self.drafts)
 
-    def are_gpus(self, engine: str, *makers: str) -> bool:
-        """Return whether all devices are GPUs of one of some makers, or such as times are of that engine on them."""
+    def are_gpus(self, engine: str, is_made_for: Callable[[PlacedDevice], bool] = lambda _: False) -> bool:
+        """Return whether all devices are GPUs that an engine is made for, or such as times are of it on them."""
         return all(
-            one.kind == "gpu"
-            and (one.name.startswith(makers) or engine_of(engine_on(one, self.weights) or "") == engine)
+            one.kind == "gpu" and (is_made_for(one) or engine_of(engine_on(one, self.weights) or "") == engine)
             for one in self.devices
         )
 
@@ -80,8 +79,8 @@ class _Asked(NamedTuple):
         """
         has_own_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
         is_alike = self.is_together and not has_own_devices
-        are_new = not any(map(is_too_old, self.devices))
-        return is_alike and are_new and self.has_even_heads and self.are_gpus("vllm", "NVIDIA", "AMD Instinct")
+        are_new = not any(one.before_volta for one in self.devices)
+        return is_alike and are_new and self.has_even_heads and self.are_gpus("vllm", has_servers)
 
 
 def runs_on(
@@ -126,7 +125,7 @@ def runs_on(
             if command is not None and (cache := caches[engine]) is not None
         ]
         # data sheets of Intel's chips have what was measured with OpenVINO
-        by_sheet = _OPENVINO if targets[0].name.startswith("Intel") and targets[0].kind != "cpu" else ""
+        by_sheet = _OPENVINO if targets[0].maker == "Intel" and targets[0].kind != "cpu" else ""
         predicted = engine_on(targets[0], weights[0]) or by_sheet
         kin = engine_of(predicted)
         found.sort(
@@ -276,7 +275,7 @@ def _sglang(asked: _Asked) -> str | None:
 def _mlx_lm(asked: _Asked) -> str | None:
     if (
         asked.kind not in ("autoregressive", "speculative")
-        or not asked.are_gpus("mlx", "Apple")
+        or not asked.are_gpus("mlx", lambda one: one.maker == "Apple")
         or len(asked.targets) > 1
     ):
         return None
@@ -300,8 +299,7 @@ def _transformers(asked: _Asked) -> str | None:
 
 
 def _openvino(asked: _Asked) -> str | None:
-    are_intels = all(one.name.startswith("Intel") and not is_apart(one) for one in asked.devices)
-    if not are_intels or len(asked.targets) > 1:
+    if any(one.maker != "Intel" for one in asked.devices) or len(asked.targets) > 1:
         return None
     target, draft = asked.targets[0].kind.upper(), asked.drafts[0].kind.upper()
     options = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
-from hwprofiles.curves.names import device_in, device_key, engine_of, family_of
+from hwprofiles.curves.names import device_in, device_key, engine_of, facts_in, family_of
 from hwprofiles.engines import LAW_ENGINE, default_engine
 from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, TOGETHER, NamedDevice, counted, find_device
 from hwprofiles.sheets import DeviceSheet, device_sheet, link_sheet, shipped_names
@@ -98,8 +98,8 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
         raise ProfileError(reason)
     if count < 1:
         raise ProfileError(f"{whole!r}: a machine has at least one device")
-    name = sheet.name if named else label
-    sheet = sheet.model_copy(update={"name": name, "engine": engine or None} if sheet.kind != "npu" else {"name": name})
+    own_facts = {} if named else {"name": label, **facts_in(label), "maker": sheet.maker}
+    sheet = sheet.model_copy(update=own_facts | ({"engine": engine or None} if sheet.kind != "npu" else {}))
     is_card = sheet.kind != "cpu" and sheet.memory_pool is None
     own = label if is_card else whole
     most = sheet.memory_bytes.value * _MOST_OF_SHEET if is_card and named and sheet.memory_bytes else inf
@@ -135,7 +135,7 @@ def _num_together(label: str, sheet: DeviceSheet, engine: str, count: int, *, dr
     told = TOGETHER.search(label)
     num_told = int(told[1] or told[2] or 0) if told else 0
     if told is None:
-        does_share = (engine_of(engine) or default_engine(sheet.name)) == LAW_ENGINE and not _APART.search(label)
+        does_share = (engine_of(engine) or default_engine(sheet)) == LAW_ENGINE and not _APART.search(label)
         return max(1, count - drafts_apart) if does_share else 1
     return num_told if 0 < num_told < count and count % num_told == 0 else count  # others hold other layers, or copies
 
@@ -220,5 +220,5 @@ def _beside(sheet: DeviceSheet, kind: str) -> DeviceSheet | None:
 def _kin_of(key: str) -> DeviceSheet | None:
     """Return the first GPU that ships of a device's architecture; None of an unknown one."""
     family, sheets = family_of(key), map(device_sheet, shipped_names("device"))
-    gpus = (one for one in sheets if one.kind == "gpu" and family_of(device_key(one.name)) == family)
+    gpus = (one for one in sheets if one.kind == "gpu" and family_of(one.chip) == family)
     return next(gpus, None) if family else None

@@ -3,12 +3,14 @@
 import json
 import re
 from math import exp, log
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError
+from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
@@ -16,13 +18,15 @@ from hwprofiles.engines import (
     default_engine,
     engine_names,
     engine_on,
-    is_too_old,
+    loaders_on,
     platform_run_by,
+    priced,
     run_by,
     splits_layers,
 )
+from hwprofiles.model_shape import model_shape
 from hwprofiles.platform import load_platform
-from hwprofiles.sheets import device_sheet, shipped_names
+from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_file, shipped_names
 from tests.benchmarks.scripts import RESULTS
 
 MADE = {
@@ -43,6 +47,10 @@ MADE = {
     "date": "2026-09",
 }
 ASKED = Asked("rtx3090", "ampere", "llama.cpp", "cuda", "four", 8.0, is_mixture=False)
+
+
+def _gpu(name: str) -> DeviceSheet:
+    return DeviceSheet(name=name, kind="gpu")
 
 
 @given(rows=st.floats(1, 64), share=st.floats(0, 1), per_token=st.integers(1, 8))
@@ -71,7 +79,7 @@ def test_answers_lie_between_the_curves_and_nearer_to_the_nearer_one(near, far):
 def test_macs_whose_kernels_read_weights_once_a_row_are_priced_by_their_like():
     """MLX's M1 and M2 pay two thirds of a pass for every row more, M3 to M5 next to nothing for the first."""
     macs = ("M1 Ultra", "M1 Max", "M2 Max", "M4 Max", "M5 Max")
-    found = {mac: row_prices(Asked.of(f"Apple {mac}", "mlx", "mlx-4bit", 25.6, is_mixture=False)) for mac in macs}
+    found = {mac: row_prices(Asked.of(_gpu(f"Apple {mac}"), "mlx", "mlx-4bit", 25.6, is_mixture=False)) for mac in macs}
     four_rows = {mac: of.ratios[3] for mac, of in found.items()}
     assert min(four_rows["M1 Max"], four_rows["M2 Max"]) > 2
     assert max(four_rows["M4 Max"], four_rows["M5 Max"]) < 1.6
@@ -91,7 +99,7 @@ def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch(starts):
 
 
 def test_vllm_starts_more_kernels_for_a_mixtures_layer():
-    dense = Asked.of("NVIDIA H200", "vllm", "bf16", 3.0, is_mixture=False)
+    dense = Asked.of(_gpu("NVIDIA H200"), "vllm", "bf16", 3.0, is_mixture=False)
     assert kernel_start_s(dense._replace(is_mixture=True)) > 1.5 * kernel_start_s(dense)
     fused = dense._replace(engine="llama.cpp")
     assert kernel_start_s(fused._replace(is_mixture=True)) == kernel_start_s(fused)
@@ -121,7 +129,7 @@ def test_a_curve_that_is_none_is_refused(wrong):
     ],
 )
 def test_the_default_is_what_most_people_run_there(name, engine):
-    assert default_engine(name) == engine
+    assert default_engine(_gpu(name)) == engine
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def test_the_default_is_what_most_people_run_there(name, engine):
     ],
 )
 def test_weights_of_an_engine_are_run_by_it_where_it_was_measured(name, weights, engine):
-    assert default_engine(name, weights) == engine
+    assert default_engine(_gpu(name), weights) == engine
 
 
 def test_files_of_llama_cpp_are_run_by_it_on_every_gpu_that_has_an_engine():
@@ -150,7 +158,7 @@ def test_files_of_llama_cpp_are_run_by_it_on_every_gpu_that_has_an_engine():
 @pytest.mark.parametrize("device", ["mi300x", "b200", "l40s", "mi210"])
 def test_a_data_centres_rows_by_vllm_cost_what_they_cost_by_vllm_elsewhere(device):
     """Another engine's kernels for one row, on older cards of that maker, read weights again for each row."""
-    prices = row_prices(Asked.of(device, "vllm", "bf16", 8.0, is_mixture=False))
+    prices = row_prices(Asked.of(_gpu(device), "vllm", "bf16", 8.0, is_mixture=False))
     assert "llama.cpp" not in prices.source
     assert prices.ratios[prices.rows.index(16)] < 1.1
 
@@ -256,7 +264,29 @@ def test_layers_are_split_by_llama_cpp_whatever_it_is_called(engine, splits):
     ],
 )
 def test_vllm_has_no_kernels_for_gpus_before_volta(name, too_old):
-    assert is_too_old(device_sheet("rtx4090").model_copy(update={"name": name})) == too_old
+    assert _gpu(name).before_volta == too_old
+
+
+@pytest.mark.parametrize("name", shipped_names("device"))
+def test_what_a_device_is_called_changes_no_answer(name):
+    """An RTX 4090 called "My card" was priced by vLLM's kernels, and then said to be run by llama.cpp alone."""
+    known = device_sheet(name)
+    called = load_yaml(shipped_file("device", name), dict[str, Any]) | {"name": "My device"}
+    other, shape = DeviceSheet.model_validate(called), model_shape("qwen3-8b")
+    assert (other.maker, other.before_volta) == (known.maker, known.before_volta)
+    for weights in ("bf16", "q4_k_m", "fp8"):
+        for mine, theirs in (
+            (known, other),
+            tuple(one.model_copy(update={"engine": "vllm"}) for one in (known, other)),
+        ):
+            assert engine_on(mine, weights) == engine_on(theirs, weights)
+            assert priced(mine, shape, weights) == priced(theirs, shape, weights)
+            assert loaders_on(mine, weights) == loaders_on(theirs, weights)
+
+
+def test_one_chip_of_a_maker_is_no_back_end():
+    """ "AWS Trainium2 (one chip)" was priced by curves of HIP."""
+    assert Asked.of(device_sheet("trainium2"), "vllm", "bf16", 8.0, is_mixture=False).backend == "cuda"
 
 
 def test_every_engine_that_an_error_names_is_taken():
