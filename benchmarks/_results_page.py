@@ -17,12 +17,12 @@ _CORRECTIONS: Final = {
     "first_step": "first steps of a draft",
     "exit": "an early exit",
     "features": "passes that return hidden states",
-    "draft_round": "rounds with a draft",
 }
 _DROPPED: Final = {
     "step_anchor": "anchors of a draft's own steps",
     "levels_by_threads": "levels by threads",
     "pace_spread": "the spread of paces",
+    "draft_round": "rounds with a draft",
 }
 
 Json = Mapping[str, Any]

@@ -8,9 +8,9 @@ overheads were fitted to).
 
 The profile is fitted again without the overhead, so that levels of parts take up what they can. What counts are the
 runs that it changes. One that buys less than `LEAST_GAIN` of median absolute error on either kind of runs is removed
-from the product, where it changes `LEAST_RUNS` runs at least: fewer make no median. `KEPT` are those that stay although
-they buy less, and why. `removed` keeps what the removed ones bought, by the same rules, when they were still there, and
-a series whose raw data are no longer in the tree keeps what it said. Writes benchmarks/results/ablations.json.
+from the product, where it changes `LEAST_RUNS` runs at least: fewer make no median. `removed` keeps what the removed
+ones bought, by the same rules, when they were still there, and a series whose raw data are no longer in the tree keeps
+what it said. Writes benchmarks/results/ablations.json.
 """
 
 from __future__ import annotations
@@ -45,12 +45,6 @@ LEAST_GAIN: Final = 0.005
 LEAST_RUNS: Final = 5
 LEVEL_BY_ROWS: Final = "level_by_rows"
 """No overhead: levels of their own for several rows, which can only be left out of the fit."""
-KEPT: Final = {
-    "first_step": "0.44 points on the committed demos, 0.15 on the runs that calibration held back",
-    "draft_round": "nothing on the committed demos; 0.49 points on five of 28 November 2026 and 0.5 on five of 22 "
-    "November on a Zen 3, whose raw data are no longer in the tree",
-}
-"""Overheads that buy less than the limit on the demos of today and stay, and why."""
 _CHANGED: Final = 1e-4
 """Relative change of a prediction from which on a run counts among those that an overhead changes."""
 _OUT: Final = RESULTS / "ablations.json"
@@ -113,7 +107,6 @@ def main() -> None:
             "data": _DATA,
             "least_gain": LEAST_GAIN,
             "least_runs": LEAST_RUNS,
-            "kept": KEPT,
             "overheads": found,
             "removed": known["removed"],
         },

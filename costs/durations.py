@@ -180,7 +180,7 @@ class DurationTables:
             ),
             target_half_s=one_in_ticks(target.dispatch_s / 2),
             draft_half_s=one_in_ticks(draft.dispatch_s / 2),
-            round_overhead_s=one_in_ticks(self.prices.round_overhead_s(schedule)),
+            round_overhead_s=one_in_ticks(profile.round_overhead_s),
             messages=Messages.of(schedule, profile),
         )
 

@@ -74,12 +74,6 @@ class Prices:
         lane = self.profile.lane(schedule.draft_lane or schedule.target_lane)
         return lane.overhead("first_step", _head(schedule)).seconds
 
-    def round_overhead_s(self, schedule: Schedule) -> float:
-        """Return the seconds of a round outside of lanes, without dispatches."""
-        drafts = schedule.draft_lane is not None and not schedule.traits.finds_text
-        draft_round = self.profile.lane(schedule.draft_lane or "").overhead("draft_round").seconds if drafts else 0.0
-        return self.profile.round_overhead_s + draft_round
-
 
 def pass_s(cost: LaneCost, num_layers: int, rows: float, context: float) -> float:
     """Return the seconds of a pass over all layers of a target and its `lm_head` without dispatch; errors as above."""

@@ -5,7 +5,6 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
     first_step      the first step of a rollout, of branches, or of finishing one: the lane did something else before
     exit            a prefix of the target, whose exit replies while the draft works
     features        a pass of the target that returns hidden states to a drafter
-    draft_round     a round with a draft, outside of lanes: waking up, and handing over
 
 `benchmarks/ablations.py` says what each buys. A drafter that is no draft model has keys of its own: `EVENT:DRAFTER`.
 """
@@ -44,7 +43,7 @@ TARGET_PARTS: Final[tuple[LanePart, ...]] = ("layer", "lm_head", "exit", "prefil
 """Parts of the target; all others are the cost of drafting."""
 DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefill"))
 
-Event = Literal["first_step", "exit", "features", "draft_round"]
+Event = Literal["first_step", "exit", "features"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 _EVENTS_OF_DRAFTERS: Final = ("first_step", "features")
 """Events that each drafter has for itself."""
@@ -69,7 +68,7 @@ def event_of(key: str) -> str:
     return key.partition(":")[0]
 
 
-_NO_LONGER: Final = ("branch_step", "pass_after_wait")
+_NO_LONGER: Final = ("branch_step", "pass_after_wait", "draft_round")
 """Events of older profiles that are passed over (benchmarks/ablations.py)."""
 _OLDER_FIELDS: Final = ("num_threads", "pace_spread", "step_anchor")
 """Fields of older lanes that are passed over: one thread computes on each core, every round has the mean pace, and the

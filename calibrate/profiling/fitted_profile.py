@@ -10,12 +10,7 @@ from calibrate.fitting.levels import Level, not_understood
 from calibrate.fitting.ratios import Ratio, anchor_errors, estimate, mean_pace, trimmed_mean
 from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
-from calibrate.profiling.overhead_fits import (
-    OVERHEAD_FITS,
-    STALLS,
-    with_exits,
-    with_first_steps,
-)
+from calibrate.profiling.overhead_fits import STALLS, with_exits, with_features, with_first_steps
 from calibrate.profiling.run_levels import PASS, STEP, Levels, at_level, at_levels, draft_levels, run_levels
 from calibrate.profiling.run_times import compare_runs, gaps_s
 from calibrate.profiling.samples import Samples
@@ -90,9 +85,8 @@ class _Fit:
         profile = self._with_heads_at_level(profile)
         if "exit" not in self._without:
             profile = with_exits(profile, self._samples.runs)
-        for event, fit in OVERHEAD_FITS.items():
-            if event not in self._without:
-                profile = fit(profile, self._samples.runs)
+        if "features" not in self._without:
+            profile = with_features(profile, self._samples.runs)
         _require_times(profile)
         return self._with_errors(profile, levels.passes, levels.steps)
 

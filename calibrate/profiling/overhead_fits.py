@@ -1,18 +1,17 @@
 """Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: what they take beyond the tables.
 
-`OVERHEAD_FITS` may be fitted in any order: each compares work that no other one prices. Lanes share an overhead that no
-run distinguishes. A negative overhead is noise. One far beyond its prior is
+Lanes share an overhead that no run distinguishes. A negative overhead is noise. One far beyond its prior is
 unexplained: it counts up to a bound, and the profile's notes say so.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import hypot
 from statistics import fmean
 from typing import Final
 
 from calibrate.fitting.levels import Level, Prior, more, not_understood, shared_levels
 from calibrate.fitting.ratios import trimmed_mean
-from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, outside_s, timed_spans
+from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, timed_spans
 from calibrate.profiling.samples import Run
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
@@ -99,37 +98,6 @@ def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Pro
             overheads[name] = _overhead(more(own, _REPLYING) * pass_s, error)
     notes = not_understood(levels, _REPLYING, f"Passes that reply states to {drafter or profile.drafter}")
     return _with("features", overheads, profile, notes, drafter)
-
-
-def with_draft_rounds(profile: Profile, runs: Runs) -> Profile:
-    """Return the profile with the overhead of rounds with a draft, by runs in which target and draft take turns.
-
-    A lane without such a run has that of all others. What features cost on their way is the link's.
-    """
-    found = {lane.name: [one for run in runs for one in _beyond_s(run, lane.name, profile)] for lane in profile.lanes}
-    together, overheads = [one for ones in found.values() for one in ones], dict[str, Overhead]()
-    for name, own in found.items():
-        if (known := own or together) and (overhead := _overhead(trimmed_mean(known, STALLS))).seconds:
-            overheads[name] = overhead
-    return _with("draft_round", overheads, profile)
-
-
-def _beyond_s(run: Run, lane: str, profile: Profile) -> list[float]:
-    """Return what rounds took beyond dispatching, the link and the driver; nothing where that cannot be told."""
-    schedule = run.schedule
-    crosses = schedule.reads_features and not schedule.is_pooled
-    if schedule.draft_lane != lane or schedule.traits.overlaps or crosses:
-        return []
-    link = None if schedule.is_pooled else profile.link(schedule.target_lane, lane)
-    known_s = profile.lane(schedule.target_lane).dispatch_s + profile.lane(lane).dispatch_s + profile.round_overhead_s
-    known_s += 2 * link.latency_s if link is not None else 0.0
-    return [seconds - known_s for seconds in outside_s(run)]
-
-
-OVERHEAD_FITS: Final[Mapping[Event, Callable[[Profile, Runs], Profile]]] = {
-    "features": with_features,
-    "draft_round": with_draft_rounds,
-}
 
 
 def _with(

@@ -145,15 +145,6 @@ def exit_gaps_s(run: Run) -> list[float]:
     return [after.start_s - before.end_s for before, after in pairwise(spans) if after.work is Work.SUFFIX]
 
 
-def outside_s(run: Run) -> list[float]:
-    """Return what each round but the first took outside of lanes, in a run in which target and draft take turns."""
-    inside = defaultdict[int, float](float)
-    for span in run.trace.spans:
-        inside[span.round] += span.end_s - span.start_s
-    ends = [one.end_s for one in run.trace.rounds]
-    return [end_s - start_s - inside[number] for number, (start_s, end_s) in enumerate(pairwise(ends), 1)]
-
-
 def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> tuple[float, float]:
     """Return the slowdowns of target and draft in a run: as calibrated, times the change that its anchors show."""
     pair = schedule.target_lane, schedule.draft_lane or schedule.target_lane

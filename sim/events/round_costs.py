@@ -46,7 +46,7 @@ class RoundCosts:
         self.target_half_s, self.draft_half_s = (
             one_in_ticks(profile.lane(lane).dispatch_s / 2) for lane in (plan.target_lane, plan.draft_lane)
         )
-        self.round_overhead_s = one_in_ticks(prices.round_overhead_s(schedule))
+        self.round_overhead_s = one_in_ticks(profile.round_overhead_s)
         self.first_step_s = one_in_ticks(prices.first_step_s(schedule))
         self.contention = PairContention.of(profile, plan.target_lane, plan.draft_lane)
         self._pass_overhead_s = [one_in_ticks(prices.pass_overhead_s(schedule, one.work)) for one in plan.segments]

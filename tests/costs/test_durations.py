@@ -10,7 +10,7 @@ from sim.evaluator import predict
 from sim.world import simulate
 from tests.costs.constant_cost import ConstantCost
 from tests.sim.playing import by_rows
-from tests.sim.worlds.machines import constant, lane, machine, with_overheads
+from tests.sim.worlds.machines import constant, lane, machine
 from tests.sim.worlds.records import TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
@@ -23,21 +23,6 @@ def durations(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) 
 def facts(schedule: Schedule, profile: Profile, *, num_exit_roots: int = 0) -> DurationFacts:
     shape = RoundShape(schedule.num_rows - 1, num_exit_roots)
     return DurationTables(profile, range(3, 6)).facts(schedule, shape)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "seconds"),
-    [
-        (AUTOREGRESSIVE, 2),
-        (speculative(3), 2 + 8),
-        (speculative(3, draft_lane="target"), 2 + 16),
-        (mirror("draft"), 2 + 8),
-        (tree(TREES[4], 4), 2 + 8),
-    ],
-)
-def test_a_round_takes_more_outside_of_lanes_where_something_drafts(schedule, seconds):
-    lanes = with_overheads(lane("target"), {"draft_round": 16}), with_overheads(lane("draft"), {"draft_round": 8})
-    assert durations(schedule, machine(*lanes, round_overhead_s=2)).round_overhead_s == seconds
 
 
 def test_a_step_with_guesses_has_a_row_for_each_and_pays_for_guessing_them():

@@ -19,7 +19,7 @@ from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
 CONTEXT = 4
 AT = np.array([CONTEXT], dtype=np.float64)
-OVERHEADS = {"first_step": 0.5, "first_step:head": 0.75, "features": 2.5, "features:head": 3.5, "draft_round": 64.0}
+OVERHEADS = {"first_step": 0.5, "first_step:head": 0.75, "features": 2.5, "features:head": 3.5}
 
 
 def rising(name: str) -> LaneProfile:

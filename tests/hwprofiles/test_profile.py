@@ -222,14 +222,14 @@ def test_an_overhead_is_that_of_its_event_and_drafter_and_none_for_those_never_s
     lane = LANE.model_copy(update={"overheads": OVERHEADS})
     assert [lane.overhead("features", name).seconds for name in (None, "h", "x")] == [3e-3, 4e-3, 0]
     assert lane.overhead("features", "h").relative_error == 0.1
-    assert lane.overhead("draft_round") == Overhead(seconds=0.0)
+    assert lane.overhead("first_step") == Overhead(seconds=0.0)
     scaled = lane.with_overheads_scaled({"features": 2.0})
     assert [one.seconds for one in scaled.overheads.values()] == [2e-3, 6e-3, 8e-3]
     assert [one.relative_error for one in scaled.overheads.values()] == [0.2, 0, 0.1]
 
 
 def test_events_that_older_profiles_have_are_passed_over_or_renamed() -> None:
-    gone = {name: {"seconds": 1e-3} for name in ("pass_after_wait", "branch_step")}
+    gone = {name: {"seconds": 1e-3} for name in ("pass_after_wait", "branch_step", "draft_round")}
     kept = {"rollout_start": {"seconds": 2e-3}, "rollout_start:head": {"seconds": 3e-3}}
     read = LaneProfile.model_validate(LANE.model_dump() | {"overheads": gone | kept}).overheads
     assert read == {"first_step": Overhead(seconds=2e-3), "first_step:head": Overhead(seconds=3e-3)}

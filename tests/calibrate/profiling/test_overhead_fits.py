@@ -1,23 +1,12 @@
-"""Overheads are found on a machine of laws, by lane and drafter, in any order."""
+"""Overheads are found on a machine of laws, by lane and drafter."""
 
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 
-from calibrate.profiling.anchors import RunAnchors
-from calibrate.profiling.overhead_fits import (
-    OVERHEAD_FITS,
-    with_draft_rounds,
-    with_exits,
-    with_features,
-    with_first_steps,
-)
-from calibrate.profiling.run_times import level, outside_s
-from calibrate.profiling.samples import Run
-from decoding.messages import Verdict, Window
-from decoding.trace import Span, Trace, Work
-from hwprofiles.lane_profile import Overhead
+from calibrate.profiling.overhead_fits import with_exits, with_features, with_first_steps
+from calibrate.profiling.run_times import level
+from decoding.trace import Trace, Work
 from hwprofiles.profile import Profile
 from tests.calibrate.profiling.fake_machine.known_runs import (
     MIRROR,
@@ -56,20 +45,6 @@ def replying(*schedules, **laws) -> Profile:
 
 def seconds_of(profile: Profile, event: str, drafter: str | None = None) -> list[float]:
     return [lane.overhead(event, drafter).seconds for lane in profile.lanes]
-
-
-def test_the_order_in_which_overheads_are_fitted_does_not_matter():
-    schedules = [SPECULATIVE, WITH_FEATURES, MIRROR, MIRROR_WITH_FEATURES] * 3
-    runs, profile = runs_of(*schedules, features_s=3e-3, first_step_s=MORE_S)
-    first, *others = (fitted(profile, runs, order) for order in permutations(OVERHEAD_FITS))
-    assert {key for lane in first for key in lane} == {"features", "draft_round"}
-    assert all(found == first for found in others)
-
-
-def fitted(profile: Profile, runs: list[Run], order) -> list[dict[str, Overhead]]:
-    for event in order:
-        profile = OVERHEAD_FITS[event](profile, runs)
-    return [lane.overheads for lane in profile.lanes]
 
 
 def test_the_start_of_a_rollout_is_found_from_windows_with_and_without_features():
@@ -178,22 +153,3 @@ def test_what_is_not_known_of_replying_is_an_error_of_its_own():
     once, often = (replying(*[WITH_FEATURES] * count, features_s=MORE_S).lane("cpu0") for count in (1, 20))
     assert once.overhead("features").relative_error > often.overhead("features").relative_error == pytest.approx(0)
     assert once.layer.relative_error == 0
-
-
-def test_what_a_round_takes_outside_of_lanes_is_told_where_they_take_turns():
-    """Rounds of a second have work for half of it; dispatching and the driver take 0.3 s of the rest."""
-    run, profile = run_of(SPECULATIVE)
-    lanes = tuple(lane.model_copy(update={"dispatch_s": 0.1}) for lane in profile.lanes)
-    profile = profile.model_copy(update={"lanes": lanes, "round_overhead_s": 0.1})
-    trace = Trace(world="measured")
-    trace.spans += [Span("cpu0", Work.VERIFY, number + 0.0, number + 0.4, number, 3) for number in (1, 2)]
-    trace.spans += [Span("cpu1", Work.ROLLOUT_STEP, number + 0.6, number + 0.7, number, 1) for number in (1, 2)]
-    for end_s in (1.0, 2.0, 3.0):
-        trace.begin_round(end_s - 1)
-        trace.end_round(end_s, Window((1,)), Verdict(0, 1), 1)
-    run = replace(run, trace=trace, anchors=RunAnchors())
-    assert outside_s(run) == pytest.approx([0.5, 0.5])
-    assert seconds_of(with_draft_rounds(profile, [run]), "draft_round") == pytest.approx([0.2, 0.2]), "lanes share it"
-    for schedule in (MIRROR, WITH_FEATURES):
-        nothing = with_draft_rounds(profile, [replace(run, schedule=schedule)])
-        assert seconds_of(nothing, "draft_round") == [0, 0], "lanes at once, or states on their way"

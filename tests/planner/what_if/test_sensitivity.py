@@ -178,7 +178,7 @@ def test_only_that_part_of_the_time_shrinks(record, part, name):
 def test_overheads_belong_to_whoever_does_the_work(record):
     seconds = {"first_step": 3e-3, "first_step:eagle-3": 2e-3}
     seconds |= {"features": 4e-3, "exit": 6e-3}
-    lanes = tuple(with_overheads(lane, seconds | {"draft_round": 5e-3}) for lane in machine().lanes)
+    lanes = tuple(with_overheads(lane, seconds) for lane in machine().lanes)
     profile = machine().model_copy(update={"lanes": lanes})
     drafting_s = [predict(SYNCHRONOUS, one, record).bottlenecks.draft for one in (profile, machine())]
     assert drafting_s[0] > drafting_s[1]
@@ -186,7 +186,7 @@ def test_overheads_belong_to_whoever_does_the_work(record):
     halved = {"draft": {"first_step", "first_step:eagle-3"}, "target": {"exit", "features"}, "link": set()}
     for part, keys in halved.items():
         for lane in with_speed(profile, part, 2.0).lanes:
-            assert {key for key, one in lane.overheads.items() if one.seconds == seconds.get(key, 5e-3) / 2} == keys
+            assert {key for key, one in lane.overheads.items() if one.seconds == seconds[key] / 2} == keys
 
 
 def reading_machine():

@@ -45,7 +45,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
         if knows_prefill:
             of_prompts = {"prefill": table(1.0), "draft_prefill": table(draft_share)}
             of_prompts["head_prefill"] = {name: table(draft_share) for name in ("head", "other")}
-        of_events = dict.fromkeys(("first_step", "first_step:head", "draft_round"), draft_share)
+        of_events = dict.fromkeys(("first_step", "first_step:head"), draft_share)
         of_events |= dict.fromkeys(("exit", "features", "features:head", "features:other"), 0.5)
         return LaneProfile(
             **of_prompts,
