@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from decoding.errors import ConfigError, shown, unknown, wrong
 from decoding.validation import fields_at, mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
-from hwprofiles.lint_rules import BINARY, Suspicion, of_device, of_link, of_platform
+from hwprofiles.lint_rules import Suspicion, of_device, of_link, of_platform
 from hwprofiles.platform import MODELS, Platform, kind_of
 from hwprofiles.quantity import quantity_fields
 from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_sheet, shipped_file, shipped_names
@@ -87,7 +87,7 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
     suspicions = [one for one in _suspicions(data, path.stem) if not _is_meant(one, data)]
     found = [
         Finding(str(path), line, ".".join(map(str, place)), "" if value is None else f"{value:g}", what)
-        for line, (place, what, value) in zip(
+        for line, (place, what, value, _) in zip(
             lines_of(path, [one.place for one in suspicions]), suspicions, strict=True
         )
     ]
@@ -115,7 +115,7 @@ def _is_meant(suspicion: Suspicion, data: Any) -> bool:
     for key in (*suspicion.place, "value"):
         with suppress(LookupError, TypeError):
             data = data[key]
-    return suspicion.what.endswith(tuple(BINARY)) and isinstance(data, str) and "iB" in data
+    return suspicion.is_binary and isinstance(data, str) and "iB" in data
 
 
 def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:

@@ -45,11 +45,15 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
 
 
 class Suspicion(NamedTuple):
-    """What may be wrong with one number: its place in the file, a sentence, and the number, if there is one."""
+    """What may be wrong with one number: its place in the file, a sentence, and the number, if there is one.
+
+    `is_binary` says that a power of two seems to have been taken for one of ten.
+    """
 
     place: Place
     what: str
     value: float | None = None
+    is_binary: bool = False
 
 
 def of_device(sheet: DeviceSheet, reference: DeviceSheet | None = None) -> Iterator[Suspicion]:
@@ -115,9 +119,10 @@ def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
             f"{one.by} measured it, but its status is {one.status}": not is_measured and one.by is not None,
             "a price without the day it holds for (as_of)": field.startswith("price_usd") and one.as_of is None,
             f"outside {low:g}..{high:g}, where every known one is: {suggestion}": not low <= value <= high,
-            f"exactly {value / 2**30:g} x 2^30: {next(iter(BINARY))}": field == "memory_bytes" and value % 2**30 == 0,
         }
         yield from (Suspicion((field,), what, value) for what, is_so in found.items() if is_so)
+        if field == "memory_bytes" and value % 2**30 == 0:
+            yield Suspicion((field,), f"exactly {value / 2**30:g} x 2^30: {next(iter(BINARY))}", value, is_binary=True)
 
 
 def _beyond(
@@ -141,7 +146,7 @@ def _beyond(
         what = f"above the published {known.highest:g}: operations of the whole platform counted for one engine?"
     else:
         what = f"above the published {known.highest:g}"
-    yield Suspicion((field,), what, found.value)
+    yield Suspicion((field,), what, found.value, is_binary=bool(binary))
 
 
 def _of_memories(platform: Platform) -> Iterator[Suspicion]:

@@ -188,10 +188,10 @@ def settings_apart(curves: Sequence[BenchCurve]) -> list[tuple[list[str], list[s
 LANE: Final = "engine"
 _WEIGHTS: Final = "bf16"
 _NOTE: Final = "Imported from an engine's own benchmark; its loop's time between passes is not included."
-LEFT_OUT: Final = "Left out"
-"""How a note begins that says what of the files is not in the profile."""
 _FEW_LOGITS: Final = "Rows of a prompt: in llama-bench only the last one has logits, in a verification all have."
-TOO_DEAR: Final = "Verifications are judged too dear at long contexts: each of several sequences read its own cache."
+USUAL_NOTES: Final = (_NOTE, _FEW_LOGITS)
+"""What is said in the profile alone."""
+_TOO_DEAR: Final = "Verifications are judged too dear at long contexts: each of several sequences read its own cache."
 _SHORT: Final = 4096
 """Cached tokens up to which these are small beside the weights."""
 _OFF_BY: Final = 0.08
@@ -259,7 +259,7 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
         notes=(
             _NOTE,
             *([_FEW_LOGITS] if of.how == "one sequence" else []),
-            *([TOO_DEAR] if of.how == "several sequences" and max(grids[target][1]) > _SHORT else []),
+            *([_TOO_DEAR] if of.how == "several sequences" and max(grids[target][1]) > _SHORT else []),
             *filter(None, left_out),
         ),
     )
@@ -305,14 +305,14 @@ def _left_out(model: str, curves: Sequence[BenchCurve], grid: Grid) -> str | Non
     """Say which rows of a model were not timed in every context, so that they are no part of its grid."""
     rows = sorted({one for curve in curves for one in curve.times} - grid.keys())
     where = "they were not timed in every context"
-    return f"{LEFT_OUT} of {model}: passes over {', '.join(map(str, rows))} rows, since {where}." if rows else None
+    return f"Left out of {model}: passes over {', '.join(map(str, rows))} rows, since {where}." if rows else None
 
 
 def _too_long(draft: str, grid: Grid, most_rows: int) -> str | None:
     """Say which drafts are not predicted, since the draft reads verified rows again and was not timed with so many."""
     most = max(grid)
     why = f"since {draft} reads verified rows again: time these with llama-bench -p 1,2,3,4,5,6,8,12,16"
-    return f"{LEFT_OUT}: drafts of {most} or more tokens, {why}." if most < most_rows else None
+    return f"Left out: drafts of {most} or more tokens, {why}." if most < most_rows else None
 
 
 def _table(grid: Grid, source: str) -> LatencyTable:

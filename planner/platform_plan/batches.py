@@ -14,7 +14,7 @@ from planner.plan_engines import engine_of_batch, engine_of_times, is_by_its_eng
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.ranked_schedules import DRAFTS_ON, PlannedSchedule
+from planner.platform_plan.ranked_schedules import PlannedSchedule, SlowTarget
 from planner.wording import counted, known_in_words, listing, schedule_name
 from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
 
@@ -183,9 +183,9 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
             is_theirs = any(one.schedule == drafting[0].schedule for one in theirs)
             by_engine = drafting if is_theirs else _best(predictor, size, _fitting(plan, theirs, size, left_out), {})
         if drafting is None:
-            too_slow = DRAFTS_ON.format(plain[0].schedule.target_lane)
-            reasons = (reason for reason in plan.left_out if reason.startswith(too_slow))
-            left_out.update((f"batches of {size}: {reason}, for one sequence", None) for reason in reasons)
+            lane = plain[0].schedule.target_lane
+            slow = (one for one in plan.not_ranked if isinstance(one, SlowTarget) and one.lane == lane)
+            left_out.update((f"batches of {size}: {one}, for one sequence", None) for one in slow)
         if drafting is None and not any(one.schedule.num_speculative_tokens for one in asked):
             left_out[f"batches of {size}: no speculation that needs no training"] = None
         choices[size] = BatchChoice(

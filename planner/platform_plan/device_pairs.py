@@ -83,21 +83,33 @@ def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
     return pairs
 
 
-def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[str]]:
+class LeftOut(NamedTuple):
+    """What was not predicted, and why."""
+
+    place: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return both in words."""
+        return f"{self.place}: {self.why}"
+
+
+def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[LeftOut]]:
     """Return the devices and groups that can read such prompts and whose speed is known; for the others, why not."""
-    lanes, reasons = [], []
+    lanes, left_out = list[str](), list[LeftOut]()
     for lane in (*platform.devices, *platform.groups):
         try:
             speeds = [speed_on(platform, member) for member in platform.members(lane)]
         except ProfileError as error:
-            reasons.append(f"{lane}: {error}")
+            left_out.append(LeftOut(lane, str(error)))
             continue
         most = min((speed.max_prompt for speed in speeds if speed.max_prompt is not None), default=num_prompt_tokens)
         if most < num_prompt_tokens:
-            reasons.append(f"{lane}: it reads prompts of at most {most:,} tokens, and some have {num_prompt_tokens:,}")
+            why = f"it reads prompts of at most {most:,} tokens, and some have {num_prompt_tokens:,}"
+            left_out.append(LeftOut(lane, why))
         else:
             lanes.append(lane)
-    return lanes, reasons
+    return lanes, left_out
 
 
 def usable_bytes(platform: Platform, memory: str) -> float | None:

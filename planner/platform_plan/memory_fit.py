@@ -1,7 +1,7 @@
 """The lanes and placements whose memories hold the models."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import ANYWHERE, LAW_ENGINE, can_run, engine_on, platform_run_by, reads
 from hwprofiles.platform import Platform
 from hwprofiles.weights.formats import stored_weights
-from planner.platform_plan.device_pairs import LanePair, equal_pairs, lane_pairs, usable_bytes, usable_lanes
+from planner.platform_plan.device_pairs import LanePair, LeftOut, equal_pairs, lane_pairs, usable_bytes, usable_lanes
 from planner.platform_plan.partial_offload import layer_split, pass_s
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
@@ -20,7 +20,6 @@ from sim.derived.derived_profile import DerivedProfile
 
 _SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} GB") for size in (24, 48, 96)}
 _LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
-_PLAIN_ON: Final = "plain decoding on "
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 _USUAL_OF_VLLM: Final = ("bf16", "fp8", "awq-int4")
 
@@ -62,14 +61,19 @@ class MemoryNeed:
     @property
     def place(self) -> str:
         """The lanes of target and draft, in words."""
-        return f"{_PLAIN_ON}{self.pair.target}" if self.is_plain else str(self.pair)
+        return f"plain decoding on {self.pair.target}" if self.is_plain else str(self.pair)
 
     @property
     def in_words(self) -> str:
-        """A sentence with the numbers."""
+        """A sentence with place and numbers."""
+        return f"{self.place}: {self.needed_in_words}"
+
+    @property
+    def needed_in_words(self) -> str:
+        """The numbers, beginning with the memory."""
         parts = {"weights": self.weights_bytes, "keys and values": self.kv_bytes, "branches": self.branches_bytes}
         named = " + ".join(f"{size / 1e9:.1f} GB {name}" for name, size in parts.items() if size)
-        need = f"{self.place}: {self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
+        need = f"{self.memory} has to hold {self.needed_bytes / 1e9:.1f} GB ({named})"
         if self.capacity_bytes is None:
             return f"{need}; its capacity is unknown."
         usable = f"{self.capacity_bytes / 1e9:.1f} GB are usable{self.limit}"
@@ -86,7 +90,7 @@ class Places:
     alone: tuple[str, ...]
     pairs: tuple[LanePair, ...]
     needs: tuple[MemoryNeed, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
 
     @property
     def lanes(self) -> list[str]:
@@ -110,22 +114,22 @@ def places_of(question: Question) -> Places:
         FitsNowhereError: says what is missing.
     """
     longest = max(prompt.prompt_length for prompt in question.record.prompts)
-    usable, left_out = usable_lanes(question.platform, longest)
+    usable, unusable = usable_lanes(question.platform, longest)
     candidates = [
         pair for pair in lane_pairs(question.platform, usable) if question.draft.head is None or pair.is_pooled
     ]
-    needs: list[MemoryNeed] = []
+    needs, too_large = list[MemoryNeed](), list[MemoryNeed]()
 
     def fits(found: list[MemoryNeed]) -> bool:
         needs.extend(found)
-        misfits = [need.in_words for need in found if not need.fits]
-        left_out.extend(misfits[:1])  # the members of a group need the same
+        misfits = [need for need in found if not need.fits]
+        too_large.extend(misfits[:1])  # the members of a group need the same
         return not misfits
 
     lanes = list(dict.fromkeys(pair.target for pair in candidates))
     alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
-        reasons = " ".join(_told(places, why) for why, places in _by_reason(left_out).items())
+        reasons = " ".join(_by_reason(unusable, too_large))
         cpus = [name for name, device in question.platform.devices.items() if device.kind == "cpu"]
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
@@ -133,14 +137,15 @@ def places_of(question: Question) -> Places:
         would = ""
         if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
             least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
-            reasons = least.in_words.removeprefix(_PLAIN_ON).removeprefix(f"{least.memory}: ")
+            reasons = _told([least.pair.target], least.memory, least.needed_in_words)
             speed = tokens_per_second(pass_s(question, split, 1))
             would = f" As a split, {split} would fit (llama.cpp's {split.options}: {speed}, plain)."
         told += split_by_llama_cpp(question)
         advice = f" {', '.join(told)}." if told else ""
         raise FitsNowhereError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}", would)
     pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
-    return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=tuple(left_out))
+    left_out = (*unusable, *(LeftOut(need.place, need.needed_in_words) for need in too_large))
+    return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=left_out)
 
 
 def split_by_llama_cpp(question: Question) -> list[str]:
@@ -154,17 +159,19 @@ def split_by_llama_cpp(question: Question) -> list[str]:
     return [] if split is None else [f"--engine {ANYWHERE} would have {split}"]
 
 
-def _by_reason(left_out: Iterable[str]) -> dict[str, list[str]]:
-    """Return lanes grouped by the reason why they do not fit: devices that share a memory share it."""
-    found: dict[str, list[str]] = {}
-    for place, _, why in (one.partition(": ") for one in left_out):
-        found.setdefault(why, []).append(place.removeprefix(_PLAIN_ON))
-    return found
+def _by_reason(unusable: Iterable[LeftOut], too_large: Iterable[MemoryNeed]) -> Iterator[str]:
+    """Yield why lanes hold no target, once for all that have one reason: devices that share a memory share it."""
+    found = defaultdict[tuple[str, str], list[str]](list)
+    for one in unusable:
+        found["", one.why].append(one.place)
+    for need in too_large:
+        found[need.memory, need.needed_in_words].append(need.pair.target)
+    yield from (_told(places, memory, why) for (memory, why), places in found.items())
 
 
-def _told(places: list[str], why: str) -> str:
-    """Return a reason and where it holds, which it may say itself."""
-    whole = why if why.startswith(f"{listing(places)} ") else f"{listing(places)}: {why}"
+def _told(places: list[str], memory: str, why: str) -> str:
+    """Return a reason and where it holds, which it says itself where that is the memory it begins with."""
+    whole = why if listing(places) == memory else f"{listing(places)}: {why}"
     return f"{whole.rstrip('.')}."
 
 

@@ -13,11 +13,17 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.first_of_each import first_of_each
 from planner.paired_ratio import Ratio, ratio_of
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, LeftOut
 from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
 from planner.platform_plan.partial_offload import PartialOffload, partial_offload
 from planner.platform_plan.question import Question, demand_of
-from planner.platform_plan.ranked_schedules import Doubts, PlannedSchedule, ranked, schedule_names_of
+from planner.platform_plan.ranked_schedules import (
+    Doubts,
+    NotRanked,
+    PlannedSchedule,
+    ranked,
+    schedule_names_of,
+)
 from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from planner.wording import percent
@@ -84,7 +90,7 @@ class PlatformPlan:
         needed: the break-even acceptance; None if nothing drafts.
         places: where the models fit, of equal placements one, and what every memory of all of them has to hold.
         equal: placements that differ from a ranked one in names alone, with that one.
-        left_out: what was not predicted, and why.
+        not_ranked: what was not predicted, and why.
         assumptions: every number that the answer rests on.
         seconds: how long it took.
         split: layers on cards and the CPU, if that is faster than all of the ranking.
@@ -96,7 +102,7 @@ class PlatformPlan:
     needed: AcceptanceNeeded | None
     places: Places
     equal: Mapping[LanePair, LanePair]
-    left_out: tuple[str, ...]
+    not_ranked: tuple[NotRanked, ...]
     assumptions: tuple[Assumption, ...]
     seconds: float
     split: PartialOffload | None = None
@@ -118,6 +124,11 @@ class PlatformPlan:
         """A name for each schedule of the ranking, different from all others."""
         names = schedule_names_of(self.ranking)
         return {one.schedule: name for one, name in zip(self.ranking, names, strict=True)}
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was not predicted, and why, in words."""
+        return tuple(map(str, self.not_ranked))
 
     @property
     def needs(self) -> tuple[MemoryNeed, ...]:
@@ -230,7 +241,11 @@ def plan_platform(question: Question) -> PlatformPlan:
         needed=None,
         places=places,
         equal=equal,
-        left_out=(*places.left_out, *left_out, *(f"{one}: equal to {other}" for one, other in equal.items())),
+        not_ranked=(
+            *places.left_out,
+            *left_out,
+            *(LeftOut(str(one), f"equal to {other}") for one, other in equal.items()),
+        ),
         assumptions=(question.acceptance, *question.assumptions, *derived.assumptions),
         seconds=0.0,
     )

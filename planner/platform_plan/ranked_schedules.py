@@ -4,13 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from decoding.errors import PlanError
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, LeftOut
 from planner.platform_plan.memory_fit import Places
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import schedules_on
@@ -87,8 +87,20 @@ class PlannedSchedule:
 
 
 UNTRAINED: Final = " (exit to be trained)"
-DRAFTS_ON: Final = "drafts for a target on {}: "
-"""Start of why a lane has none."""
+
+
+class SlowTarget(NamedTuple):
+    """A lane on which no draft can win, and why."""
+
+    lane: str
+    why: str
+
+    def __str__(self) -> str:
+        """Return both in words."""
+        return f"drafts for a target on {self.lane}: {self.why}"
+
+
+NotRanked = LeftOut | SlowTarget
 
 
 def schedule_names_of(schedules: Sequence[PlannedSchedule]) -> tuple[str, ...]:
@@ -99,8 +111,8 @@ def schedule_names_of(schedules: Sequence[PlannedSchedule]) -> tuple[str, ...]:
 
 def ranked(
     question: Question, places: Places, machine: DerivedProfile
-) -> tuple[tuple[PlannedSchedule, ...], list[str]]:
-    """Return all schedules, the fastest first, and what was left out, in words.
+) -> tuple[tuple[PlannedSchedule, ...], list[NotRanked]]:
+    """Return all schedules, the fastest first, and what was left out.
 
     Raises:
         PlanError: plain decoding can be predicted nowhere.
@@ -155,19 +167,21 @@ _Placed = tuple[Schedule, LanePair]
 
 def _possible(
     drafting: Sequence[_Placed], plain_s: Mapping[str, float], evaluator: Evaluator
-) -> tuple[list[_Placed], list[str]]:
-    """Return the schedules that can be predicted and could win, and why there are no others, in words."""
+) -> tuple[list[_Placed], list[NotRanked]]:
+    """Return the schedules that can be predicted and could win, and why there are no others."""
     missing = {one: evaluator.missing(one) for one, _ in drafting}
     slow = _too_slow(plain_s, [one for one, reason in missing.items() if reason is None], evaluator)
     reasons = [slow.get(pair.target) or missing[one] for one, pair in drafting]
-    words = [
-        reason if reason in slow.values() else f"{counted(count, 'schedule')}: {reason}"
+    left_out = [
+        reason if isinstance(reason, SlowTarget) else LeftOut(counted(count, "schedule"), reason)
         for reason, count in Counter(reason for reason in reasons if reason is not None).items()
     ]
-    return [one for one, reason in zip(drafting, reasons, strict=True) if reason is None], words
+    return [one for one, reason in zip(drafting, reasons, strict=True) if reason is None], left_out
 
 
-def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evaluator: Evaluator) -> dict[str, str]:
+def _too_slow(
+    plain_s: Mapping[str, float], possible: Sequence[Schedule], evaluator: Evaluator
+) -> dict[str, SlowTarget]:
     """Return the lanes on which a target cannot win even if drafting took no time, and why.
 
     `possible` are the schedules that draft. A round takes at least as long as a token of plain decoding, and commits at
@@ -178,8 +192,11 @@ def _too_slow(plain_s: Mapping[str, float], possible: Sequence[Schedule], evalua
     widest = evaluator.predict(max(possible, key=lambda one: one.num_speculative_tokens))
     tokens_a_round, fastest_s = widest.num_tokens / widest.num_rounds, min(plain_s.values())
     slow = {
-        lane: f"{DRAFTS_ON.format(lane)}a token takes {factor(time_s / fastest_s)} as long there, and a round "
-        f"yields {tokens_a_round:.2g} tokens at most"
+        lane: SlowTarget(
+            lane,
+            f"a token takes {factor(time_s / fastest_s)} as long there, and a round yields {tokens_a_round:.2g} tokens "
+            "at most",
+        )
         for lane, time_s in plain_s.items()
         if time_s > tokens_a_round * fastest_s
     }

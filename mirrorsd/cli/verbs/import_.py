@@ -122,14 +122,14 @@ def _write_profile(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
     from hwprofiles.weights.formats import weights_named
-    from planner.imported.engine_profile import LEFT_OUT, TOO_DEAR, Timed, engine_profile
+    from planner.imported.engine_profile import USUAL_NOTES, Timed, engine_profile
 
     *names, weights = called
     larger, smaller = (None if name is None else model_shape(name) for name in names)
     profile = engine_profile(curves, Timed(larger, smaller, weights and weights_named(weights)))
     save_profile(profile, path)
     for note in profile.notes:
-        if note.startswith((LEFT_OUT, TOO_DEAR)):
+        if note not in USUAL_NOTES:
             say(escaped(note))
     if {profile.dtype, profile.draft_dtype} - {None, weights and weights_named(weights)}:
         is_apart = profile.draft_dtype not in (None, profile.dtype)

@@ -38,7 +38,7 @@ def retrodict(
             show(plain_table(IN_WORDS[question], left, right, (_row(one, named, several) for one in own)))
     skipped = defaultdict[tuple[str, str], list[str]](list)
     for one in found.skipped:
-        skipped[one.id, one.reason.partition(";")[0]].append(one.question)
+        skipped[one.id, one.reason].append(one.question)
     answered = {(one.case.id, one.question) for one in found.found}
     lines = [
         f"{'a speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
