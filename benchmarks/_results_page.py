@@ -72,7 +72,7 @@ def _answers(result: Json) -> Iterator[str]:
         f"{times(scope['these_prompts'])}."
     )
     side = "ahead" if lengths[-1]["value"] > 1 else "behind"
-    turns = "" if turn is None else f" Speculation is {side} from about {turn:,} tokens on."
+    turns = "" if turn is None else f" Speculation is known to be {side} from about {turn:,} tokens on."
     told = "; ".join(f"{one['max_new_tokens']:,} tokens {times(one)}" for one in lengths)
     yield f"By length of answers: {told}.{turns}"
 

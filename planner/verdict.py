@@ -103,11 +103,14 @@ class SpeculationVerdict:
 
     @property
     def turns_at(self) -> int | None:
-        """The length of answers from which on speculation is ahead, or behind; None if it is the same for all."""
+        """The length of answers from which on speculation is ahead, or behind, beyond its interval.
+
+        None if that is so for all lengths, or cannot be told for the longest.
+        """
         lengths = sorted(self.by_length)
-        ahead = [self.by_length[length].value > 1 for length in lengths]
-        turns = [place for place in range(1, len(lengths)) if ahead[place] != ahead[place - 1]]
-        return lengths[turns[-1]] if turns else None
+        outcomes = [self.by_length[length].outcome for length in lengths]
+        unlike = [place for place, outcome in enumerate(outcomes) if outcome != outcomes[-1]]
+        return lengths[unlike[-1] + 1] if unlike and outcomes[-1] != "cannot tell" else None
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ class SpeculationVerdict:
             yield f"{factor(self.by_length[shortest].value)} for answers of {shortest:,} tokens"
         if self.turns_at is not None:
             side = "ahead" if self.by_length[max(self.by_length)].value > 1 else "behind"
-            yield f"speculation is {side} from about {self.turns_at:,} tokens on"
+            yield f"speculation is known to be {side} from about {self.turns_at:,} tokens on"
 
     @property
     def explained(self) -> tuple[str, ...]:

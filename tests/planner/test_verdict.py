@@ -111,10 +111,17 @@ def test_where_runs_cannot_be_compared_a_narrower_profile_would_decide():
     [
         ({}, None, None),
         ({64: 1.2}, None, None),
-        ({32: 1.1, 64: 1.2}, None, r"1\.10× for answers of 32 tokens\."),
-        ({32: 0.9, 64: 1.1, 128: 1.2}, 64, "0.90× for answers of 32 tokens; speculation is ahead from about 64 tokens"),
-        ({32: 1.2, 64: 1.1, 128: 0.9}, 128, "speculation is behind from about 128 tokens on"),
-        ({32: 1.1, 64: 0.9, 128: 1.2}, 128, "speculation is ahead from about 128 tokens on"),
+        ({32: 1.2, 64: 1.3}, None, r"1\.20× for answers of 32 tokens\."),
+        ({32: 1.01, 64: 0.99, 128: 1.03}, None, r"1\.01× for answers of 32 tokens\."),
+        ({32: 1.2, 64: 1.03}, None, r"1\.20× for answers of 32 tokens\."),
+        (
+            {32: 0.8, 64: 1.2, 128: 1.3},
+            64,
+            "0.80× for answers of 32 tokens; speculation is known to be ahead from",
+        ),
+        ({32: 0.99, 64: 1.01, 128: 1.2}, 128, "speculation is known to be ahead from about 128 tokens on"),
+        ({32: 1.2, 64: 0.99, 128: 0.8}, 128, "speculation is known to be behind from about 128 tokens on"),
+        ({32: 1.2, 64: 0.8, 128: 1.2}, 128, "speculation is known to be ahead from about 128 tokens on"),
     ],
 )
 def test_it_says_for_which_length_of_answers_it_holds_and_where_it_turns(ratios, turns_at, why):
