@@ -188,6 +188,15 @@ def test_only_what_is_certainly_slower_is_left_out(plan, is_unsteady):
     assert set(race(plan, slower)[0].going_on(runs)) == {PLAIN, best, fast} | ({other} if is_unsteady else set())
 
 
+def test_a_schedule_loses_by_the_recorded_prompts_however_other_prompts_may_differ(plan):
+    """One is 2 % slower than the best in all runs, which is less than what other prompts could change."""
+    best = fastest_of(plan)
+    other = next(one for one in DRAFTING.values() if one != best)
+    tpot_s = {one.schedule: one.tpot_s for one in rank([best, other], plan.profile, plan.record).candidates}
+    slower = {PLAIN: 1.0, best: 1.0, other: 1.02 * tpot_s[best] / tpot_s[other]}
+    assert set(race(plan, slower)[0].going_on(ran(plan, slower, WANTED_PROMPTS))) == {PLAIN, best}
+
+
 def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(plan):
     slower = {PLAIN: 1.0, fastest_of(plan): 1.0}
     runs = ran(plan, slower, 2)
