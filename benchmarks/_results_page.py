@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import verdict_power
@@ -31,7 +35,7 @@ Json = Mapping[str, Any]
 def sections() -> dict[str, str]:
     """Return every section of docs/results.md, by marker."""
     return {
-        "demo": demo(read_result(RESULTS / "demos" / "1" / "demo.json")),
+        "demo": demo(RESULTS / "demos" / "1"),
         "demos": series(read_result(RESULTS / "demos.json")),
         "demos-avx2": series(read_result(RESULTS / "demos-avx2.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
@@ -46,20 +50,30 @@ def sections() -> dict[str, str]:
     }
 
 
-def demo(result: Json) -> str:
+def demo(folder: Path) -> str:
     """Return one demo in full: machine, verdict, table, rounds and notes."""
+    result = read_result(folder / "demo.json")
     rows, host = schedule_rows(result), result["platform"]
     paragraphs = [
         (
             f"{host['cpu_model']}, {len(host['cores'])} cores; {host['target']} with {host['drafter']} "
             f"in {host['dtype']}; {result['num_recorded_prompts']} prompts recorded, drawn by seed {result['seed']}, "
-            f"and {result['num_prompts']} of them run, up to {result['max_new_tokens']} new tokens each."
+            f"and {result['num_prompts']} of them run: {_lengths(folder / result['files']['runs'])}."
         ),
         *_answers(result),
         table(rows),
         _listed([result["rounds"], *result["notes"]]),
     ]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _lengths(path: Path) -> str:
+    """Return at how many tokens answers were cut, and how many ended before, from a file of runs."""
+    found = json.loads(gzip.decompress(path.read_bytes()))
+    cuts, tokens = found["cuts"], [run["tokens"] for run in max(found["runs"], key=len)]
+    told = [f"{count} for up to {cut}" for cut, count in sorted(Counter(cuts).items())]
+    ended = sum(len(own) < cut for own, cut in zip(tokens, cuts, strict=True))
+    return f"{listing(told)} new tokens; {ended} of these answers ended earlier"
 
 
 def _answers(result: Json) -> Iterator[str]:
@@ -260,12 +274,19 @@ def _line(name: str, figures: Json) -> dict[str, str]:
         "speed-up": _interval(_speedup(figures)),
         "error": _spread(figures["error"]),
         "corrected error": _spread(figures["error_at_anchor"]),
-        "error of ratios": _spread(figures["ratio_error"]),
+        **_error_of_ratios(figures),
         "intervals": _share(figures.get("actual_coverage")),
         "corrected intervals": _share(figures["interval_coverage"]),
         "equal rounds": f"{rounds['equal']} of {rounds['of']}",
         "recomputed": _recomputed(figures.get("recomputed")),
     }
+
+
+def _error_of_ratios(figures: Json) -> dict[str, str]:
+    """Return the error of ratios of times as they were; of a series that has it no more, of corrected times."""
+    if "ratio_error" in figures:
+        return {"error of ratios": _spread(figures["ratio_error"])}
+    return {"corrected error of ratios": _spread(figures["ratio_error_at_anchor"])}
 
 
 def _speedup(figures: Json) -> Json | None:

@@ -150,8 +150,8 @@ def figures(demos: Sequence[Json]) -> dict[str, Any]:
     """How good the predictions of some demos are, all their schedules together.
 
     `error` is of times per token as they were calibrated, `error_at_anchor` of times at the speed that the machine had
-    during calibration, and `ratio_error` of ratios of two such times on the same lanes of one demo; each is the median
-    and the worst without its sign. `actual_coverage` counts the 90 % intervals that hold the measured time,
+    during calibration, and `ratio_error` of ratios of two times as they were, on the same lanes of one demo; each is
+    the median and the worst without its sign. `actual_coverage` counts the 90 % intervals that hold the measured time,
     `interval_coverage` those that hold it at the anchors' speed, `rounds_equal` the texts that went through the
     simulated rounds. `first_token` is the error of the time to the first token, and its mean with its sign.
     """
@@ -181,8 +181,8 @@ def ratio_errors(entries: Sequence[Json]) -> Iterator[float]:
     """
     for one, other in combinations(entries, 2):
         if lanes_of(one) == lanes_of(other):
-            predicted = one["predicted"]["tpot_s"] / other["predicted"]["tpot_s"]
-            yield predicted / (one["measured"]["tpot_s_at_anchor"] / other["measured"]["tpot_s_at_anchor"]) - 1
+            predicted, measured = (one[world]["tpot_s"] / other[world]["tpot_s"] for world in ("predicted", "measured"))
+            yield predicted / measured - 1
 
 
 def round_errors(results: Sequence[ScheduleResult]) -> dict[str, Any]:

@@ -225,3 +225,9 @@ def test_the_first_token_keeps_its_sign(script):
     found = script.figures([made])["first_token"]
     assert found == {"median": 0.1, "worst": 0.3, "of": 3, "mean": pytest.approx(0.1)}
     assert script.figures([demo(entry(1.0, 1.0))])["first_token"] is None
+
+
+def test_ratios_are_of_times_as_they_were(script):
+    quick, slow = entry(1.0, 5.0), entry(3.0, 1.0)
+    slow["measured"]["tpot_s"] = 2 * quick["measured"]["tpot_s"]
+    assert list(script.ratio_errors([quick, slow])) == [pytest.approx(2 / 3 - 1)]
