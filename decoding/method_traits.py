@@ -8,7 +8,7 @@ from typing import Literal
 
 from decoding.lanes import MethodFunction
 
-Drafting = Literal["nobody", "draft", "head", "text", "target"]
+_Drafting = Literal["nobody", "draft", "head", "text", "target"]
 """Who drafts: nobody; the pair's draft model; a head that reads the target's hidden states; a lookup in the sequence so
 far; or the target in its own pass. `draft`, `head` and `text` draft in a lane, which may be the target's."""
 
@@ -48,7 +48,7 @@ class MethodTraits:
     name: str
     title: str
     flow: MethodFunction
-    drafts: Drafting
+    drafts: _Drafting
     window: WindowKind
     rules: tuple[Verification, ...]
     overlaps: bool = False

@@ -17,7 +17,7 @@ from hwprofiles.platform import Platform
 from hwprofiles.sheets import DeviceSheet
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named, weights_of_mlx, weights_told
 
-Sheet = TypeVar("Sheet", bound=DeviceSheet)
+_Sheet = TypeVar("_Sheet", bound=DeviceSheet)
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
 EAGER: Final = "transformers"
@@ -187,7 +187,7 @@ def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None
     return (weights and made_for_engine(weights)) or ANYWHERE if is_anywhere else None
 
 
-def run_by(sheet: Sheet, engine: str) -> Sheet:
+def run_by(sheet: _Sheet, engine: str) -> _Sheet:
     """Return a GPU's sheet with an engine on it, other devices' as they are.
 
     Raises:

@@ -23,7 +23,7 @@ from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 _OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}
 """Fields of which every device, link or platform has one, and no other file of ours has any."""
-Sheet = TypeVar("Sheet", DeviceSheet, LinkSheet)
+_Sheet = TypeVar("_Sheet", DeviceSheet, LinkSheet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _is_meant(suspicion: Suspicion, data: Any) -> bool:
     return suspicion.is_binary and isinstance(data, str) and "iB" in data
 
 
-def _known(sheet: Sheet, stem: str, shipped: Mapping[str, Sheet]) -> Sheet | None:
+def _known(sheet: _Sheet, stem: str, shipped: Mapping[str, _Sheet]) -> _Sheet | None:
     """Return the shipped sheet of the same name, or in a file of the same name."""
     return next((known for name, known in shipped.items() if known.name == sheet.name or name == stem), None)
 

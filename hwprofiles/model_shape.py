@@ -32,7 +32,7 @@ from hwprofiles.models.model_names import named_shape
 from hwprofiles.weights.formats import WeightFormat, stored_weights
 
 _FOLDER = Path(__file__).parent / "models"
-Width = Annotated[int, Field(ge=0, le=1 << 24)]
+_Width = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
 class ModelShape(Heads):
@@ -71,13 +71,13 @@ class ModelShape(Heads):
     kept_vocabulary: Size | None = None
     max_position: Size
     is_gated: bool = True
-    learned_positions: Width = 0
+    learned_positions: _Width = 0
     num_experts: Count = 0
     experts_per_token: Count = 0
-    expert_hidden_size: Width = 0
-    shared_intermediate_size: Width = 0
+    expert_hidden_size: _Width = 0
+    shared_intermediate_size: _Width = 0
     dense_layers: Count = 0
-    dense_intermediate_size: Width = 0
+    dense_intermediate_size: _Width = 0
     sliding: SlidingAttention | None = None
     linear: LinearAttention | None = None
     latent: LatentAttention | None = None

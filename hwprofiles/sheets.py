@@ -24,20 +24,20 @@ Kind = Literal["device", "link", "platform"]
 KINDS: Final[tuple[Kind, ...]] = ("device", "link", "platform")
 
 # Least and most of each kind of number, in SI units.
-Times = Annotated[Quantity, within(1e-12, LONGEST_S)]
+_Times = Annotated[Quantity, within(1e-12, LONGEST_S)]
 ByteRates = Annotated[Quantity, within(1.0, 1e18)]
 OperationRates = Annotated[Quantity, within(1.0, 1e21)]
 Capacities = Annotated[Quantity, within(1.0, 1e15)]
 Powers = Annotated[Quantity, within(1e-6, 1e6)]
-Shares = Annotated[Quantity, within(1e-6, 1.0)]
-Prices = Annotated[Quantity, within(1e-6, 1e9)]
+_Shares = Annotated[Quantity, within(1e-6, 1.0)]
+_Prices = Annotated[Quantity, within(1e-6, 1e9)]
 GrowthsPerRow = Annotated[Quantity, within(1e-6, 4.0)]  # old kernels read the weights again for each row
 WriteOffs = Annotated[Quantity, within(LONGEST_S, 1e10)]
 
 STARTED_BY: Final = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
 """Default of `dispatch_of`."""
 
-WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
+_WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
 
 
 class Sourced(StrictModel):
@@ -58,8 +58,8 @@ class Sourced(StrictModel):
 class Priced(Sourced):
     """A thing with a rent (`price_usd_per_hour`), or a price that is written off over some time of use."""
 
-    price_usd_per_hour: Prices | None = None
-    price_usd: Prices | None = None
+    price_usd_per_hour: _Prices | None = None
+    price_usd: _Prices | None = None
     write_off_s: WriteOffs | None = None
 
     @model_validator(mode="after")
@@ -138,24 +138,24 @@ class DeviceSheet(Priced):
     int8_cap_bytes_per_s: ByteRates | None = None
     int4_cap_bytes_per_s: ByteRates | None = None
     memory_bytes: Capacities | None = None
-    memory_efficiency: Shares | None = None
-    flops_efficiency: Shares | None = None
+    memory_efficiency: _Shares | None = None
+    flops_efficiency: _Shares | None = None
     growth_per_row: GrowthsPerRow | None = None
-    kernel_start_s: Times | None = None
-    unhidden_share: Shares | None = None
-    engine_step_s: Times | None = None
+    kernel_start_s: _Times | None = None
+    unhidden_share: _Shares | None = None
+    engine_step_s: _Times | None = None
     starts_of_mixtures: Annotated[Quantity, within(1.0, 100.0)] | None = None
     engine: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     power_w: Powers | None = None
     idle_power_w: Powers | None = None
     power_of: Literal["device", "package"] = "device"
-    dispatch_s: Times | None = None
+    dispatch_s: _Times | None = None
     dispatch_of: Literal["kernel", "graph"] | None = None
     two_streams_slowdown: Annotated[Quantity, within(1.0, MOST_SLOWDOWN)] | None = None
     static_shapes: bool = False
     row_buckets: Many[Annotated[int, Field(ge=1, le=100_000)]] = ()
     max_prompt_tokens: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    weight_formats: Many[WeightFormat] = ()
+    weight_formats: Many[_WeightFormat] = ()
     facts_source: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")
@@ -197,8 +197,8 @@ class LinkSheet(Sourced):
 
     name: Annotated[str, Field(min_length=1)]
     bytes_per_s: ByteRates | None = None
-    latency_s: Times | None = None
-    collective_latency_s: Times | None = None
+    latency_s: _Times | None = None
+    collective_latency_s: _Times | None = None
     mesh_links: Annotated[int, Field(ge=1)] | None = None
     most_joined: Annotated[int, Field(ge=2)] | None = None
 

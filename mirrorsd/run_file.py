@@ -32,12 +32,12 @@ _TOLD = FILES | {"drawn_by": "random draws of a version in which prompts shared 
 GROWN = (*FILES, "host", "threads")
 """Settings that older rows lack, which are taken without."""
 
-TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
-Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
+_TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
+_Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 _BEGINNING = f'{{"{PROMPT_ID}": "'.encode()
 """Of every row."""
 
-Seconds = Annotated[float, Field(ge=0, le=1e7, strict=True)]
+_Seconds = Annotated[float, Field(ge=0, le=1e7, strict=True)]
 
 
 class Row(BaseModel):
@@ -47,10 +47,10 @@ class Row(BaseModel):
 
     prompt_id: str
     settings: dict[str, Any]
-    token_ids: Annotated[list[TokenId], Field(min_length=1)]
-    num_rounds: Count
-    prefill_s: Seconds
-    decode_s: Seconds
+    token_ids: Annotated[list[_TokenId], Field(min_length=1)]
+    num_rounds: _Count
+    prefill_s: _Seconds
+    decode_s: _Seconds
     prompt_hash: str | None = None
     events: list[str] = Field(default_factory=list)
     label: str = ""

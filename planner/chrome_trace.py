@@ -17,7 +17,7 @@ from decoding.files import replace_file
 from decoding.trace import Round, Span, Trace, Work
 from decoding.validation import errors_as
 
-Event = dict[str, Any]
+_Event = dict[str, Any]
 
 ROUNDS_TRACK = 0
 VERIFYING = (Work.VERIFY, Work.PREFIX)
@@ -43,7 +43,7 @@ def write_json(text: str, path: Path) -> None:
         replace_file(path, content)
 
 
-def _process(pid: int, name: str, trace: Trace) -> Iterator[Event]:
+def _process(pid: int, name: str, trace: Trace) -> Iterator[_Event]:
     tracks = _tracks(trace.spans)
     title = name if name == trace.world else f"{name} ({trace.world})"
     yield _label(pid, "process_name", f"{title}: {trace.label}" if trace.label else title)
@@ -77,14 +77,14 @@ def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
     return found
 
 
-def _slice(pid: int, tid: int, span: Span) -> Event:
+def _slice(pid: int, tid: int, span: Span) -> _Event:
     category = "transfer" if span.work is Work.TRANSFER else "draft" if span.work in DRAFT_WORK else "target"
     args = {"round": span.round, "rows": span.rows}
     length = _microseconds(span.start_s, span.end_s)
     return _event("X", pid, tid, span.start_s, dur=length, name=span.work.value, cat=category, args=args)
 
 
-def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
+def _rounds(pid: int, rounds: list[Round]) -> Iterator[_Event]:
     committed = 0
     for index, entry in enumerate(rounds):
         outcome = {None: "", True: ", hit", False: ", miss"}[entry.hit]
@@ -96,7 +96,7 @@ def _rounds(pid: int, rounds: list[Round]) -> Iterator[Event]:
         yield _event("C", pid, ROUNDS_TRACK, entry.end_s, name="committed tokens", args={"tokens": committed})
 
 
-def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[Event]:
+def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[_Event]:
     """Yield arrows to a verification from the last draft step that ended before it; each step has one at most."""
     drafted = sorted((span for span in spans if span.work in DRAFT_WORK), key=lambda span: span.end_s)
     verified = sorted((span for span in spans if span.work in VERIFYING), key=lambda span: span.start_s)
@@ -111,11 +111,11 @@ def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[E
             yield _event("f", pid, tids[span], span.start_s, bp="e", **common)
 
 
-def _label(pid: int, kind: str, name: str, *, tid: int = ROUNDS_TRACK) -> Event:
+def _label(pid: int, kind: str, name: str, *, tid: int = ROUNDS_TRACK) -> _Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _event(phase: str, pid: int, tid: int, time_s: float, **fields: Any) -> Event:
+def _event(phase: str, pid: int, tid: int, time_s: float, **fields: Any) -> _Event:
     return {"ph": phase, "pid": pid, "tid": tid, "ts": _microseconds(0, time_s), **fields}
 
 

@@ -13,7 +13,7 @@ from runtime.verification.rules import LEAST_TEMPERATURE, MOST_TEMPERATURE
 
 MOST: Final = 10**12
 """Upper limit of every count: a larger number is a typing error."""
-Layer = Annotated[int, Field(ge=1, le=MOST)]
+_Layer = Annotated[int, Field(ge=1, le=MOST)]
 
 
 def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
@@ -23,9 +23,9 @@ def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
     return layers
 
 
-Taps = Annotated[Many[Layer], AfterValidator(ascending)]
+Taps = Annotated[Many[_Layer], AfterValidator(ascending)]
 """Layers whose states are read together."""
-TokenId = Annotated[int, Field(ge=0, le=MOST)]
+_TokenId = Annotated[int, Field(ge=0, le=MOST)]
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
@@ -61,7 +61,7 @@ class _Common(RecipeFields):
     """Fields that name layers of the target, and whether training reads the states after them."""
 
     vocab_size: Annotated[int, Field(gt=0, le=MOST)] = 8192
-    always_kept: Many[TokenId] = ()
+    always_kept: Many[_TokenId] = ()
     num_held_out: Annotated[int, Field(gt=0, le=MOST)] = 100
     optimisation: Optimisation
 
@@ -97,7 +97,7 @@ class DraftRecipe(_Common):
     layer_fields = {"source_layers": False, "exit_features": True}
 
     kind: Literal["draft"] = "draft"
-    source_layers: Annotated[Many[Layer], Field(min_length=1)]
+    source_layers: Annotated[Many[_Layer], Field(min_length=1)]
     exit_features: Taps = ()
     feature_layer: Annotated[int, Field(ge=0, le=MOST)] = 0
     featureless_share: Annotated[float, Field(ge=0, le=1)] = 0.25
@@ -116,7 +116,7 @@ class ExitRecipe(_Common):
     layer_fields = {"exit_layers": True}
 
     kind: Literal["exit"] = "exit"
-    exit_layers: Annotated[Many[Layer], Field(min_length=1)]
+    exit_layers: Annotated[Many[_Layer], Field(min_length=1)]
     width: Annotated[int, Field(gt=0, le=MOST)] = 1536
 
 
@@ -126,7 +126,7 @@ class StreamSizes(_Common):
     Each stream's loss weighs `stream_decay` of the one before, at `rows_per_conversation` answer positions in a step.
     """
 
-    start_layer: Layer
+    start_layer: _Layer
     num_streams: Annotated[int, Field(ge=1, le=8)] = 3
     rank: Annotated[int, Field(gt=0, le=MOST)] = 32
     stream_decay: Annotated[float, Field(gt=0, le=1)] = 0.8
@@ -176,7 +176,7 @@ class _EagleRecipe(_Common):
 
     layer_fields: ClassVar[Mapping[str, bool]] = {"source_layer": False}
 
-    source_layer: Layer
+    source_layer: _Layer
     tree_depth: Annotated[int, Field(ge=1, le=16)] = 6
     tree_top_k: Annotated[int, Field(ge=1, le=MOST)] = 8
     tree_sizes: Annotated[Many[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)] = (8, 16, 60)

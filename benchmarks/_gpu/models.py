@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from runtime.arrays import as_tensors, numpy_type
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Preparation, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import CapturedCall
 from runtime.models.config import ModelConfig, decoder_shapes
@@ -73,7 +73,7 @@ def prepared_text(backend: CudaBackend, rows: int, context: int) -> tuple[Any, C
     layers = backend.config.num_layers
     text = backend.new_text()
     backend.prepare(
-        Plan(
+        Preparation(
             num_slots=context + rows,
             num_prompt=0,
             rows=(rows,),

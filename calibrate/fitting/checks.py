@@ -8,7 +8,7 @@ from math import expm1, hypot, log, sqrt
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from calibrate.fitting.ratios import NORMAL_90, Ratio, deviation
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, deviation
 from costs.prices import Prices
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
@@ -18,7 +18,7 @@ _LEAST_CHECKS: Final = 3
 _DOUBTFUL: Final = 0.15
 """Checks that are off by more are worth a note."""
 
-Compared = tuple[Ratio, Mapping[str, float]]
+Compared = tuple[AnchorRatio, Mapping[str, float]]
 """A run's measured time over its predicted one, and the shares of the latter by role and lane (`target cpu0`)."""
 
 

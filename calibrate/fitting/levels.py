@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import exp, hypot, inf, log, log1p, sqrt
 from typing import Final, NamedTuple, TypeVar
 
-from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, estimate
 
 K = TypeVar("K")
 """Of a lane, or of a pair of them."""
@@ -39,7 +39,7 @@ class Prior(NamedTuple):
         return _MOST_SPREADS * self.spread
 
 
-def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
+def settled(ratios: Sequence[AnchorRatio], prior: Prior) -> Level:
     """Return the level by prior and runs together; by the prior alone where there are none."""
     width = hypot(NORMAL_90 * prior.spread, log1p(prior.around.half_width))
     if not ratios:
@@ -51,7 +51,7 @@ def settled(ratios: Sequence[Ratio], prior: Prior) -> Level:
     return Level(factor, exp(sqrt(share) * own_width) - 1)
 
 
-def shared_levels(by_lane: Mapping[K, Sequence[Ratio]], prior: Prior) -> dict[K, Level]:
+def shared_levels(by_lane: Mapping[K, Sequence[AnchorRatio]], prior: Prior) -> dict[K, Level]:
     """Return one level from the runs of all lanes; a lane whose runs exclude it has its own, around that one."""
     together = [ratio for ratios in by_lane.values() for ratio in ratios]
     common = settled(together, prior)

@@ -25,15 +25,15 @@ NORMAL_90 = 1.645
 _STRETCHES = 8
 
 
-class Ratio(NamedTuple):
+class AnchorRatio(NamedTuple):
     """A time over the mean of its anchors, and its relative standard deviation."""
 
     value: float
     doubt: float
 
-    def over(self, expected: float) -> "Ratio":
+    def over(self, expected: float) -> "AnchorRatio":
         """Return the same ratio over another expected value."""
-        return Ratio(self.value / expected, self.doubt)
+        return AnchorRatio(self.value / expected, self.doubt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,13 +66,13 @@ def deviation(values: Sequence[float]) -> float:
     return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def among(seconds: float, anchors_s: Sequence[float]) -> Ratio:
+def among(seconds: float, anchors_s: Sequence[float]) -> AnchorRatio:
     """Return the ratio of a time to the mean of the anchors before, in and after it, at least two."""
     unrest = deviation(list(map(log, anchors_s))) / sqrt(len(anchors_s))
-    return Ratio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
+    return AnchorRatio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
 
-def estimate(ratios: Sequence[Ratio]) -> Estimate:
+def estimate(ratios: Sequence[AnchorRatio]) -> Estimate:
     """Return the mean of at least one ratio."""
     middle = median_low(ratio.value for ratio in ratios)
     weights = [ratio.doubt**-2 for ratio in ratios]

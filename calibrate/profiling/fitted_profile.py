@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from calibrate.fitting.checks import Check, check_errors, check_of, note_on
 from calibrate.fitting.levels import Level, not_understood
-from calibrate.fitting.ratios import Ratio, anchor_errors, estimate, mean_pace, trimmed_mean
+from calibrate.fitting.ratios import AnchorRatio, anchor_errors, estimate, mean_pace, trimmed_mean
 from calibrate.profiling.lane_pairs import contention_of, link_of
 from calibrate.profiling.lane_parts import HeadParts, LaneParts
 from calibrate.profiling.overhead_fits import STALLS, with_exits, with_features, with_first_steps
@@ -54,7 +54,7 @@ class _Fit:
         self._task, self._samples, self._without = task, samples, without
         self._threads = {lane.name: lane.num_threads for lane in task.lanes}
         self._fits = [run for run in samples.runs if not run.is_check]
-        self._ratios = defaultdict[tuple[str, str | None], dict[Measurement, list[Ratio]]](dict)
+        self._ratios = defaultdict[tuple[str, str | None], dict[Measurement, list[AnchorRatio]]](dict)
         for cell, own in samples.ratios().items():
             self._ratios[cell.lane, cell.drafter][cell.measurement] = own
         taken = {

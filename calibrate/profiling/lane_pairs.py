@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Final, Literal
 
 from calibrate.fitting.levels import Level, Prior, shared_levels
-from calibrate.fitting.ratios import Ratio, anchor_errors
+from calibrate.fitting.ratios import AnchorRatio, anchor_errors
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.samples import Samples, Together
 from decoding.messages import ExitSignal
@@ -21,7 +21,7 @@ from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
 from runtime.worker.server import LaneServer
 
-Pair = tuple[str, str]
+_Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
 PAUSE_S: Final = 0.015
@@ -42,7 +42,7 @@ _PRIOR: Final = Prior(spread=0.04)
 
 
 def measure_pairs(
-    lanes: Mapping[str, Lane], pairs: Sequence[Pair], anchors: Anchors, *, context: int, max_rows: int
+    lanes: Mapping[str, Lane], pairs: Sequence[_Pair], anchors: Anchors, *, context: int, max_rows: int
 ) -> Iterator[Together]:
     """Measure every pair of lanes once, either lane alone and while the other works."""
     verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
@@ -55,7 +55,7 @@ def measure_pairs(
         yield _compared(anchors, pair, "draft", steps, lanes[target], verify)
 
 
-def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) -> Contention:
+def contention_of(pair: _Pair, samples: Samples, step_level: Level, source: str) -> Contention:
     """Return the slowdowns of a pair: that of anchors over the whole calibration, times how much more other work slows.
 
     The draft's is relative to what its steps take in real runs (`step_level`). The second factor is shared by all
@@ -75,7 +75,7 @@ def contention_of(pair: Pair, samples: Samples, step_level: Level, source: str) 
     )
 
 
-def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float], float]:
+def _anchor_slowdown(pair: _Pair, samples: Samples) -> tuple[tuple[float, float], float]:
     """Return the mean time of anchors on both lanes at once over those alone, and the half-width of its error."""
     shared = [one for one in samples.shared_anchors if set(one.lanes) == set(pair)]
     alone_s = {lane: [one.seconds for one in samples.anchors if one.lane == lane] for lane in pair}
@@ -86,9 +86,9 @@ def _anchor_slowdown(pair: Pair, samples: Samples) -> tuple[tuple[float, float],
     return (first, second), anchor_errors(taken).common
 
 
-def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
+def _by_pair(samples: Samples, role: str) -> Mapping[_Pair, Sequence[AnchorRatio]]:
     """Return slowdowns relative to those of the anchors taken meanwhile, by pair."""
-    found = defaultdict[Pair, list[Ratio]](list)
+    found = defaultdict[_Pair, list[AnchorRatio]](list)
     for one in samples.together:
         if one.role == role:
             found[one.pair].append(one.slowdown.over(one.anchor_slowdown))
@@ -97,7 +97,7 @@ def _by_pair(samples: Samples, role: str) -> Mapping[Pair, Sequence[Ratio]]:
 
 def _compared(
     anchors: Anchors,
-    pair: Pair,
+    pair: _Pair,
     role: Literal["target", "draft"],
     shared: Sequence[Measurement],
     other: Lane,
@@ -128,7 +128,7 @@ def message_costs(lane: Lane, feature_width: int) -> tuple[float, float]:
     return max(0.0, plain_s - empty_s), max(0.0, loaded_s - empty_s)
 
 
-def link_of(pair: Pair, hop_s: tuple[float, float], feature_width: int, source: str) -> LinkProfile:
+def link_of(pair: _Pair, hop_s: tuple[float, float], feature_width: int, source: str) -> LinkProfile:
     """Return the link of two lanes, from `message_costs`."""
     plain_s, loaded_s = hop_s
     plain_bytes = _MESSAGE_ROWS * _CANDIDATES * BYTES_PER_CANDIDATE

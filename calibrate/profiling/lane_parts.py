@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from calibrate.fitting.fit import Size, TargetTimes, fit_table, fit_target, slots_between
 from calibrate.fitting.noise import half_width_of
-from calibrate.fitting.ratios import Estimate, Ratio, estimate
+from calibrate.fitting.ratios import AnchorRatio, Estimate, estimate
 from calibrate.profiling.task import CalibrationTask, DraftStep, up_to
 from decoding.methods import METHODS
 from hwprofiles.bounds import MOST_RELATIVE_ERROR
@@ -212,7 +212,9 @@ class HeadParts:
             return [self._stream(part) for _ in range(_STREAM_PAIRS) for part in ("verify_tree", "stream")]
         return [*self._steps().values(), *self._prompts().values()]
 
-    def tables(self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float) -> dict[LanePart, LatencyTable]:
+    def tables(
+        self, ratios: Mapping[Measurement, Sequence[AnchorRatio]], anchor_s: float
+    ) -> dict[LanePart, LatencyTable]:
         """Return tables for any context, by part, from the times of cells over an anchor; none for noise alone."""
         if self._traits.drafts_itself:
             return self._streams_table(ratios, anchor_s)
@@ -226,12 +228,12 @@ class HeadParts:
         return steps | {"head_prefill": table(self._prompts())} if self._prompts() else steps
 
     def _streams_table(
-        self, ratios: Mapping[Measurement, Sequence[Ratio]], anchor_s: float
+        self, ratios: Mapping[Measurement, Sequence[AnchorRatio]], anchor_s: float
     ) -> dict[LanePart, LatencyTable]:
         """Return what streams add, the mean difference of verifications timed in turn; nothing if that is noise."""
         without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
         pairs = list(zip(without, with_them, strict=True))
-        ratio = estimate([Ratio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
+        ratio = estimate([AnchorRatio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
         added = ratio.value - 1
         if added <= 0:
             return {}

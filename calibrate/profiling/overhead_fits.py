@@ -12,7 +12,7 @@ from typing import Final
 from calibrate.fitting.levels import Level, Prior, more, not_understood, shared_levels
 from calibrate.fitting.ratios import trimmed_mean
 from calibrate.profiling.run_times import exit_gaps_s, first_step, levels_by_lane, timed_spans
-from calibrate.profiling.samples import Run
+from calibrate.profiling.samples import CalibrationRun
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
 from hwprofiles.bounds import SHORTEST_S
@@ -28,10 +28,10 @@ STALLS: Final = 0.25
 _SHORTEST: Final = 2
 """Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
 
-Runs = Sequence[Run]
+_Runs = Sequence[CalibrationRun]
 
 
-def with_first_steps(profile: Profile, runs: Runs, head: str | None) -> Profile:
+def with_first_steps(profile: Profile, runs: _Runs, head: str | None) -> Profile:
     """Return the profile with the overhead of first steps, by rollouts of a head or of the draft model."""
     tables = {lane.name: lane.draft_step if head is None else lane.heads.get(head) for lane in profile.lanes}
     step_s = {name: table.seconds[0][0] for name, table in tables.items() if table is not None}
@@ -56,7 +56,7 @@ def with_first_steps(profile: Profile, runs: Runs, head: str | None) -> Profile:
     return _with("first_step", overheads, profile, notes, head)
 
 
-def with_exits(profile: Profile, runs: Runs) -> Profile:
+def with_exits(profile: Profile, runs: _Runs) -> Profile:
     """Return the profile with the overhead of prefixes, by runs that reply no states.
 
     That is more within the pass, by its level in runs, and the time until the suffix starts, which no lane has.
@@ -70,7 +70,7 @@ def with_exits(profile: Profile, runs: Runs) -> Profile:
     return _with("exit", overheads, profile, not_understood(levels, _REPLYING, "Passes up to an exit"))
 
 
-def with_features(profile: Profile, runs: Runs) -> Profile:
+def with_features(profile: Profile, runs: _Runs) -> Profile:
     """Return the profile with the overhead of passes that reply their states, for every drafter that reads them."""
     fits = [run for run in runs if not run.is_check]
     for drafter in dict.fromkeys(run.schedule.drafter for run in fits if run.schedule.reads_features):
@@ -78,7 +78,7 @@ def with_features(profile: Profile, runs: Runs) -> Profile:
     return profile
 
 
-def _with_features_for(profile: Profile, runs: Runs, drafter: str | None) -> Profile:
+def _with_features_for(profile: Profile, runs: _Runs, drafter: str | None) -> Profile:
     """Return the profile with this overhead for one drafter; lanes share what no run distinguishes.
 
     Runs that differ in nothing else are compared with each other: a table may be off at just their rows.
@@ -119,6 +119,6 @@ def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
     return Overhead(seconds=seconds if seconds >= SHORTEST_S else 0.0, relative_error=relative_error)
 
 
-def _alone_s(profile: Profile, runs: Runs, lane: str, works: Collection[Work]) -> list[float]:
+def _alone_s(profile: Profile, runs: _Runs, lane: str, works: Collection[Work]) -> list[float]:
     """Return what the profile has for every span of such work, while other lanes do nothing."""
     return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]

@@ -11,7 +11,7 @@ from calibrate.fitting.noise import ENOUGH
 from calibrate.profiling.anchors import MOST_TAKES, Anchors, decode_with_anchors
 from calibrate.profiling.lane_pairs import measure_pairs, message_costs
 from calibrate.profiling.lane_parts import OF_THE_TARGET, HeadParts, LaneParts
-from calibrate.profiling.samples import Cell, Run, Samples
+from calibrate.profiling.samples import CalibrationRun, Cell, Samples
 from calibrate.profiling.task import CalibrationTask, schedules_of
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.profiling.visits import second_looks, visit_in_turn
@@ -243,7 +243,7 @@ def decode(
     num_tokens: int,
     *,
     is_check: bool = False,
-) -> Run:
+) -> CalibrationRun:
     """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after."""
     first, last = contexts
     num_tokens = min(num_tokens, max(1, last - first - 1))
@@ -261,4 +261,4 @@ def decode(
         trace, taken = decode_with_anchors(anchors, schedule, generate)
         if not trace.events:
             break
-    return Run(schedule, length, trace, taken, is_check=is_check, at_s=at_s)
+    return CalibrationRun(schedule, length, trace, taken, is_check=is_check, at_s=at_s)

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrate.fitting.levels import Level, Prior, settled, shared_levels
 from calibrate.profiling.run_times import levels_by_lane
-from calibrate.profiling.samples import Run
+from calibrate.profiling.samples import CalibrationRun
 from decoding.trace import Work
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.latency_table import LatencyTable
@@ -45,7 +45,7 @@ class RunLevels(NamedTuple):
 
 
 def run_levels(
-    runs: Sequence[Run],
+    runs: Sequence[CalibrationRun],
     profile: Profile,
     slowed: Callable[[Levels], tuple[Contention, ...]],
     *,
@@ -78,13 +78,13 @@ def run_levels(
     return RunLevels(passes, wide_passes, steps, wide_steps, features_steps)
 
 
-def draft_levels(runs: Sequence[Run], profile: Profile, *, around: Levels | None = None) -> Levels:
+def draft_levels(runs: Sequence[CalibrationRun], profile: Profile, *, around: Levels | None = None) -> Levels:
     """Return levels of steps of rollouts; their prior lies `around` the first of others, if given."""
     prior = STEP._replace(around=next(iter(around.values()))) if around else STEP
     return shared_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), prior)
 
 
-def _wide_levels(runs: Sequence[Run], works: Collection[Work], profile: Profile, of_one: Levels) -> Levels:
+def _wide_levels(runs: Sequence[CalibrationRun], works: Collection[Work], profile: Profile, of_one: Levels) -> Levels:
     """Return levels of work of several rows, each around that `of_one` row, which lanes without such runs have."""
     levels = dict(of_one)
     for name, ratios in levels_by_lane(runs, works, profile).items():

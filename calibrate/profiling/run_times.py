@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrate.fitting.ratios import Ratio, among
+from calibrate.fitting.ratios import AnchorRatio, among
 from calibrate.profiling.anchors import RunAnchors
-from calibrate.profiling.samples import Run, RunSpan
+from calibrate.profiling.samples import CalibrationRun, RunSpan
 from costs.prices import Prices
 from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.schedule import Schedule
@@ -42,7 +42,7 @@ class TimedSpan(NamedTuple):
         return self.span.end_s - self.span.start_s
 
 
-def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
+def timed_spans(run: CalibrationRun, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
     """Return all spans of some kinds of work on a lane, in the order of the trace; raises as `Prices.operation_s`."""
     spans = [one for one in run.spans if one.span.lane == lane and one.span.work in works]
     if not spans:
@@ -54,7 +54,7 @@ def timed_spans(run: Run, lane: str, works: Collection[Work], profile: Profile) 
     ]
 
 
-def _alone_s(run: Run, spans: Sequence[RunSpan], profile: Profile) -> list[float]:
+def _alone_s(run: CalibrationRun, spans: Sequence[RunSpan], profile: Profile) -> list[float]:
     """Return what each span takes by the profile while the other lane is idle; those alike are priced at once."""
     alike = defaultdict[tuple[Work, int, bool], list[int]](list)
     for place, (span, _, is_start, _) in enumerate(spans):
@@ -66,18 +66,20 @@ def _alone_s(run: Run, spans: Sequence[RunSpan], profile: Profile) -> list[float
     return seconds.tolist()
 
 
-def level(run: Run, lane: str, works: Collection[Work], profile: Profile) -> Ratio | None:
+def level(run: CalibrationRun, lane: str, works: Collection[Work], profile: Profile) -> AnchorRatio | None:
     """Return the time of some kinds of work in a run over the expected one, at its anchors' speed; None without any."""
     return _level_of(timed_spans(run, lane, works, profile), run, lane, profile)
 
 
-def levels_by_lane(runs: Sequence[Run], works: Collection[Work], profile: Profile) -> dict[str, list[Ratio]]:
+def levels_by_lane(
+    runs: Sequence[CalibrationRun], works: Collection[Work], profile: Profile
+) -> dict[str, list[AnchorRatio]]:
     """Return the `level` of every run that has such work on a lane, by lane."""
     found = {lane.name: [level(run, lane.name, works, profile) for run in runs] for lane in profile.lanes}
     return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
 
 
-def _level_of(timed: Sequence[TimedSpan], run: Run, lane: str, profile: Profile) -> Ratio | None:
+def _level_of(timed: Sequence[TimedSpan], run: CalibrationRun, lane: str, profile: Profile) -> AnchorRatio | None:
     if not (expected_s := sum(one.expected_s for one in timed)):
         return None
     seconds, anchor = sum(one.seconds for one in timed), profile.lane(lane).anchor
@@ -85,7 +87,7 @@ def _level_of(timed: Sequence[TimedSpan], run: Run, lane: str, profile: Profile)
     return among(seconds, run.anchors.alone[lane]).over(expected_s / anchor.seconds)
 
 
-def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | None:
+def first_step(run: CalibrationRun, lane: str, profile: Profile, step_s: float) -> AnchorRatio | None:
     """Return one plus the extra time of first steps of a run's rollouts over `step_s`, at the pace of its later steps.
 
     Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
@@ -96,10 +98,10 @@ def first_step(run: Run, lane: str, profile: Profile, step_s: float) -> Ratio | 
         return None
     pace = sum(one.seconds for one in later) / sum(one.expected_s for one in later)
     more_s = fmean(one.seconds / pace - one.expected_s for one in first)
-    return Ratio(max(_LEAST_FIRST, 1 + more_s / step_s), among(step_s, run.anchors.alone[lane]).doubt)
+    return AnchorRatio(max(_LEAST_FIRST, 1 + more_s / step_s), among(step_s, run.anchors.alone[lane]).doubt)
 
 
-def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | None:
+def compare_run(run: CalibrationRun, profile: Profile) -> tuple[AnchorRatio, dict[str, float]] | None:
     """Return `level` of all work of a run, and the shares of its expected time by lane and model.
 
     Shares have keys such as `target cpu0` and `draft cpu1`. None for a single round, and for streams that were left
@@ -111,7 +113,7 @@ def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | 
     roles = [("target", schedule.target_lane, TARGET_WORK)]
     if schedule.draft_lane is not None:
         roles.append(("draft", schedule.draft_lane, DRAFT_WORK))
-    parts = dict[str, tuple[Ratio, float]]()
+    parts = dict[str, tuple[AnchorRatio, float]]()
     for role, lane, works in roles:
         timed = timed_spans(run, lane, works, profile)
         if (found := _level_of(timed, run, lane, profile)) is not None:
@@ -120,12 +122,14 @@ def compare_run(run: Run, profile: Profile) -> tuple[Ratio, dict[str, float]] | 
         return None
     total_s = sum(seconds for _, seconds in parts.values())
     value, doubt = (sum(ratio[place] * s for ratio, s in parts.values()) / total_s for place in (0, 1))
-    return Ratio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
+    return AnchorRatio(value, doubt), {name: seconds / total_s for name, (_, seconds) in parts.items()}
 
 
-def compare_runs(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[tuple[Ratio, dict[str, float]]]]:
+def compare_runs(
+    runs: Iterable[CalibrationRun], profile: Profile
+) -> dict[Schedule, list[tuple[AnchorRatio, dict[str, float]]]]:
     """Return `compare_run` of all runs by their schedules; those without any are left out."""
-    found = defaultdict[Schedule, list[tuple[Ratio, dict[str, float]]]](list)
+    found = defaultdict[Schedule, list[tuple[AnchorRatio, dict[str, float]]]](list)
     for run in runs:
         compared = compare_run(run, profile)
         if compared is not None:
@@ -133,13 +137,13 @@ def compare_runs(runs: Iterable[Run], profile: Profile) -> dict[Schedule, list[t
     return found
 
 
-def gaps_s(run: Run) -> list[float]:
+def gaps_s(run: CalibrationRun) -> list[float]:
     """Return the times between one verification and the next, of a run that does nothing else."""
     spans = [span for span in run.trace.spans if span.work in TARGET_WORK and span.round > 0]
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
-def exit_gaps_s(run: Run) -> list[float]:
+def exit_gaps_s(run: CalibrationRun) -> list[float]:
     """Return the times between a prefix and its suffix."""
     spans = [span for span in run.trace.spans if span.work in (Work.PREFIX, Work.SUFFIX) and span.round > 0]
     return [after.start_s - before.end_s for before, after in pairwise(spans) if after.work is Work.SUFFIX]

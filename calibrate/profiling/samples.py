@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from calibrate.fitting.ratios import Ratio, among
+from calibrate.fitting.ratios import AnchorRatio, among
 from calibrate.profiling.anchors import AnchorSample, RunAnchors, SharedAnchor
 from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.errors import ProfileError
@@ -48,7 +48,7 @@ class Visit:
     at_s: float
 
     @cached_property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> AnchorRatio:
         """Mean time over the anchors."""
         median_s = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
         return among(fmean([min(one, _SPIKE * median_s) for one in self.seconds]), (self.before_s, self.after_s))
@@ -71,7 +71,7 @@ class RunSpan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class CalibrationRun:
     """A decoded text, how it was made, and its anchors."""
 
     schedule: Schedule
@@ -127,7 +127,7 @@ class Together:
     anchor_slowdown: float = 1.0
 
     @property
-    def slowdown(self) -> Ratio:
+    def slowdown(self) -> AnchorRatio:
         """Time while the other works over the mean of both times alone."""
         return among(self.shared_s, (self.alone_s, self.alone_after_s))
 
@@ -142,16 +142,16 @@ class Samples:
 
     anchors: list[AnchorSample] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CalibrationRun] = field(default_factory=list)
     together: list[Together] = field(default_factory=list)
     shared_anchors: list[SharedAnchor] = field(default_factory=list)
     dispatch_s: dict[str, list[float]] = field(default_factory=dict)
     messages_s: dict[str, tuple[float, float]] = field(default_factory=dict)
     num_passes: int = 0
 
-    def ratios(self) -> Mapping[Cell, list[Ratio]]:
+    def ratios(self) -> Mapping[Cell, list[AnchorRatio]]:
         """Return every cell's times over their anchors."""
-        found = defaultdict[Cell, list[Ratio]](list)
+        found = defaultdict[Cell, list[AnchorRatio]](list)
         for visit in self.visits:
             found[visit.cell].append(visit.ratio)
         return found

@@ -1,9 +1,9 @@
 """The target's own texts of prompts, greedy or sampled, with the hidden states it had on the way.
 
 A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
-prompts are written side by side, each a branch of its own (`runtime.backends.sequences.Branches`); where a back end's
-rows are not alike, which is asked whenever a text begins or memory grows, each is written alone. So is a text that is
-longer than branches that compute alike (`Backend.most_branched_positions`).
+prompts are written side by side, each a branch of its own (`runtime.backends.sequences.BranchCaches`); where a back
+end's rows are not alike, which is asked whenever a text begins or memory grows, each is written alone. So is a text
+that is longer than branches that compute alike (`Backend.most_branched_positions`).
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
 """
 
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
 from runtime.arrays import Array, concatenated, inference, wide
-from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between
-from runtime.backends.sequences import Branches, Text
+from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between
+from runtime.backends.sequences import BranchCaches, Text
 from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
@@ -195,7 +195,7 @@ class TextWriter:
             self.next_is_written = bool(writings) and not writings[0].unfinished
             yield text
 
-    def _shortest_alone(self, texts: Sequence[_Writing], place: Text, branches: Branches) -> dict[int, _Seen]:
+    def _shortest_alone(self, texts: Sequence[_Writing], place: Text, branches: BranchCaches) -> dict[int, _Seen]:
         """Return what the shortest unfinished text sees next on its own: in memory of another size bits may change."""
         unfinished = [number for number, text in enumerate(texts) if text.unfinished]
         if not unfinished:
@@ -215,7 +215,7 @@ class TextWriter:
     def _prepare(self, num_prompt: int, *, num_texts: int = 0) -> None:
         segments = segments_between(*self._layers, self._target.config.num_layers)
         self._target.prepare(
-            Plan(
+            Preparation(
                 num_slots=num_prompt + self._max_new_tokens - 1,
                 num_prompt=num_prompt,
                 rows=(1,),
@@ -225,7 +225,7 @@ class TextWriter:
             )
         )
 
-    def _enter(self, text: _Writing, number: int, place: Text, branches: Branches) -> _Seen:
+    def _enter(self, text: _Writing, number: int, place: Text, branches: BranchCaches) -> _Seen:
         """Read a text's prompt, give its keys to a branch, and return what it sees next on its own."""
         self._read_prompt(text, place)
         branches.take(number, place.cursor, place)
@@ -244,7 +244,7 @@ class TextWriter:
         place.advance(1)
         return seen
 
-    def _step(self, texts: Sequence[_Writing], branches: Branches) -> list[_Seen]:
+    def _step(self, texts: Sequence[_Writing], branches: BranchCaches) -> list[_Seen]:
         """Feed the next token of every text; the last one again where it is finished."""
         rows = branches.rows(slice(0, len(texts)), [[text.position] for text in texts])
         return self._feed(texts, rows.positions_RT, rows)

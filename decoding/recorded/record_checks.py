@@ -27,7 +27,7 @@ MAX_HEADER_BYTES: Final = 1 << 22
 """Most bytes of a header, which has some two hundred for every prompt."""
 
 
-Layer = Annotated[int, Field(ge=1)]
+_Layer = Annotated[int, Field(ge=1)]
 Fact = Annotated[str, Field(max_length=300)]
 
 
@@ -49,8 +49,8 @@ class RecordHeader(StrictModel):
     dtype: str
     max_window: Annotated[int, Field(ge=0, le=1024)]
     max_new_tokens: Annotated[int, Field(ge=1, le=1 << 24)]
-    exit_layers: Many[Layer]
-    feature_layers: Many[Layer]
+    exit_layers: Many[_Layer]
+    feature_layers: Many[_Layer]
     prompts: Many[PromptHeader]
     trees: Many[RecordedTree]
     chains: Many[RecordedChain]

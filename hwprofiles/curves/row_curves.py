@@ -19,7 +19,7 @@ from decoding.yaml_file import StrictModel
 FILE: Final = Path(__file__).with_name("row-curves.csv")
 LONG_CONTEXT: Final = 4096
 _NUMBER: Final = re.compile(r"(\d+)(k?)")
-Text = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1)]
 _Listed = BeforeValidator(lambda told: told.split() if isinstance(told, str) else told)
 
 
@@ -43,25 +43,25 @@ class PublicCurve(StrictModel, strict=False):
         source, date: where it is from, and when.
     """
 
-    device: Text
+    device: _Text
     family: str = ""
-    engine: Text
-    backend: Text
-    weights: Text
-    stored: Text
-    model: Text
+    engine: _Text
+    backend: _Text
+    weights: _Text
+    stored: _Text
+    model: _Text
     billions: Annotated[float, Field(ge=0, le=10_000)] = 0.0
     expert_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     experts: Annotated[int, Field(ge=0)] = 0
     per_token: Annotated[int, Field(ge=0)] = 0
-    context: Text
+    context: _Text
     rows: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1), _Listed]
     ratios: Annotated[Many[Annotated[float, Field(gt=0, le=1000)]], _Listed]
     one_row_s: Annotated[float, Field(gt=0, le=3600)]
     efficiency: Annotated[float, Field(gt=0, le=1.2)] | None = None
     starts: Annotated[float, Field(ge=0, le=1)] = 0.0
-    source: Text
-    date: Text
+    source: _Text
+    date: _Text
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

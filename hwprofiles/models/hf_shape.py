@@ -68,7 +68,7 @@ _WITHOUT_GATE: Final = frozenset(
 _TIED: Final = ("gemma", "starcoder2", "cohere")
 """How kinds begin whose `lm_head` is the embedding matrix where a config does not say so."""
 
-Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
+_Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
 
 
 class HfShape(BaseModel):
@@ -77,61 +77,61 @@ class HfShape(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     model_type: str | None = None
-    num_hidden_layers: Number = None
-    hidden_size: Number = None
-    intermediate_size: Number = None
-    ffn_dim: Number = None
-    num_attention_heads: Number = None
-    num_key_value_heads: Number = None
-    head_dim: Number = None
-    vocab_size: Number = None
-    max_position_embeddings: Number = None
-    word_embed_proj_dim: Number = None
+    num_hidden_layers: _Number = None
+    hidden_size: _Number = None
+    intermediate_size: _Number = None
+    ffn_dim: _Number = None
+    num_attention_heads: _Number = None
+    num_key_value_heads: _Number = None
+    head_dim: _Number = None
+    vocab_size: _Number = None
+    max_position_embeddings: _Number = None
+    word_embed_proj_dim: _Number = None
     tie_word_embeddings: bool | None = None
-    draft_vocab_size: Number = None
+    draft_vocab_size: _Number = None
     quantization_config: dict[str, Any] | None = None
     name: Annotated[str | None, Field(alias="_name_or_path")] = None
 
     # Experts.
-    num_experts: Number = None
-    num_local_experts: Number = None
-    n_routed_experts: Number = None
-    num_experts_per_tok: Number = None
-    top_k_experts: Number = None
-    moe_intermediate_size: Number = None
-    n_shared_experts: Number = None
-    num_shared_experts: Number = None
-    shared_expert_intermediate_size: Number = None
-    first_k_dense_replace: Number = None
-    decoder_sparse_step: Number = None
+    num_experts: _Number = None
+    num_local_experts: _Number = None
+    n_routed_experts: _Number = None
+    num_experts_per_tok: _Number = None
+    top_k_experts: _Number = None
+    moe_intermediate_size: _Number = None
+    n_shared_experts: _Number = None
+    num_shared_experts: _Number = None
+    shared_expert_intermediate_size: _Number = None
+    first_k_dense_replace: _Number = None
+    decoder_sparse_step: _Number = None
     enable_moe_block: bool | None = None
 
     # Kinds of layers.
     layer_types: list[str] | None = None
-    full_attention_interval: Number = None
-    sliding_window: Number = None
+    full_attention_interval: _Number = None
+    sliding_window: _Number = None
     use_sliding_window: bool | None = None
-    sliding_window_pattern: Number = None
-    global_head_dim: Number = None
-    num_global_key_value_heads: Number = None
+    sliding_window_pattern: _Number = None
+    global_head_dim: _Number = None
+    num_global_key_value_heads: _Number = None
     attention_k_eq_v: bool | None = None
     attn_output_gate: bool | None = None
-    linear_num_key_heads: Number = None
-    linear_num_value_heads: Number = None
-    linear_key_head_dim: Number = None
-    linear_value_head_dim: Number = None
-    linear_conv_kernel_dim: Number = None
-    q_lora_rank: Number = None
-    kv_lora_rank: Number = None
-    qk_rope_head_dim: Number = None
-    qk_nope_head_dim: Number = None
-    v_head_dim: Number = None
-    index_topk: Number = None
-    index_n_heads: Number = None
-    index_head_dim: Number = None
+    linear_num_key_heads: _Number = None
+    linear_num_value_heads: _Number = None
+    linear_key_head_dim: _Number = None
+    linear_value_head_dim: _Number = None
+    linear_conv_kernel_dim: _Number = None
+    q_lora_rank: _Number = None
+    kv_lora_rank: _Number = None
+    qk_rope_head_dim: _Number = None
+    qk_nope_head_dim: _Number = None
+    v_head_dim: _Number = None
+    index_topk: _Number = None
+    index_n_heads: _Number = None
+    index_head_dim: _Number = None
     indexer_types: list[str] | None = None
-    num_nextn_predict_layers: Number = None
-    mtp_num_hidden_layers: Number = None
+    num_nextn_predict_layers: _Number = None
+    mtp_num_hidden_layers: _Number = None
 
     @property
     def kind(self) -> str:

@@ -197,7 +197,7 @@ _SHORT: Final = 4096
 _OFF_BY: Final = 0.08
 """Of the time of one schedule, whose passes were timed: 7 draft lengths in two weight formats are off by 8.2 % at most
 (benchmarks/results/llamacpp.json), up and down."""
-Grid = dict[int, dict[int, float]]
+_Grid = dict[int, dict[int, float]]
 """Seconds by rows and context."""
 
 
@@ -265,7 +265,7 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     )
 
 
-def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LaneProfile:
+def _lane(of: CurveOf, target: _Grid, draft: _Grid | None, source: str) -> LaneProfile:
     nothing = {rows: dict.fromkeys(times, 0.0) for rows, times in target.items()}
     again = draft if of.engine in READS_AGAIN else None
     return LaneProfile(
@@ -280,7 +280,7 @@ def _lane(of: CurveOf, target: Grid, draft: Grid | None, source: str) -> LanePro
     )
 
 
-def _steps(draft: Grid, *, reads_again: bool) -> Grid:
+def _steps(draft: _Grid, *, reads_again: bool) -> _Grid:
     """Return the times of a draft's steps, of which that after a whole window has two rows.
 
     It has one where all that was verified is read apart; and where no other was timed, nothing else is known.
@@ -289,7 +289,7 @@ def _steps(draft: Grid, *, reads_again: bool) -> Grid:
     return dict(sorted((draft | ({2: draft[1]} if has_one else {})).items()))
 
 
-def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:
+def _grid(model: str, curves: Sequence[BenchCurve]) -> _Grid:
     """Return the times of a model by rows and context, of the rows that were timed in every context."""
     if len({curve.of._replace(context=0) for curve in curves}) > 1:
         ways = zip(curves, settings_apart(curves), strict=True)
@@ -301,21 +301,21 @@ def _grid(model: str, curves: Sequence[BenchCurve]) -> Grid:
     return {one: {curve.of.context: curve.times[one].time_s for curve in curves} for one in sorted(rows)}
 
 
-def _left_out(model: str, curves: Sequence[BenchCurve], grid: Grid) -> str | None:
+def _left_out(model: str, curves: Sequence[BenchCurve], grid: _Grid) -> str | None:
     """Say which rows of a model were not timed in every context, so that they are no part of its grid."""
     rows = sorted({one for curve in curves for one in curve.times} - grid.keys())
     where = "they were not timed in every context"
     return f"Left out of {model}: passes over {', '.join(map(str, rows))} rows, since {where}." if rows else None
 
 
-def _too_long(draft: str, grid: Grid, most_rows: int) -> str | None:
+def _too_long(draft: str, grid: _Grid, most_rows: int) -> str | None:
     """Say which drafts are not predicted, since the draft reads verified rows again and was not timed with so many."""
     most = max(grid)
     why = f"since {draft} reads verified rows again: time these with llama-bench -p 1,2,3,4,5,6,8,12,16"
     return f"Left out: drafts of {most} or more tokens, {why}." if most < most_rows else None
 
 
-def _table(grid: Grid, source: str) -> LatencyTable:
+def _table(grid: _Grid, source: str) -> LatencyTable:
     contexts = sorted(grid[1])
     seconds = tuple(tuple(times[context] for context in contexts) for times in grid.values())
     return LatencyTable(rows=tuple(grid), contexts=tuple(contexts), seconds=seconds, source=source)

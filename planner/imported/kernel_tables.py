@@ -48,7 +48,7 @@ _SHARED: Final = re.compile(r"tp(\d{1,4})")
 _TWICE: Final = "layernorm"
 """Before attention and before the feed-forward part; every other kernel is called once a layer."""
 _ATTENTION, _OLDER_ATTENTION = "attention", "attn"
-Times = Mapping[str, Mapping[int, float]]
+_Times = Mapping[str, Mapping[int, float]]
 """Seconds by kernel and rows."""
 
 
@@ -84,7 +84,7 @@ def _calls(name: str, num_layers: int, once: Collection[str], twice: str) -> int
     return 1 if name in once else 2 * num_layers if name == twice else num_layers
 
 
-def _older(page: Page, context: int) -> dict[int, tuple[Times, int]]:
+def _older(page: Page, context: int) -> dict[int, tuple[_Times, int]]:
     """Return the times of each number of devices, and the cached tokens at which those of attention were taken."""
     found = defaultdict[int, dict[str, dict[int, float]]](lambda: defaultdict(dict))
     cached = {row.count("kv_cache") for row in page.rows if row.text("layer_name") == _OLDER_ATTENTION}
@@ -97,7 +97,7 @@ def _older(page: Page, context: int) -> dict[int, tuple[Times, int]]:
     return {shared: (times, context) for shared, times in found.items()}
 
 
-def _tables(page: Page, context: int) -> tuple[Times, int]:
+def _tables(page: Page, context: int) -> tuple[_Times, int]:
     found = defaultdict[str, dict[int, float]](dict)
     heads, attention = (page.path.with_name(name) for name in ("per_sequence.csv", "attention.csv"))
     pages = {"tokens": page} | ({"sequences": Page.read(heads)} if heads.is_file() else {})
@@ -148,7 +148,7 @@ def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
         yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)))
 
 
-Grid = Mapping[int, Mapping[int, float]]
+_Grid = Mapping[int, Mapping[int, float]]
 """Seconds of a product by n and k."""
 
 
@@ -179,7 +179,7 @@ def _products(shape: ModelShape) -> dict[tuple[int, int], int]:
     return found
 
 
-def _product_s(page: Page, grid: Grid, n: int, k: int) -> float:
+def _product_s(page: Page, grid: _Grid, n: int, k: int) -> float:
     """Return the time of one product; `ConfigError` where the table does not reach as far."""
     logarithm = _between({one: _between({at: log(time_s) for at, time_s in grid[one].items()}, k) for one in grid}, n)
     if isnan(logarithm):

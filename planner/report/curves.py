@@ -14,9 +14,9 @@ from planner.search.search import Candidate, SearchResult
 from planner.what_if.sensitivity import Sweep
 from planner.wording import KINDS, Kind, factor, kind_of, milliseconds, percent
 
-Drafting = Literal["draft alone", "draft with exit features", "tree", "prompt lookup"]
+_Drafting = Literal["draft alone", "draft with exit features", "tree", "prompt lookup"]
 
-COLOUR: Final[dict[Drafting, str]] = {
+COLOUR: Final[dict[_Drafting, str]] = {
     "draft alone": "--rollout",
     "draft with exit features": "--branch",
     "tree": "--fourth",
@@ -74,7 +74,7 @@ def _short_kind(schedule: Schedule, placement: str) -> str:
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
     """Return for every way of drafting the result with the most drafted tokens."""
-    longest: dict[Drafting, ScheduleResult] = {}
+    longest: dict[_Drafting, ScheduleResult] = {}
     for result in results:
         if result.candidate.schedule.num_speculative_tokens:
             way = _drafting(result)
@@ -107,7 +107,7 @@ def _worlds(result: ScheduleResult) -> Iterator[Series]:
         yield Series(name, points, joined=name == told, colour=COLOUR[way])
 
 
-def _drafting(result: ScheduleResult) -> Drafting:
+def _drafting(result: ScheduleResult) -> _Drafting:
     schedule = result.candidate.schedule
     if schedule.is_tree:
         return "tree"

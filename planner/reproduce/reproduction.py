@@ -57,7 +57,7 @@ class Arms(NamedTuple):
     def of(cls, setup: Setup, constants: Constants) -> "Arms":
         """Return those of two models on a machine; errors as in `Setup.profile`."""
         machine = setup.profile(constants)
-        rounds = {count: Rounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS)}
+        rounds = {count: PublishedRounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS)}
         return cls(
             rounds[0].seconds(setup.plain).refused_hit,
             {arm: rounds[schedule.draft_streams].seconds(schedule) for arm, schedule in setup.arms.items()},
@@ -83,7 +83,7 @@ def tokens_per_round(rate: Floats) -> Floats:
     return tokens
 
 
-class Rounds:
+class PublishedRounds:
     """Rounds of schedules on one profile, in texts of rounds of one kind each, in the order of `RoundSeconds`."""
 
     def __init__(self, machine: DerivedProfile, texts: Sequence[Replay]) -> None:

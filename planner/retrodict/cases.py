@@ -50,12 +50,12 @@ def _as_in_keys(told: Any) -> Any:
 
 
 Speed = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, le=1e6)]
-Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
+_Share = Annotated[float, BeforeValidator(_no_truth), Field(ge=0, le=1)]
 _ByKey = BeforeValidator(
     lambda told: {str(key): one for key, one in told.items()} if isinstance(told, Mapping) else {_EVERY: told}
 )
 Speeds = Annotated[dict[str, Speed | None], _ByKey]
-Shares = Annotated[dict[str, Share | None], _ByKey]
+_Shares = Annotated[dict[str, _Share | None], _ByKey]
 
 
 class _Told(BaseModel):
@@ -123,7 +123,7 @@ class Case(_Told):
     target: CaseModel
     drafter: CaseDrafter = CaseDrafter()
     plain_tokens_per_s: Speeds = {}
-    accepted_share: Shares = {}
+    accepted_share: _Shares = {}
     published_tokens_per_s: Speeds = {}
     context: Annotated[int, BeforeValidator(_as_in_keys), Field(ge=0)] | None = None
     drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None

@@ -17,20 +17,20 @@ from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
 from planner.retrodict.settings import FORMS, setting_of
 from planner.wording import counted
 
-Question = Literal["ratio", "absolute", "plain"]
-QUESTIONS: Final[tuple[Question, ...]] = get_args(Question)
+_Question = Literal["ratio", "absolute", "plain"]
+QUESTIONS: Final[tuple[_Question, ...]] = get_args(_Question)
 IN_WORDS: Final[dict[str, str]] = {
     "ratio": "Times plain decoding, whose speed is given",
     "absolute": "Tokens/s of speculation, of which nothing is given",
     "plain": "Tokens/s of plain decoding",
 }
-BASELINES: Final[dict[str, tuple[Question, ...]]] = {
+BASELINES: Final[dict[str, tuple[_Question, ...]]] = {
     "always_1x": ("ratio", "absolute"),
     "bandwidth_and_leviathan": QUESTIONS,
 }
 """Two simple predictors, and the questions that they answer: no gain, and bandwidth with Leviathan's formula."""
 _BESIDE: Final = ("for no gain", "by bandwidth and formula")
-_TOLD: Final[dict[Question, tuple[str, tuple[str, ...]]]] = {
+_TOLD: Final[dict[_Question, tuple[str, tuple[str, ...]]]] = {
     "ratio": ("Gain of speculation", _BESIDE),
     "absolute": ("Speed of speculation", _BESIDE),
     "plain": ("Speed of plain decoding", ("by bandwidth",)),
@@ -50,7 +50,7 @@ class Retrodicted:
     """
 
     case: Case
-    question: Question
+    question: _Question
     speed: PublishedSpeed
     published: float
     predicted: PredictedSpeed
@@ -94,7 +94,7 @@ class Skipped:
     """A question of a case, by its name, that cannot be predicted, and why."""
 
     id: str
-    question: Question
+    question: _Question
     reason: str
 
 
@@ -132,7 +132,7 @@ class Retrodiction:
         told["acceptance_of_other_settings"] = self.lost_shares
         return told
 
-    def of(self, question: Question) -> Sequence[Retrodicted]:
+    def of(self, question: _Question) -> Sequence[Retrodicted]:
         """Return the speeds of a question."""
         return [one for one in self.found if one.question == question]
 
@@ -145,7 +145,7 @@ class Retrodiction:
                 found[one.case.id].append(one.drafted)
         return dict(found)
 
-    def _judged(self, question: Question) -> dict[str, Any]:
+    def _judged(self, question: _Question) -> dict[str, Any]:
         own = self.of(question)
         coverage = sum(one.is_held for one in own) / len(own) if own else None
         error = _median_error(own, [one.predicted.value for one in own])
@@ -212,7 +212,7 @@ def _of_case(case: Case | UnreadableCase) -> Iterator[Retrodicted | Skipped]:
         yield from _of_question(predictor, question)
 
 
-def _of_question(predictor: PredictedCase, question: Question) -> Iterator[Retrodicted | Skipped]:
+def _of_question(predictor: PredictedCase, question: _Question) -> Iterator[Retrodicted | Skipped]:
     case, reason = predictor.case, _unanswerable(predictor, question)
     reasons = _unread(case, question) if reason is None else [reason]
     yield from (Skipped(id=case.id, question=question, reason=one) for one in reasons)
@@ -225,7 +225,7 @@ def _of_question(predictor: PredictedCase, question: Question) -> Iterator[Retro
             yield Skipped(id=case.id, question=question, reason=str(error))
 
 
-def _unread(case: Case, question: Question) -> list[str]:
+def _unread(case: Case, question: _Question) -> list[str]:
     """Return a reason for every speed whose setting cannot be read."""
     told = case.plain_tokens_per_s if question == "plain" else case.published_tokens_per_s
     unread = (key for key, speed in told.items() if speed is not None and setting_of(key) is None)
@@ -245,7 +245,7 @@ _MOST_NEEDED: Final = 1.3
 """Of a memory, beyond which a target whose weights are told was not held by it, whatever a label says of either."""
 
 
-def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
+def _unanswerable(predictor: PredictedCase, question: _Question) -> str | None:
     case, is_ratio = predictor.case, question == "ratio"
     if not is_ratio and predictor.machine.is_stand_in:
         return (
@@ -265,7 +265,7 @@ def _unanswerable(predictor: PredictedCase, question: Question) -> str | None:
     return None
 
 
-def _answer(predictor: PredictedCase, question: Question, one: PublishedSpeed) -> Retrodicted | Skipped:
+def _answer(predictor: PredictedCase, question: _Question, one: PublishedSpeed) -> Retrodicted | Skipped:
     case, published, bandwidth = predictor.case, one.tokens_per_s, predictor.naive_plain
     if question == "plain":
         found, others = predictor.plain(one.context), (bandwidth, bandwidth)

@@ -69,14 +69,14 @@ def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
 Placement = Literal["split", "pooled"]
 USUAL_WINDOWS = 8
 """Windows of up to so many tokens are all searched, and of longer ones every second: each costs as much time."""
-Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
+_Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
-Layer = Annotated[int, Field(ge=1)]
+_Layer = Annotated[int, Field(ge=1)]
 NumRoots = Annotated[int, Field(ge=1)]
 NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
 ExactRule = Literal["match", "ratio"]
-Setting = Callable[..., Schedule]
+_Setting = Callable[..., Schedule]
 """A schedule that still lacks some fields, its lanes at least."""
 
 
@@ -101,9 +101,9 @@ class SearchSpace(UserModel):
 
     methods: Many[Method] = tuple(METHODS)
     placements: Many[Placement] = ("split", "pooled")
-    windows: Many[Window] | None = None
+    windows: Many[_Window] | None = None
     root_sources: Many[RootSource] = ("exit", "draft", "hybrid")
-    exit_layers: Many[Layer] | None = None
+    exit_layers: Many[_Layer] | None = None
     exit_top_k: Many[TopK] = (1, 2, 4, 8)
     draft_top_k: Many[TopK] = (1, 2, 4)
     uneven_roots: Many[NumRoots] = (8, 16)
@@ -111,7 +111,7 @@ class SearchSpace(UserModel):
     draft_streams: Many[NumStreams] | None = None
     verification: Many[ExactRule] | None = None
     tree_sizes: Many[NumNodes] = (4, 6, 8, 12, 16, 24, 32)
-    tree_depths: Many[Window] | None = None
+    tree_depths: Many[_Window] | None = None
     tree_top_k: Many[TopK] | None = None
 
 
@@ -173,7 +173,7 @@ def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[d
 
 def _settings(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
-) -> Iterator[Setting]:
+) -> Iterator[_Setting]:
     if traits.window == "none":
         yield partial(Schedule, method=traits.name)
     elif traits.is_tree:
@@ -196,7 +196,7 @@ def _windows(space: SearchSpace, record: AcceptanceRecord) -> Sequence[int]:
     return [*range(1, USUAL_WINDOWS + 1), *reversed(range(recorded, USUAL_WINDOWS, -2))]
 
 
-def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
+def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[_Setting]:
     depth, top_k = recorded.depth, recorded.top_k
     is_dynamic = METHODS[recorded.method].has_dynamic_trees
     if depth not in (space.tree_depths or (depth,)) or (is_dynamic and top_k not in (space.tree_top_k or (top_k,))):
@@ -212,7 +212,7 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[Setting]:
 
 def _chains(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
-) -> Iterator[tuple[int, Setting]]:
+) -> Iterator[tuple[int, _Setting]]:
     """Yield settings of the draft model, with the lengths of their windows."""
     rules = space.verification or (("match", "ratio") if record.temperature else ("match",))
     named = partial(Schedule, method=traits.name, drafter=profile.drafter)
@@ -246,14 +246,14 @@ def _chains(
                     yield window, partial(with_source, roots_per_row=roots)
 
 
-def _uniform_budgets(source: RootSource, space: SearchSpace, setting: Setting) -> list[Setting]:
+def _uniform_budgets(source: RootSource, space: SearchSpace, setting: _Setting) -> list[_Setting]:
     from_exit = [partial(setting, exit_top_k=top_k) for top_k in space.exit_top_k]
     if source == "hybrid":
         return [partial(one, draft_top_k=top_k) for one, top_k in product(from_exit, space.draft_top_k)]
     return list(from_exit) if source == "exit" else [partial(setting, draft_top_k=k) for k in space.draft_top_k]
 
 
-def _uneven_budgets(window: int, setting: Setting, space: SearchSpace, fitted_to: Replay) -> Iterator[tuple[int, ...]]:
+def _uneven_budgets(window: int, setting: _Setting, space: SearchSpace, fitted_to: Replay) -> Iterator[tuple[int, ...]]:
     """Yield uneven roots per row, fitted to the prompts to choose on."""
     schedule = setting(roots_per_row=(1,) * (window + 1), target_lane="target", draft_lane="draft")
     record, exit_layer = fitted_to.record, schedule.exit_layer

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from decoding.record import AcceptanceRecord, Ids, PromptRecord
 
 Booleans = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 NOWHERE = -1
 """Place of a token that is not in a tree."""
@@ -133,7 +133,7 @@ def _mixed(
     return replace(prompt, tree_ranks=trees, chain_drafts=chains, **fields)
 
 
-def _mixed_places(drafts: _Drafts, share: float, draws_N: Floats) -> Booleans:
+def _mixed_places(drafts: _Drafts, share: float, draws_N: _Floats) -> Booleans:
     """Return which tokens the mixed draft knows, [N, W]."""
     draws_NW = np.append(draws_N, 1.0)[np.minimum(drafts.token_NW, len(draws_N))]
     is_right_NW: Booleans = np.where(drafts.knows_NW, draws_NW >= -share, draws_NW < share)
@@ -155,7 +155,7 @@ def _rollouts(drafts: _Drafts, is_right_NW: Booleans) -> Ids:
     return mixed
 
 
-def _alternatives(drafts: _Drafts, text_N: Ids, is_right_N: Booleans, places_N: Floats) -> Ids:
+def _alternatives(drafts: _Drafts, text_N: Ids, is_right_N: Booleans, places_N: _Floats) -> Ids:
     """Return those of the mixed draft: a learned token is the first of them, a forgotten one has a usual rank."""
     changed = np.flatnonzero(is_right_N != drafts.knows_NW[:, 0])
     usual = drafts.usual_ranks[(places_N[changed] * len(drafts.usual_ranks)).astype(np.int64)]
@@ -164,7 +164,7 @@ def _alternatives(drafts: _Drafts, text_N: Ids, is_right_N: Booleans, places_N: 
     return mixed
 
 
-def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -> Ids:
+def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: _Floats) -> Ids:
     """Return windows of the mixed draft, each as long as it was recorded."""
     following_NW, token_NW = _following(text_N, drafts_NW.shape[1])
     draws_NW = draws_N[np.minimum(token_NW, len(text_N) - 1)]
@@ -175,7 +175,7 @@ def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: Floats) -
     return mixed
 
 
-def mixed_ranks(ranks: Ids, share: float, draws: Floats) -> Ids:
+def mixed_ranks(ranks: Ids, share: float, draws: _Floats) -> Ids:
     """Return the places of the mixed draft's nodes, [N, depth], by those that follow the text from every position.
 
     `share` of the known tokens are forgotten (below zero), or of the unknown ones learned: the lowest of `draws` first.

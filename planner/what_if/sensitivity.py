@@ -26,10 +26,10 @@ from planner.wording import Kind, kind_of
 from sim.acceptance.replay import replay_of
 from sim.evaluator import Evaluator
 
-Part = Literal["target", "draft", "link"]
-Way = Literal["down", "up"]
-Floats = NDArray[np.float64]
-Quantity = Literal["acceptance", "draft_speed"]
+_Part = Literal["target", "draft", "link"]
+_Way = Literal["down", "up"]
+_Floats = NDArray[np.float64]
+_Quantity = Literal["acceptance", "draft_speed"]
 World = Callable[[float], Evaluator]
 ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
@@ -38,7 +38,7 @@ FASTER = 1.1
 _DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
 _TARGET_EVENTS: Final[tuple[Event, ...]] = ("exit", "features")
 _DRAFT_EVENTS: Final[tuple[Event, ...]] = ("first_step",)
-_WIN_AS_IT_FALLS: Final[Mapping[Quantity, tuple[Kind, ...]]] = {
+_WIN_AS_IT_FALLS: Final[Mapping[_Quantity, tuple[Kind, ...]]] = {
     "acceptance": ("plain",),
     "draft_speed": ("plain", "lookup", "mirror"),
 }
@@ -46,7 +46,7 @@ _WIN_AS_IT_FALLS: Final[Mapping[Quantity, tuple[Kind, ...]]] = {
 it. Other kinds pass by chance: all drafters become worse together, some of them by a token or two less."""
 
 
-def with_speed(profile: Profile, part: Part, factor: float) -> Profile:
+def with_speed(profile: Profile, part: _Part, factor: float) -> Profile:
     """Return the profile with one part `factor` times as fast, on all lanes or links.
 
     `target` is its layers, `lm_head`, exits, prefill and returned states; `draft` the steps and prefill of whatever
@@ -83,7 +83,7 @@ class BreakEven(NamedTuple):
 
 
 def crossing(
-    ask: Callable[[float], Mapping[Kind, float]], values: Sequence[float], here: int, challenger: Kind, way: Way
+    ask: Callable[[float], Mapping[Kind, float]], values: Sequence[float], here: int, challenger: Kind, way: _Way
 ) -> float | None:
     """Return the value from which on `challenger` is the fastest, on the `way` from today's, `values[here]`.
 
@@ -118,7 +118,7 @@ class Sweep:
             Kinds that never do, or not in every draw, are not in it.
     """
 
-    quantity: Quantity
+    quantity: _Quantity
     now: float
     values: tuple[float, ...]
     best_tpot_s: dict[Kind, tuple[float, ...]]
@@ -134,13 +134,13 @@ class Sensitivity(NamedTuple):
     """Sweeps, and the share of tokens per second that is gained if a part becomes ten percent faster."""
 
     sweeps: tuple[Sweep, ...]
-    gains: dict[Part, float]
+    gains: dict[_Part, float]
 
 
 class SweptQuantity(NamedTuple):
     """A quantity, today's value, its grid, and the `world` of some draws of some texts: an evaluator at each value."""
 
-    quantity: Quantity
+    quantity: _Quantity
     now: float
     grid: Sequence[float]
     world: Callable[[AcceptanceRecord, Sequence[int]], World]
@@ -186,13 +186,13 @@ def analyse(
 
 def _gains(
     result: SearchResult, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
-) -> dict[Part, float]:
+) -> dict[_Part, float]:
     """Return what each faster part brings; a schedule slower by more than that cannot win, and is not asked."""
     now_s = result.candidates[0].tpot_s
     close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
     asked = [schedule for schedule in schedules if schedule in close]
     texts = replay_of(record)
-    best = {part: best_by_kind(asked, Evaluator(with_speed(profile, part, FASTER), texts)) for part in get_args(Part)}
+    best = {part: best_by_kind(asked, Evaluator(with_speed(profile, part, FASTER), texts)) for part in get_args(_Part)}
     return {part: now_s / min(time_s for time_s, _ in found.values()) - 1 for part, found in best.items()}
 
 
@@ -230,23 +230,23 @@ def sweep(
     )
 
 
-def _way(question: SweptQuantity, times: Mapping[float, Mapping[Kind, float]], challenger: Kind) -> Way | None:
+def _way(question: SweptQuantity, times: Mapping[float, Mapping[Kind, float]], challenger: Kind) -> _Way | None:
     """Return the way to the nearest value at which the challenger leads; None if there is none that makes sense."""
     here = question.values.index(question.now)
-    ways: list[Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
+    ways: list[_Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
     found = {way: crossing(times.__getitem__, question.values, here, challenger, way) for way in ways}
     distances = {way: abs(at - question.now) for way, at in found.items() if at is not None}
     return min(distances, key=distances.__getitem__, default=None)
 
 
 def _break_evens(
-    question: SweptQuantity, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, Way]
+    question: SweptQuantity, schedules: Sequence[Schedule], record: AcceptanceRecord, ways: Mapping[Kind, _Way]
 ) -> dict[Kind, BreakEven]:
     texts = _only_asked(record, schedules)
     weights_DT, world = _drawn_prompts(texts.prompt_numbers), question.world(texts, range(NUM_DRAWS))
 
     @cache
-    def drawn(value: float) -> dict[Kind, Floats]:
+    def drawn(value: float) -> dict[Kind, _Floats]:
         """Return the best time per token of every kind, [draws]."""
         return _drawn_times(schedules, world(value), weights_DT)
 
@@ -263,7 +263,7 @@ def _break_evens(
     return {kind: one for kind, one in found.items() if one is not None}
 
 
-def _drawn_prompts(prompt_numbers: Sequence[int]) -> Floats:
+def _drawn_prompts(prompt_numbers: Sequence[int]) -> _Floats:
     """Return how often a text's prompt is in each draw, [draws, texts]: once in the first, and of a few in all."""
     num_prompts = len(set(prompt_numbers))
     weights_DP = np.ones((NUM_DRAWS, num_prompts))
@@ -273,9 +273,9 @@ def _drawn_prompts(prompt_numbers: Sequence[int]) -> Floats:
     return weights_DP[:, prompt_numbers]
 
 
-def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DT: Floats) -> dict[Kind, Floats]:
+def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DT: _Floats) -> dict[Kind, _Floats]:
     """Return the best time per token of every kind in each draw, [draws]; its texts are those of all draws in a row."""
-    best: dict[Kind, Floats] = {}
+    best: dict[Kind, _Floats] = {}
     for schedule in schedules:
         times = evaluator.prompt_times(schedule)
         decode_s_D, tokens_D = ((weights_DT * np.reshape(one, weights_DT.shape)).sum(axis=1) for one in times)

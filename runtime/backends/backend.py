@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.sequences import Branches, Segment, Text, WindowAndBranches
+from runtime.backends.sequences import BranchCaches, Segment, Text, WindowAndBranches
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
@@ -26,7 +26,7 @@ Head = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Preparation:
     """What a back end prepares for in a sequence.
 
     `num_slots` are the slots of its text at the end, the last window included; `least_slots` those at its beginning;
@@ -86,10 +86,10 @@ class Backend(ABC):
         """Return the memory of a text: a sequence with its KV cache."""
 
     @abstractmethod
-    def new_branches(self, num_branches: int) -> Branches:
+    def new_branches(self, num_branches: int) -> BranchCaches:
         """Return the memory of branches of a text, in place of those before."""
 
-    def prepare(self, plan: Plan) -> None:  # noqa: B027  there may be nothing to prepare
+    def prepare(self, plan: Preparation) -> None:  # noqa: B027  there may be nothing to prepare
         """Compile and allocate what a sequence needs, so that nothing is compiled while it is decoded."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.backend import Backend, Plan, segments_between
+from runtime.backends.backend import Backend, Preparation, segments_between
 from runtime.backends.sequences import Text
 
 _READ: Final = 57
@@ -25,7 +25,9 @@ def is_row_invariant(backend: Backend) -> bool:
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
     num_slots = max(_READ + num_rows, min(max(backend.self_test_fills) + num_rows, backend.config.max_position))
     sizes = tuple({size for chunks in backend.self_test_chunks for size in chunks})
-    backend.prepare(Plan(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole))
+    backend.prepare(
+        Preparation(num_slots=num_slots, num_prompt=_READ, rows=sizes, segments=whole, prompt_segments=whole)
+    )
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
 
     def is_same(num_filled: int) -> bool:

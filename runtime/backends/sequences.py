@@ -67,7 +67,7 @@ class Text:
         self.cursor = length
 
 
-class Branches(ABC):
+class BranchCaches(ABC):
     """Sequences that begin as one and part: each key lies where it would lie if its branch were the sequence.
 
     Branches that shared their beginning would sum in another order, and name another token in a near tie. The price is
@@ -140,5 +140,5 @@ class WindowAndBranches(NamedTuple):
 
     text: Text
     num_window: int
-    branches: Branches
+    branches: BranchCaches
     rows: BranchRows

@@ -16,8 +16,8 @@ Size = Annotated[int, Field(ge=1, le=1 << 24)]
 """More than any model has of anything, and so little that sizes of tensors do not overflow."""
 Positions = Annotated[int, Field(ge=1, le=1 << 22)]
 """Cosines and sines of every position are made at the start."""
-Count = Annotated[int, Field(ge=1, le=4096)]
-TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
+_Count = Annotated[int, Field(ge=1, le=4096)]
+_TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 CONFIG_FILE: Final = "config.json"
@@ -88,18 +88,18 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-Ids = Annotated[Many[TokenId], BeforeValidator(_listed)]
+_Ids = Annotated[Many[_TokenId], BeforeValidator(_listed)]
 
 
 class HfDecoder(HfModel):
     """What all families have, by our names for it; theirs are aliases."""
 
     vocab_size: Size
-    num_layers: Annotated[Count, Field(alias="num_hidden_layers")]
+    num_layers: Annotated[_Count, Field(alias="num_hidden_layers")]
     hidden_size: Size
-    num_heads: Annotated[Count, Field(alias="num_attention_heads")]
+    num_heads: Annotated[_Count, Field(alias="num_attention_heads")]
     max_position: Annotated[Positions, Field(alias="max_position_embeddings")]
-    eos_token_ids: Annotated[Ids, Field(alias="eos_token_id")] = ()
+    eos_token_ids: Annotated[_Ids, Field(alias="eos_token_id")] = ()
     random_seed: Annotated[int, Field(ge=0, lt=1 << 32)] | None = Field(default=None, alias=MARK)
     quantization_config: Any = Field(default=None, exclude=True)
     compression_config: Any = Field(default=None, exclude=True)
@@ -124,8 +124,8 @@ class HfLlama(HfDecoder):
 
     hidden_act: Literal["silu"] | None = None
     intermediate_size: Size
-    num_key_value_heads: Count | None = None
-    head_dim: Count | None = None
+    num_key_value_heads: _Count | None = None
+    head_dim: _Count | None = None
     rms_norm_eps: Annotated[float, Field(ge=0, lt=1)]
     rope_theta: Positive | None = None
     rope_scaling: HfRope | None = None
@@ -243,7 +243,7 @@ class HfFamily(HfModel):
 class HfGeneration(HfModel):
     """The field of `generation_config.json` that is read."""
 
-    eos_token_id: Ids = ()
+    eos_token_id: _Ids = ()
 
 
 def read_config(folder: Path) -> ModelConfig:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from decoding.errors import LaneError
-from runtime.backends.sequences import Branches, Text
+from runtime.backends.sequences import BranchCaches, Text
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 from runtime.models.row_invariance import (
     KEYS_AT_ONCE,
     LayerKeys,
-    Piece,
+    RowPiece,
     Sight,
     keys_seen,
     mask_for_groups,
@@ -89,13 +89,13 @@ class KVCache(Text, LayerKeys):
 
         A row never sees a slot after its own, and that settles how many it is computed over (`keys_seen`).
         """
-        pieces, start = list[Piece](), 0
+        pieces, start = list[RowPiece](), 0
         while start < num_rows:
             num_keys = keys_seen(self.cursor + start)
             stop = min(num_keys - self.cursor, num_rows)
             part = self._in_text_order(start, stop, num_keys) if mask is None else mask[..., start:stop, :]
             part = mask_for_groups(with_all_keys(part, num_keys), num_queries_per_kv)
-            pieces.append(Piece(slice(start, stop), num_keys, part))
+            pieces.append(RowPiece(slice(start, stop), num_keys, part))
             start = stop
         return tuple(pieces)
 
@@ -117,7 +117,7 @@ class KVCache(Text, LayerKeys):
         return keys, values
 
 
-class BranchCache(Branches):
+class BranchCache(BranchCaches):
     """Branches whose rows torch computes."""
 
     memory: TorchMemory
@@ -163,4 +163,4 @@ class BranchRowKeys(LayerKeys):
         hidden_RTS = slots_S > self.positions_RT[..., None]
         mask_RTS = self._slots.new_zeros(hidden_RTS.shape).masked_fill_(hidden_RTS, -math.inf)
         mask_for_all = mask_for_groups(mask_RTS[:, None], num_queries_per_kv)
-        return tuple(Piece(slice(None), size, mask_for_all[..., :size]) for size in self._sizes)
+        return tuple(RowPiece(slice(None), size, mask_for_all[..., :size]) for size in self._sizes)

@@ -91,7 +91,7 @@ KEYS_AT_ONCE: Final = 64
 ROWS_AT_ONCE: Final = 4
 
 
-class Piece(NamedTuple):
+class RowPiece(NamedTuple):
     """Rows of a call that see the same number of keys (None: all), by a mask of `mask_for_groups` (None: every key)."""
 
     rows: slice
@@ -103,7 +103,7 @@ class Piece(NamedTuple):
         return attention(q_BTNH, k_BKSH[:, :, : self.num_keys], v_BKSH[:, :, : self.num_keys], self.mask)
 
 
-Sight = tuple[Piece, ...]
+Sight = tuple[RowPiece, ...]
 """Keys that the rows of a call see, worked out once for all layers."""
 
 
@@ -116,7 +116,7 @@ class LayerKeys(ABC):
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
         """Return what rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets all rows see all keys."""
-        return (Piece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
+        return (RowPiece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
 
     def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
         """Write keys and values, and gather what the rows see: [B, T, N * H]."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runtime.target.exit_adapter import ExitAdapter
 
 
-Rows = tuple[tuple[int, ...], ...]
+_Rows = tuple[tuple[int, ...], ...]
 Adapter = Callable[[Array], Array]
 """States of a middle layer -> states for the final norm and `lm_head`."""
 
@@ -56,7 +56,7 @@ class EarlyExit:
         self._output.add_prompt_tokens(prompt)
 
     @inference
-    def read(self, x_BTD: Array, layer: int, num_candidates: int) -> tuple[Rows, tuple[tuple[float, ...], ...]]:
+    def read(self, x_BTD: Array, layer: int, num_candidates: int) -> tuple[_Rows, tuple[tuple[float, ...], ...]]:
         """Return the best target ids of every row of states [1, T, D] after a layer, and their log-probabilities."""
         if (adapter := self.open(layer)) is not None:
             x_BTD = adapter(x_BTD)

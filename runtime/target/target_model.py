@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
-from runtime.backends.backend import Backend, Plan, prefill_pieces, segments_between, tree_rows
+from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between, tree_rows
 from runtime.models.vocabulary import best_places
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
@@ -90,7 +90,7 @@ class TargetModel:
             self.early_exit.open(exit_layer)
             cuts = (*feature_layers, exit_layer)
         self.backend.prepare(
-            Plan(
+            Preparation(
                 num_slots=num_slots,
                 num_prompt=num_prompt,
                 rows=tuple(rows),

@@ -31,7 +31,7 @@ MOST_DRAWN_TOKENS: Final = 1 << 21
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
-Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
+_Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
 
 
 class Texts(UserModel):
@@ -90,8 +90,8 @@ class TaskRates(UserModel):
 
     rates: Rates
     feature_rates: Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(max_length=MAX_WINDOW)] = ()
-    alternative_rates: Shares = ()
-    exit_coverage: dict[Annotated[IntKey, Field(ge=1)], Annotated[Shares, Field(min_length=1)]] = Field(default={})
+    alternative_rates: _Shares = ()
+    exit_coverage: dict[Annotated[IntKey, Field(ge=1)], Annotated[_Shares, Field(min_length=1)]] = Field(default={})
     stream_rates: Annotated[Many[Rate], Field(max_length=8)] = ()
     blocks: Many[str] = ()
     lookups: Many[str] = ()

@@ -36,7 +36,7 @@ class Decided(NamedTuple):
     guesses: Ints | None = None
 
 
-Handle = Callable[[], object]
+_Handle = Callable[[], object]
 """Work under way: adds what it makes rounds wait, and gives the reply."""
 Wait = Callable[[Rounds], None]
 """Adds what the given rounds wait for."""
@@ -79,27 +79,27 @@ class ArrayLanes:
         require_drafted(self._schedule, window, len(self._window.tokens) if self._is_drafted else None)
         self._is_drafted = False
 
-    def verify(self, window: Window) -> Handle:
+    def verify(self, window: Window) -> _Handle:
         """See `decoding.lanes.TargetLane`."""
         self._verifies(window)
         return self._operation(self._verify, _REPLY)
 
-    def prefix(self, window: Window, exit_layer: int) -> Handle:  # noqa: ARG002
+    def prefix(self, window: Window, exit_layer: int) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
         self._verifies(window)
         half_s = self._durations.target_half_s
         return self._operation(lambda rounds: self._compute(rounds, 0, "target_prefix", half_s), _REPLY)
 
-    def suffix(self) -> Handle:
+    def suffix(self) -> _Handle:
         """See `decoding.lanes.TargetLane`."""
         overhead_s = self._durations.target_half_s + self._durations.round_overhead_s
         return self._operation(lambda rounds: self._compute(rounds, 1, "target_suffix", overhead_s), _REPLY)
 
-    def stream(self, window: Window) -> Handle:
+    def stream(self, window: Window) -> _Handle:
         """See `decoding.lanes.TargetLane`."""
         return self.verify(window)
 
-    def rollout(self, verdict: Verdict | None = None) -> Handle:
+    def rollout(self, verdict: Verdict | None = None) -> _Handle:
         """See `decoding.lanes.DraftLane`."""
         self._is_drafted = True
         return self._operation(partial(self._draft, is_first=verdict is None), self._window)
@@ -113,7 +113,7 @@ class ArrayLanes:
     def join(self, signal: ExitSignal) -> None:
         """See `decoding.lanes.Branches`; `overlap_timeline` knows when."""
 
-    def take(self, verdict: Verdict) -> Handle:  # noqa: ARG002
+    def take(self, verdict: Verdict) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
         self._is_drafted = True
         return self._handle(self._take, self._window)
@@ -122,13 +122,13 @@ class ArrayLanes:
         """End the round: the next operation begins another one."""
         self._begins_round = True
 
-    def _operation(self, wait: Wait, reply: object) -> Handle:
+    def _operation(self, wait: Wait, reply: object) -> _Handle:
         """Return the handle of an operation of the round under way, which it begins if it is the first."""
         self._num_rounds_begun += self._begins_round
         self._begins_round = False
         return self._handle(wait, reply)
 
-    def _handle(self, wait: Wait, reply: object) -> Handle:
+    def _handle(self, wait: Wait, reply: object) -> _Handle:
         walk, is_first = self._decided.walk, self._num_rounds_begun == 1
 
         def handle() -> object:

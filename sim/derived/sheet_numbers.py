@@ -18,7 +18,7 @@ from hwprofiles.quantity import CALIBRATION, Quantity, Status
 from hwprofiles.sheets import DeviceSheet, is_shipped
 from sim.derived.assumption import Assumption
 
-Kind = Literal["cpu", "gpu", "npu"]
+_Kind = Literal["cpu", "gpu", "npu"]
 
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 GROWING_ROWS: Final = 8
@@ -38,9 +38,9 @@ CAPS: Final = ("memory_cap_bytes_per_s", "int8_cap_bytes_per_s", "int4_cap_bytes
 
 
 @cache
-def guesses() -> Mapping[str, Mapping[Kind, Quantity]]:
+def guesses() -> Mapping[str, Mapping[_Kind, Quantity]]:
     """Return numbers for sheets that do not give them, by field and kind of device."""
-    return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[Kind, Quantity]])
+    return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[_Kind, Quantity]])
 
 
 class SheetNumbers:

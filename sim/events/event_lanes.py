@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
 
 
-class Reply(Event):
+class PendingReply(Event):
     """A handle whose time is not known yet when it is handed out."""
 
     def arrive_at(self, time_s: float) -> None:
@@ -107,7 +107,7 @@ class SimulatedLanes:
 
     def segment(self, segment: int, *, is_verdict: bool) -> Event:
         """Queue a segment of the target and return its reply; that of a verdict includes the driver's overhead."""
-        batch, costs, reply = self.batch, self.batch.costs, Reply(self.batch.env)
+        batch, costs, reply = self.batch, self.batch.costs, PendingReply(self.batch.env)
 
         def jobs() -> Jobs:
             plan = costs.plan
@@ -119,7 +119,7 @@ class SimulatedLanes:
 
     def rollout(self, *, is_first: bool) -> Event:
         """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
-        reply = Reply(self.batch.env)
+        reply = PendingReply(self.batch.env)
         crossing_s = 0.0 if is_first else self.send_verdicts()
         self.draft.submit(self.window_jobs(self.batch.rollout(is_first=is_first), reply), after_s=crossing_s)
         return reply
@@ -129,7 +129,7 @@ class SimulatedLanes:
         batch, now_s = self.batch, self.batch.env.now
         return batch.send(self.to_draft, batch.verdict_message(), now_s) - now_s
 
-    def window_jobs(self, steps: Steps | None, reply: Reply) -> Jobs:
+    def window_jobs(self, steps: Steps | None, reply: PendingReply) -> Jobs:
         """Yield the steps that the next windows still need, then reply with them."""
         batch = self.batch
         if steps is not None:
@@ -166,7 +166,7 @@ class SimulatedBranches:
         self._job: Job | None = None
         self._num_steps = 0
         self._has_joined = self._is_stopped = False
-        self._reply: Reply | None = None
+        self._reply: PendingReply | None = None
         lanes.draft.submit(self._jobs())
 
     def join(self) -> None:
@@ -178,7 +178,7 @@ class SimulatedBranches:
     def take(self) -> Event:
         """Return the reply with the next windows."""
         batch = self._lanes.batch
-        reply = self._reply = Reply(batch.env)
+        reply = self._reply = PendingReply(batch.env)
         Wake(batch.env, self._lanes.send_verdicts() + batch.costs.draft_half_s, self.stop)
         return reply
 

@@ -21,9 +21,9 @@ from decoding.schedule import Schedule
 _STEP: Final[Calls] = ((DRAFT_STEP, 1),)
 _STREAMS: Final[Calls] = ((DRAFT_STREAMS, 1),)
 
-Rows = Sequence[int]
+_Rows = Sequence[int]
 """Rows of every sequence of a batch; 0 where one takes no part."""
-Places = Sequence[int]
+_Places = Sequence[int]
 """Every sequence's context, as an index into the range of contexts."""
 
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
     seconds: float
     rows: int
-    works: Sequence[tuple[Calls, Rows]]
+    works: Sequence[tuple[Calls, _Rows]]
     bytes_per_s: float
 
 
@@ -61,18 +61,18 @@ class RoundCosts:
         self._is_shared = self.contention.pool_bytes_per_s < inf
         self._branch_works = cache(self._works_of)
 
-    def segment(self, segment: int, rows: Rows, places: Places) -> Step:
+    def segment(self, segment: int, rows: _Rows, places: _Places) -> Step:
         """Return an operation of the target."""
         step = self._pass(segment, rows, places)
         more_s = self._pass_overhead_s[segment]
         return step._replace(seconds=step.seconds + more_s) if more_s else step
 
-    def step(self, rows: Rows, stream_rows: Rows, places: Places) -> Step:
+    def step(self, rows: _Rows, stream_rows: _Rows, places: _Places) -> Step:
         """Return a step of rollouts; with stream tokens of any sequence all rows are of a draft without features."""
         works = [(self._step, rows)] if not any(stream_rows) else [(_STEP, rows), (_STREAMS, stream_rows)]
         return self._priced(self.plan.draft_lane, works, places)
 
-    def branch(self, kind: StepKind, roots: Rows, places: Places) -> Step:
+    def branch(self, kind: StepKind, roots: _Rows, places: _Places) -> Step:
         """Return a step of branches with these roots, or tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
@@ -86,12 +86,12 @@ class RoundCosts:
             for part, each in plan.calls_of(kind, 1 + plan.branch_guesses * (kind in LATER.values()))
         ]
 
-    def _pass(self, segment: int, rows: Rows, places: Places) -> Step:
+    def _pass(self, segment: int, rows: _Rows, places: _Places) -> Step:
         added_s = self._priced(self.plan.draft_lane, [(self._added, rows)], places).seconds if self._added else 0.0
         works = [(calls, rows) for calls in self._segments[segment]]
         return self._priced(self.plan.target_lane, works, places, added_s)
 
-    def _priced(self, lane: str, works: Sequence[tuple[Calls, Rows]], places: Places, more_s: float = 0.0) -> Step:
+    def _priced(self, lane: str, works: Sequence[tuple[Calls, _Rows]], places: _Places, more_s: float = 0.0) -> Step:
         """Return a step of a lane that does these works, each with its own rows, `more_s` included."""
         seconds, num_bytes = more_s, 0.0
         for calls, rows in works:
@@ -100,7 +100,7 @@ class RoundCosts:
                 seconds, num_bytes = seconds + calls_s, num_bytes + calls_bytes
         return Step(seconds, sum(works[0][1]), works, num_bytes / seconds if seconds else 0.0)
 
-    def _calls(self, lane: str, calls: Calls, rows: Rows, total: int, places: Places) -> tuple[float, float]:
+    def _calls(self, lane: str, calls: Calls, rows: _Rows, total: int, places: _Places) -> tuple[float, float]:
         """Return the seconds of all calls, one after another, in whole ticks, and the bytes that they move.
 
         The bytes are left out where lanes share no memory.
@@ -120,7 +120,7 @@ class RoundCosts:
             seconds, num_bytes = seconds + count * call_s, num_bytes + count * call_bytes
         return max(one_in_ticks(seconds), TICK_S), num_bytes  # at least a tick where tables fall with the context
 
-    def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, Places]) -> tuple[float, float]:
+    def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, _Places]) -> tuple[float, float]:
         """Return the seconds and the bytes of a call over rows of several sequences.
 
         One with the longest context hides what it can behind what all share, see `costs.cost_model.Own`.

@@ -34,7 +34,7 @@ LaneCall = Callable[[], Begun | None]
 """An operation that begins when all sequences have asked for it; it returns None if nobody waits for a reply."""
 _NO_SIGNAL = ExitSignal(())
 """Placeholder: what the exit names is known already, and a method only passes the message on."""
-Message = tuple[float, int]
+_Message = tuple[float, int]
 """A message between lanes: its bytes, and the rows that its span tells."""
 _StepRows = tuple[int, int]
 """Rows of a sequence in a draft step, and the stream tokens among them."""
@@ -183,24 +183,24 @@ class SimulatedBatch:
         without, with_window = map(sum, zip(*sources, strict=True))
         return without, with_window
 
-    def verdict_message(self) -> Message:
+    def verdict_message(self) -> _Message:
         """Return all verdicts on their way to the draft."""
         verdict_bytes = self.costs.messages.verdict_bytes
         counts = [one.num_accepted for one in self.sequences]
         return sum(verdict_bytes[count] for count in counts), sum(counts) + len(counts)
 
-    def exit_message(self) -> Message:
+    def exit_message(self) -> _Message:
         """Return the exit's signals on their way to the draft."""
         rows = sum(self._rows)
         return rows * self.costs.messages.exit_bytes / self.schedule.num_rows, rows
 
-    def window_message(self) -> Message:
+    def window_message(self) -> _Message:
         """Return the next windows on their way to the target."""
         window_bytes = self.costs.messages.window_bytes
         counts = [one.num_drafted for one in self.sequences]
         return sum(window_bytes[count] for count in counts), sum(counts)
 
-    def send(self, path: Path, message: Message, sent_s: float) -> float:
+    def send(self, path: Path, message: _Message, sent_s: float) -> float:
         """Send a message and return when it arrives, on a path without other traffic."""
         num_bytes, rows = message
         if self.spans is None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runtime.arrays import as_array, as_tensor, inference
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Preparation, segments_between
 from runtime.backends.lane_device import NPU_ON_CPU, Device
 from runtime.storage.stored_decoder import stored_decoder
 from tests.runtime.backends.test_devices import forget
@@ -54,7 +54,7 @@ def prepare(backend, *, num_slots=127, num_prompt=60, rows=(1, 4, 8), **more):
     """Prepare for texts whose layers are not cut."""
     whole = segments_between(backend.config.num_layers)
     plan = {"num_slots": num_slots, "num_prompt": num_prompt, "rows": rows}
-    backend.prepare(Plan(**{"segments": whole, "prompt_segments": whole} | plan | more))
+    backend.prepare(Preparation(**{"segments": whole, "prompt_segments": whole} | plan | more))
     return backend
 
 

@@ -42,7 +42,7 @@ StatesOption = Annotated[
         "--states",
     ),
 ]
-DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
+_DeviceOption = Annotated[str, option("Where to train: cpu, cuda or cuda:0.")]
 TaughtOption = Annotated[
     str,
     option(
@@ -59,7 +59,7 @@ def draft(
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-draft4",
     target: TaughtOption = DEFAULT_TARGET,
-    device: DeviceOption = "cpu",
+    device: _DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -73,7 +73,7 @@ def exits(
     out: RunFolderOption,
     recipe: RecipeOption = "smollm2-135m-exits",
     target: TaughtOption = DEFAULT_TARGET,
-    device: DeviceOption = "cpu",
+    device: _DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -89,7 +89,7 @@ def recipe(
     data: DataOption,
     out: RunFolderOption,
     target: TaughtOption = DEFAULT_TARGET,
-    device: DeviceOption = "cpu",
+    device: _DeviceOption = "cpu",
     states: StatesOption = None,
     json: JsonOption = None,
 ) -> None:

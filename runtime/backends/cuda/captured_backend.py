@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from runtime.backends.backend import Plan
+from runtime.backends.backend import Preparation
 from runtime.backends.cuda.captured_calls import (
     GPU,
     ROWS,
@@ -63,7 +63,7 @@ class CudaBackend(TorchBackend):
         return CapturedBranches(self._new_memory(text_bucket(num_branches) if num_branches else 0), num_branches)
 
     @torch.inference_mode()
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Preparation) -> None:
         """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
         sizes = [size for size in GPU.slot_sizes(plan.num_slots) if size >= GPU.num_slots(plan.least_slots)]
         rows = {row_bucket(min(count, ROWS[-1])) for count in plan.rows}

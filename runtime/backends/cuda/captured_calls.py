@@ -21,12 +21,12 @@ from decoding.errors import MemoryFitError
 from runtime.backends.backend import prefill_pieces
 from runtime.backends.cuda.split_attention import HIDDEN, SplitPiece, is_split, mask_of_chunks
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
-from runtime.backends.sequences import Branches, BranchRows, Segment
+from runtime.backends.sequences import BranchCaches, BranchRows, Segment
 from runtime.garbage import no_collection
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory
-from runtime.models.row_invariance import LayerKeys, Piece, Sight, mask_for_groups
+from runtime.models.row_invariance import LayerKeys, RowPiece, Sight, mask_for_groups
 
 new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
 new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
@@ -154,7 +154,7 @@ class CapturedMemory(TorchMemory):
         return GPU.reserved_slots(num_slots)
 
 
-class CapturedBranches(Branches):
+class CapturedBranches(BranchCaches):
     """Branches in memory for as many sequences as a call over all of them has.
 
     A branch that pads a call writes to the last slot that the call looks at, which no sequence has reached then; the
@@ -237,7 +237,7 @@ class CapturedCall(LayerKeys):
         num_kv_heads, num_slots = self._slots.shape[3:5]
         if is_split(num_slots):
             return (SplitPiece(slice(None), None, mask_of_chunks(seen, num_kv_heads)),)
-        return (Piece(slice(None), None, seen),)
+        return (RowPiece(slice(None), None, seen),)
 
 
 class CapturedHead:

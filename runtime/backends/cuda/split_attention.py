@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from runtime.models.row_invariance import Piece, attention
+from runtime.models.row_invariance import RowPiece, attention
 
 LEAST_CHUNK: Final = 256
 _MOST_CHUNKS: Final = 16
@@ -32,7 +32,7 @@ def chunk_size(num_keys: int) -> int:
     return max(LEAST_CHUNK, num_keys // _MOST_CHUNKS)
 
 
-class SplitPiece(Piece):
+class SplitPiece(RowPiece):
     """Rows of a call that see keys in chunks; the mask is that of all chunks, [C, B * K, R, W]."""
 
     def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 
 from decoding.errors import ConfigError
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.backend import Plan
+from runtime.backends.backend import Preparation
 from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.instruction_set import has_vnni
 
@@ -111,7 +111,7 @@ class Limits:
             )
         return self.rows[bisect_left(self.rows, count)]
 
-    def require(self, plan: Plan) -> None:
+    def require(self, plan: Preparation) -> None:
         """Raise `ConfigError` for a sequence that has no graphs, with the number that is too large and the largest."""
         for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
             if count:

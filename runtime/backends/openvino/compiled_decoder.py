@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, rms_norm
-from runtime.backends.backend import Backend, Head, Plan
+from runtime.backends.backend import Backend, Head, Preparation
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
 from runtime.backends.openvino.calls import Floats
@@ -89,7 +89,7 @@ class CompiledDecoder(Backend):
     def _new_memory(self, num_texts: int) -> GrowingMemory:
         return GrowingMemory(self.config, num_texts, self._kept_dtype, self._limits.device)
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Preparation) -> None:
         """Compile, or read, the graphs of a sequence.
 
         Raises `ConfigError` if the device has no graphs of its size, `LaneError` if it refuses one.
@@ -181,7 +181,7 @@ class CompiledDecoder(Backend):
         rotation = cos_PH[positions], sin_PH[positions]
         return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
 
-    def _numbers_of_texts(self, plan: Plan) -> set[int]:
+    def _numbers_of_texts(self, plan: Preparation) -> set[int]:
         """Return sizes of calls over branches: all where shapes are dynamic, else the largest, padded."""
         if not plan.num_branches:
             return set()

@@ -109,14 +109,14 @@ def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov
     return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head{rows}")
 
 
-Number = int | float | tuple[int, ...]
+_Number = int | float | tuple[int, ...]
 """A float is float32 in a graph, integers are int64."""
 
 
 class _Segment:
     def __init__(self, config: ModelConfig, shape: SegmentShape, constants: Constants) -> None:
         self._config, self._shape, self._constants = config, shape, constants
-        self._numbers: dict[tuple[type, Number], Node] = {}
+        self._numbers: dict[tuple[type, _Number], Node] = {}
         texts, rows = shape.num_texts, shape.num_rows
         self._x = _input(X, [texts, rows, config.hidden_size])
         self._cos, self._sin = (_input(name, [texts, 1, rows, config.head_dim]) for name in (COS, SIN))
@@ -200,7 +200,7 @@ class _Segment:
         """Reshape; a size of 0 stays as it is, -1 is what is left."""
         return op.reshape(x, self._number(shape), special_zero=True)
 
-    def _number(self, value: Number) -> Node:
+    def _number(self, value: _Number) -> Node:
         """Return a constant; equal ones are one node, since compiling takes as long as a graph has nodes."""
         key = type(value), value
         if key not in self._numbers:

@@ -23,7 +23,7 @@ _DIGEST: Final = hashlib.sha256
 _MOST_BYTES: Final = 40_000_000_000
 """The most bytes of all files: a few models of 8 billion weights in int4 or int8. Half of what is free stays free."""
 
-Bytes = NDArray[np.uint8]
+_Bytes = NDArray[np.uint8]
 
 
 def compiled_folder() -> Path:
@@ -47,7 +47,7 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
     replace_file(path, *parts, digest.digest())
 
 
-def mapped(path: Path) -> Bytes:
+def mapped(path: Path) -> _Bytes:
     """Return what was written to a file, mapped from there; raise `OSError` if it is not there, or damaged."""
     os.utime(path)
     try:
@@ -60,7 +60,7 @@ def mapped(path: Path) -> Bytes:
     return content
 
 
-def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any]]]) -> Bytes:
+def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any]]]) -> _Bytes:
     """Return the bytes of the arrays that `make` returns, from disk if they were made before and it can be written."""
     path = path_of(key, ".weights")
     with suppress(OSError):
@@ -73,7 +73,7 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any
     return np.concatenate(parts)
 
 
-def give_back(block: Bytes) -> None:
+def give_back(block: _Bytes) -> None:
     """Free the memory that a file's bytes are in; they are read from disk again where they are needed."""
     mapping = getattr(block, "_mmap", None)
     if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.packing import memory_of
-from runtime.backends.sequences import Branches, BranchRows, Text
+from runtime.backends.sequences import BranchCaches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
@@ -144,7 +144,7 @@ class GrowingText(Text):
         return CallRows(buffer, 0, places[None], seen[None])
 
 
-class GrowingBranches(Branches):
+class GrowingBranches(BranchCaches):
     """Implements `runtime.backends.backend.Branches`; all rows of a call run in the buffer of the longest branch.
 
     So beyond 1,024 slots a shorter branch may not have the bits that it would have as a text:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from decoding.errors import LaneError, ModelError
 from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
 from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
-from runtime.backends.backend import Backend, Head, Plan, segments_between
+from runtime.backends.backend import Backend, Head, Preparation, segments_between
 from runtime.backends.sequences import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
@@ -132,16 +132,18 @@ class DraftPasses(ABC):
         hidden_BRJD = self.streams(entering_BRD, positions=positions, cache=cache, num_streams=num_streams)
         return best_places(self.output.logits(hidden_BRJD))
 
-    def plan(self, *, num_slots: int, num_prompt: int, rows: tuple[int, ...], with_features: bool, **more: Any) -> Plan:
+    def plan(
+        self, *, num_slots: int, num_prompt: int, rows: tuple[int, ...], with_features: bool, **more: Any
+    ) -> Preparation:
         """Return what its back end prepares for: whole steps, and with features those cut where these are added.
 
-        `more` are further fields of `Plan`.
+        `more` are further fields of `Preparation`.
         """
         layers = self.decoder.config.num_layers
         whole = cut = segments_between(layers)
         if with_features:
             cut = segments_between(self.config.feature_layer, layers)
-        return Plan(
+        return Preparation(
             num_slots=num_slots,
             num_prompt=num_prompt,
             rows=rows,

@@ -21,7 +21,7 @@ from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, prefill_pieces
-from runtime.backends.sequences import Branches
+from runtime.backends.sequences import BranchCaches
 from runtime.drafters.language_model.draft_passes import (
     DraftPasses,
     DraftStates,
@@ -69,7 +69,7 @@ class Drafter(WindowDrafter):
     def _use(self, backend: Any) -> None:
         self.backend: Backend = backend
         self.cache: Any = backend.new_text()
-        self.branches: Branches = backend.new_branches(0)
+        self.branches: BranchCaches = backend.new_branches(0)
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""

@@ -1,7 +1,7 @@
 """What a draft model drafts after every prefix of a text, for records and judgement.
 
-Every prefix is a branch (`runtime.backends.sequences.Branches`), so what is found is what a lane drafts after the same
-text, to the last bit. Shapes: legend of `runtime.models.decoder`, plus P prefixes, R of them in a block, F
+Every prefix is a branch (`runtime.backends.sequences.BranchCaches`), so what is found is what a lane drafts after the
+same text, to the last bit. Shapes: legend of `runtime.models.decoder`, plus P prefixes, R of them in a block, F
 alternatives, N drafted tokens, J streams, E width of the exit features.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, as_array, concatenated, inference, stacked, zeros
 from runtime.backends.backend import prefill_pieces
-from runtime.backends.sequences import Branches, Text
+from runtime.backends.sequences import BranchCaches, Text
 from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
 from runtime.models.vocabulary import ranked_ids
 
@@ -98,7 +98,7 @@ def _encode(draft: DraftPasses, ids: Sequence[int], start: int, features_TE: Arr
 
 
 def _roll_out(
-    draft: DraftPasses, states: DraftStates, lengths: Sequence[int], branches: Branches, counts: tuple[int, int]
+    draft: DraftPasses, states: DraftStates, lengths: Sequence[int], branches: BranchCaches, counts: tuple[int, int]
 ) -> tuple[Array, Array]:
     """Return the best target ids [R, N, F] after prefixes whose last rows had `states`, and guesses [R, N, J]."""
     num_tokens, num_alternatives = counts
@@ -116,7 +116,7 @@ def _roll_out(
     return stacked(columns, 1), stacked(guesses, 1)
 
 
-def _guess(draft: DraftPasses, entering_RD: Array, positions: Sequence[int], branches: Branches) -> Array:
+def _guess(draft: DraftPasses, entering_RD: Array, positions: Sequence[int], branches: BranchCaches) -> Array:
     """Return the target ids that streams expect after the proposals at `positions`, [R, J]; J is 0 without streams."""
     if not (num_streams := draft.num_streams):  # a back end need not know rows that are none
         return zeros(draft.output.ids, len(positions), 0)

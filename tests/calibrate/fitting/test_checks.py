@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
-from calibrate.fitting.ratios import NORMAL_90, Ratio
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio
 from decoding.schedule import Schedule
 from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
 
@@ -51,13 +51,13 @@ def check(residual: float, lane: str = "a", model: float = 0.0, chance: float = 
 
 
 def test_a_prediction_above_what_was_measured_is_off_upwards():
-    found = check_of(PLAIN, [(Ratio(0.8, 0.03), {}), (Ratio(0.8, 0.04), {})], profile())
+    found = check_of(PLAIN, [(AnchorRatio(0.8, 0.03), {}), (AnchorRatio(0.8, 0.04), {})], profile())
     assert (found.lane, found.error) == ("a", pytest.approx(0.25))
     assert found.chance == pytest.approx(0.05 / 2)
 
 
 def test_runs_of_a_schedule_are_taken_together():
-    found = check_of(PLAIN, [(Ratio(exp(0.1), 0.03), {}), (Ratio(exp(0.3), 0.03), {})], profile())
+    found = check_of(PLAIN, [(AnchorRatio(exp(0.1), 0.03), {}), (AnchorRatio(exp(0.3), 0.03), {})], profile())
     assert found.residual == pytest.approx(-0.2)
 
 
@@ -73,7 +73,7 @@ def test_runs_of_a_schedule_are_taken_together():
 )
 def test_a_prediction_may_be_off_by_its_tables_as_far_as_they_share_in_it(schedule, errors):
     shares = dict(zip(errors, (0.75, 0.25), strict=False))
-    found = check_of(schedule, [(Ratio(1.0, 0.03), shares)], profile(), level_error=0.07)
+    found = check_of(schedule, [(AnchorRatio(1.0, 0.03), shares)], profile(), level_error=0.07)
     expected = sqrt(0.07**2 + sum((share * errors[name]) ** 2 for name, share in shares.items()))
     assert found.model == pytest.approx(expected / NORMAL_90)
 

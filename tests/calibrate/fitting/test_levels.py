@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.levels import Level, Prior, settled, shared_levels
-from calibrate.fitting.ratios import NORMAL_90, Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, estimate
 
 
-def ratios(*values: float, doubt: float = 0.05) -> list[Ratio]:
-    return [Ratio(value, doubt) for value in values]
+def ratios(*values: float, doubt: float = 0.05) -> list[AnchorRatio]:
+    return [AnchorRatio(value, doubt) for value in values]
 
 
 OPEN = Prior(inf)

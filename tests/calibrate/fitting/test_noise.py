@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate.fitting.noise import between, cliffs, doubtful, half_width_of, rising
-from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, Estimate, estimate
 
 SECONDS = st.floats(1e-4, 1e-2)
 
@@ -20,14 +20,14 @@ SECONDS = st.floats(1e-4, 1e-2)
 def test_the_error_is_that_of_estimates_whatever_their_doubts_claim(num, doubt):
     """Doubts say how certain ratios are compared with each other; how much they scatter, the ratios say."""
     draw = random.Random(3)
-    estimates = [estimate([Ratio(draw.gauss(1.0, 0.05), doubt) for _ in range(num)]) for _ in range(2000)]
+    estimates = [estimate([AnchorRatio(draw.gauss(1.0, 0.05), doubt) for _ in range(num)]) for _ in range(2000)]
     width = half_width_of(estimates)
     assert width == pytest.approx(NORMAL_90 * 0.05 / sqrt(num), rel=0.05)
     assert fmean(abs(one.value - 1) <= width for one in estimates) == pytest.approx(0.9, abs=0.02)
 
 
 def test_bends_that_noise_hides_are_an_error_of_their_own():
-    estimates = [estimate([Ratio(1.0 + 0.1 * sign, 0.03) for sign in (-1, 1)])] * 8
+    estimates = [estimate([AnchorRatio(1.0 + 0.1 * sign, 0.03) for sign in (-1, 1)])] * 8
     straight, bent = (half_width_of(estimates, bends=bends) for bends in (0.0, 0.03))
     assert bent == pytest.approx(hypot(straight, NORMAL_90 * 0.03))
     assert half_width_of([], bends=0.03) == pytest.approx(NORMAL_90 * 0.03)
@@ -37,7 +37,7 @@ TIMES = st.dictionaries(st.integers(1, 64), SECONDS, min_size=1).map(lambda time
 
 
 def seen(*values: float) -> Estimate:
-    return estimate([Ratio(value, 0.03) for value in values])
+    return estimate([AnchorRatio(value, 0.03) for value in values])
 
 
 # Rising times

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from calibrate.fitting.ratios import (
     NORMAL_90,
     AnchorErrors,
-    Ratio,
+    AnchorRatio,
     among,
     anchor_errors,
     estimate,
@@ -21,7 +21,7 @@ from calibrate.fitting.ratios import (
 )
 
 SECONDS = st.floats(1e-4, 10.0)
-RATIOS = st.lists(st.builds(Ratio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), min_size=1, max_size=9)
+RATIOS = st.lists(st.builds(AnchorRatio, st.floats(0.9, 1.1), st.floats(0.01, 0.3)), min_size=1, max_size=9)
 
 
 # One ratio
@@ -55,14 +55,14 @@ def test_anchors_in_between_count_like_those_around_and_make_it_less_doubtful(se
 
 
 def test_ratios_weigh_as_much_as_they_are_certain():
-    found = estimate([Ratio(1.0, 0.1), Ratio(1.3, 0.2)])
+    found = estimate([AnchorRatio(1.0, 0.1), AnchorRatio(1.3, 0.2)])
     assert found.value == pytest.approx((4 * 1.0 + 1.3) / 5)
     assert found.variance == pytest.approx(1 / (0.1**-2 + 0.2**-2))
 
 
 @given(st.floats(0.01, 100), st.lists(st.sampled_from([0.03, 0.1]), min_size=3, max_size=9))
 def test_one_spike_counts_as_half_as_much_again_and_no_more(spike, doubts):
-    ratios = [*(Ratio(1.0, 0.03) for _ in doubts), Ratio(spike, 0.03)]
+    ratios = [*(AnchorRatio(1.0, 0.03) for _ in doubts), AnchorRatio(spike, 0.03)]
     held = min(max(spike, 1 / 1.5), 1.5)
     assert estimate(ratios).value == pytest.approx((len(doubts) + held) / (len(doubts) + 1))
 
@@ -83,13 +83,13 @@ def test_nine_intervals_of_ten_hold_the_true_ratio_whatever_the_doubts_claim(num
     draw = random.Random(num)
     hits = 0
     for _ in range(2000):
-        found = estimate([Ratio(exp(draw.gauss(0.0, 0.04)), 0.1) for _ in range(num)])
+        found = estimate([AnchorRatio(exp(draw.gauss(0.0, 0.04)), 0.1) for _ in range(num)])
         hits += abs(log(found.value)) <= found.log_half_width
     assert 0.88 < hits / 2000 < 0.92
 
 
 def test_the_interval_of_a_single_ratio_is_its_doubt():
-    assert estimate([Ratio(7.0, 0.1)]).log_half_width == pytest.approx(NORMAL_90 * 0.1)
+    assert estimate([AnchorRatio(7.0, 0.1)]).log_half_width == pytest.approx(NORMAL_90 * 0.1)
 
 
 # Noise of several
@@ -97,9 +97,9 @@ def test_the_interval_of_a_single_ratio_is_its_doubt():
 
 def test_what_ratios_vary_beyond_their_doubts_is_pooled_over_estimates():
     draw = random.Random(1)
-    found = [estimate([Ratio(draw.gauss(1.0, 0.1), 0.05) for _ in range(num)]) for num in (2, 3, 4) * 500]
+    found = [estimate([AnchorRatio(draw.gauss(1.0, 0.1), 0.05) for _ in range(num)]) for num in (2, 3, 4) * 500]
     assert noise_of(found) == pytest.approx(4.0, rel=0.1)
-    single = estimate([Ratio(3.0, 0.05)])
+    single = estimate([AnchorRatio(3.0, 0.05)])
     assert noise_of([*found, *[single] * 1000]) == noise_of(found)
     assert noise_of([single]) == 1.0
 

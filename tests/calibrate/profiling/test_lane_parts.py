@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrate.fitting.ratios import NORMAL_90, Estimate, Ratio, estimate
+from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, Estimate, estimate
 from calibrate.profiling.lane_parts import _BENDS, HeadParts, LaneParts
 from costs.cost_model import cost_of
 from costs.prices import pass_s
@@ -46,7 +46,7 @@ def estimates_of(parts: LaneParts, laws: Laws, *around: float) -> dict[Measureme
     """Everything that is timed over an anchor, so many times: as the law has it times the numbers given."""
     lane = FakeLane("a", laws, FakeEngine({}))
     ratios = {one: lane.seconds(one, contended=False) / ANCHOR.seconds for one in parts.measurements()}
-    return {of: estimate([Ratio(one * ratio, 0.05) for one in around or (1.0,)]) for of, ratio in ratios.items()}
+    return {of: estimate([AnchorRatio(one * ratio, 0.05) for one in around or (1.0,)]) for of, ratio in ratios.items()}
 
 
 @given(
@@ -61,7 +61,7 @@ def test_no_part_is_timed_twice_and_all_tables_find_theirs(quick, max_window, ex
     parts = parts_of(**asked)
     timed = list(parts.measurements())
     assert len(timed) == len(set(timed))
-    lane = found(parts, {one: estimate([Ratio(0.1, 0.05)]) for one in timed})
+    lane = found(parts, {one: estimate([AnchorRatio(0.1, 0.05)]) for one in timed})
     assert tuple(lane.exit) == exit_layers
     steps = tuple(name for name in STEPS if getattr(lane, name) is not None)
     assert steps == task(**{"exit_features": FEATURES} | asked).draft_steps
@@ -188,7 +188,7 @@ def test_steps_and_prompts_of_heads_are_timed_and_their_tables_hold_at_any_conte
     steps = [one for one in timed if one.part == "head_step"]
     assert [one.rows for one in steps] == ([1, 4, 8, 16] if quick else [1, 2, 3, 4, 6, 8, 12, 16])
     assert {one.context for one in steps} == {CONTEXTS[0]}
-    ratios = {of: [Ratio(around * (0.1 + 0.01 * of.rows), 0.05) for around in (0.9, 0.9, 1.2)] for of in timed}
+    ratios = {of: [AnchorRatio(around * (0.1 + 0.01 * of.rows), 0.05) for around in (0.9, 0.9, 1.2)] for of in timed}
     tables = head.tables(ratios, ANCHOR_S)
     for rows in (1, 4, 16):
         assert tables["heads"].at(rows, 12345) == pytest.approx(ANCHOR_S * (0.1 + 0.01 * rows))
@@ -203,7 +203,7 @@ def test_a_lookup_is_one_row_whatever_it_finds():
     lookup = parts("prompt_lookup")
     (step,) = lookup.measurements()
     assert (step.part, step.rows) == ("head_step", 1)
-    tables = lookup.tables({step: [Ratio(1e-4, 0.05)]}, ANCHOR_S)
+    tables = lookup.tables({step: [AnchorRatio(1e-4, 0.05)]}, ANCHOR_S)
     assert tables.keys() == {"heads"}
     assert tables["heads"].at(1, 99) == pytest.approx(4e-6)
 
@@ -214,9 +214,9 @@ def test_a_lookup_is_one_row_whatever_it_finds():
 STREAMS = parts("speculative_streaming")
 
 
-def ratios(verify: list[float], stream: list[float]) -> dict[Measurement, list[Ratio]]:
+def ratios(verify: list[float], stream: list[float]) -> dict[Measurement, list[AnchorRatio]]:
     without, with_them = dict.fromkeys(STREAMS.measurements())
-    return {without: [Ratio(one, 0.05) for one in verify], with_them: [Ratio(one, 0.05) for one in stream]}
+    return {without: [AnchorRatio(one, 0.05) for one in verify], with_them: [AnchorRatio(one, 0.05) for one in stream]}
 
 
 def test_streams_are_timed_in_turn_with_the_same_verification_without_them():

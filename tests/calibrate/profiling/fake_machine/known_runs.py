@@ -1,9 +1,9 @@
 """Runs of the machine made of laws, and profiles that state exactly its laws in a loop."""
 
-from calibrate.fitting.ratios import Ratio
+from calibrate.fitting.ratios import AnchorRatio
 from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.passes import decode
-from calibrate.profiling.samples import Run
+from calibrate.profiling.samples import CalibrationRun
 from decoding.schedule import Schedule
 from hwprofiles.profile import Anchor, Contention, Profile
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
@@ -40,15 +40,17 @@ def profile_of(laws: dict[str, Laws], *slowdown: float) -> Profile:
     )
 
 
-def run_of(schedule: Schedule, *slowdown: float, weather: Weather | None = None, **laws: float) -> tuple[Run, Profile]:
+def run_of(
+    schedule: Schedule, *slowdown: float, weather: Weather | None = None, **laws: float
+) -> tuple[CalibrationRun, Profile]:
     """(a run, the profile of its lanes): both lanes obey the same laws, the second is slower."""
     engine = FakeEngine({"cpu0": Laws(**laws), "cpu1": Laws(speed=0.8, **laws)}, weather=weather or Weather())
     in_loop = {name: Laws(speed=one.speed) for name, one in engine.laws.items()}
     return decode(engine, anchors_of(engine), schedule, CONTEXTS, 16), profile_of(in_loop, *slowdown)
 
 
-def value_of(found: Ratio | tuple[Ratio, dict[str, float]] | None) -> float | None:
+def value_of(found: AnchorRatio | tuple[AnchorRatio, dict[str, float]] | None) -> float | None:
     """Of what `level` or `compare_run` say."""
     if found is None:
         return None
-    return found.value if isinstance(found, Ratio) else found[0].value
+    return found.value if isinstance(found, AnchorRatio) else found[0].value

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoding.errors import LaneError, MemoryFitError
-from runtime.backends.backend import Plan, segments_between, tree_rows
+from runtime.backends.backend import Preparation, segments_between, tree_rows
 from runtime.backends.cuda import captured_backend, captured_calls
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import (
@@ -205,7 +205,7 @@ def test_prepared_calls_serve_the_sequence_and_no_others_are_made():
     backend = CudaBackend(decoder_of("grouped queries"), device="cpu")
     text = backend.new_text()
     whole = segments_between(2, 4)
-    plan = Plan(num_slots=len(IDS), num_prompt=60, rows=(1, 5), segments=whole, prompt_segments=((0, 4),))
+    plan = Preparation(num_slots=len(IDS), num_prompt=60, rows=(1, 5), segments=whole, prompt_segments=((0, 4),))
     backend.prepare(plan)
     made = dict(text.memory.calls)
     text.start(len(IDS))

@@ -7,7 +7,7 @@ import torch
 
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Preparation, segments_between
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GraphCapture
 from runtime.backends.eager import EagerBackend, wait
@@ -37,7 +37,7 @@ def chosen(backend, prompt, num_tokens):
     layers, ids = backend.config.num_layers, list(prompt)
     text = backend.new_text()
     backend.prepare(
-        Plan(
+        Preparation(
             num_slots=len(prompt) + num_tokens,
             num_prompt=len(prompt),
             rows=(1,),

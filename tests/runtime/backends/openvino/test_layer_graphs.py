@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from decoding.schedule import Schedule
-from runtime.backends.backend import Plan, segments_between
+from runtime.backends.backend import Preparation, segments_between
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import SEVERAL_TEXTS, SINGLE_ROW
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
@@ -34,7 +34,7 @@ def graphs_of(backend):
 def plan(*cuts, num_layers=4, rows=(3,), num_slots=100):
     prompt = segments_between(num_layers)
     segments = segments_between(*cuts, num_layers)
-    return Plan(num_slots=num_slots, num_prompt=40, rows=rows, segments=segments, prompt_segments=prompt)
+    return Preparation(num_slots=num_slots, num_prompt=40, rows=rows, segments=segments, prompt_segments=prompt)
 
 
 @pytest.fixture
