@@ -12,7 +12,7 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
@@ -68,17 +68,12 @@ def event_of(key: str) -> str:
     return key.partition(":")[0]
 
 
-_NO_LONGER: Final = ("branch_step", "pass_after_wait", "draft_round")
-"""Events of older profiles that are passed over (benchmarks/ablations.py)."""
-_OLDER_FIELDS: Final = ("num_threads", "pace_spread", "step_anchor")
-"""Fields of older lanes that are passed over: one thread computes on each core, every round has the mean pace, and the
-target's anchors serve for the draft's steps too."""
-_FORMERLY: Final = "rollout_start"
-"""The name of `first_step` in older profiles."""
+_NO_LONGER: Final = "draft_round"
+"""An event of the profiles in benchmarks/results/demos that is passed over (benchmarks/ablations.py)."""
 
 
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:
-    overheads = {key.replace(_FORMERLY, "first_step"): one for key, one in overheads.items() if key not in _NO_LONGER}
+    overheads = {key: one for key, one in overheads.items() if key != _NO_LONGER}
     for key in overheads:
         event, colon, drafter = key.partition(":")
         if event not in EVENTS or (colon and not (drafter and event in _EVENTS_OF_DRAFTERS)):
@@ -164,13 +159,6 @@ class LaneProfile(StrictModel):
     anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
     errs_with: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_older_fields(cls, fields: object) -> object:
-        if not isinstance(fields, dict):
-            return fields
-        return {key: one for key, one in fields.items() if key not in _OLDER_FIELDS}
 
     @property
     def num_threads(self) -> int:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from decoding.errors import ConfigError, shown
-from decoding.files import expanded, parse_json
+from decoding.files import parse_json
 from decoding.validation import errors_as, told
 
 SETTINGS = "settings"
@@ -29,8 +29,6 @@ FILES = {
 }
 """Digests of files, of which names say nothing, and how a difference is told."""
 _TOLD = FILES | {"drawn_by": "random draws of a version in which prompts shared them"}
-GROWN = (*FILES, "host", "threads")
-"""Settings that older rows lack, which are taken without."""
 
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 _Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
@@ -64,10 +62,7 @@ class Row(BaseModel):
 
 
 class RunFile:
-    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order.
-
-    `is_older` is whether some of them lack any of `GROWN`: they were taken by the names of models and files alone.
-    """
+    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open `path` for appending; what an interruption left of a row at its end is cut off.
@@ -77,7 +72,6 @@ class RunFile:
         """
         self.path = path
         self._settings = json.loads(json.dumps(settings))
-        self.is_older = False
         with errors_as(ConfigError, f"{path}: cannot be used for rows"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b", buffering=0)  # what a full disk refuses is not tried again when it is closed
@@ -164,11 +158,7 @@ class RunFile:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
             own = self._settings
-            taken = {name: own[name] for name in GROWN if name in own}
-            self.is_older |= not taken.keys() <= row[SETTINGS].keys()
-            settings = taken | row.pop(SETTINGS)
-            if _is_folder(settings.get("target"), own.get("target")):
-                settings["target"] = own["target"]
+            settings = row.pop(SETTINGS)
             if own.get("temperature") == 0:
                 settings["seed"] = own["seed"]  # nothing was drawn
             if others := list(_others(settings, own)):
@@ -189,11 +179,6 @@ def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]
             yield _TOLD[name]
         else:
             yield f"{name} {shown(one)}, not {shown(other)}"
-
-
-def _is_folder(theirs: object, ours: object) -> bool:
-    """Return whether a target that an older row names as it was typed is the folder that ours names."""
-    return isinstance(theirs, str) and isinstance(ours, str) and expanded(theirs).absolute() == Path(ours)
 
 
 def _is_interrupted(line: bytes) -> bool:

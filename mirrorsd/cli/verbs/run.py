@@ -257,9 +257,6 @@ def _all_rows(
         if file.rows:
             left = len(places) - len(known)
             say(f"{escaped(out)} has {counted(len(file.rows), 'row')} already; {counted(left, 'prompt')} to go.")
-        if file.is_older:
-            lacking = "they lack digests of files, or what computed them"
-            say(f"[yellow]{escaped(out)}: older rows are matched by name only: {lacking}.[/]")
         kept = {place: known[one.prompt_id] for place, one in enumerate(prompts) if one.prompt_id in known}
         own_seeds = seeds(prompts, {place: row.get(_SEED, settings[_SEED]) for place, row in kept.items()})
         try:
