@@ -57,6 +57,10 @@ class Platform(Priced):
     lanes: Mapping[Name, Name] = Field(default={})
     makes: Mapping[Name, Many[str]] = Field(default={})
 
+    def __repr__(self) -> str:
+        """One line: the numbers would fill pages."""
+        return f"<Platform {self.name}: {', '.join(self.devices)}>"
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         mentions: list[tuple[tuple[str | int, ...], Sequence[str]]] = [

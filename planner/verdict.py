@@ -77,6 +77,10 @@ class SpeculationVerdict:
     badges: Mapping[str, tuple[Badge, ...]] = field(default_factory=dict)
     can_be_run: bool = True
 
+    def __repr__(self) -> str:
+        """One line: what it rests on would fill pages."""
+        return f"<SpeculationVerdict: {self.headline}>"
+
     def __post_init__(self) -> None:
         """Refuse an answer that its ratio contradicts; without a ratio, a yes."""
         told = "no" if self.claim is None else PAYS[self.claim.outcome]

@@ -81,6 +81,10 @@ class BatchPlan:
     beyond: tuple[str, ...] = ()
     engine: str | None = None
 
+    def __repr__(self) -> str:
+        """One line: the schedules of all sizes would fill pages."""
+        return f"<BatchPlan of {len(self.choices)} sizes: {self.in_words.partition('. ')[0]}>"
+
     @property
     def compared(self) -> dict[int, BatchChoice]:
         """The sizes at which speculation was predicted: nowhere else has plain decoding won anything."""

@@ -72,6 +72,10 @@ class Question:
     calibrated: CalibratedLanes | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        """One line: the texts would fill pages."""
+        return f"<Question: {self.target} with {self.draft} on {self.platform.name}>"
+
     def record_at(self, rate: float) -> AcceptanceRecord:
         """Return the texts with another mean acceptance."""
         return self.record_with(self.acceptance.field, rate)

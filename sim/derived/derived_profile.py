@@ -65,6 +65,10 @@ class DerivedProfile:
     speeds: Mapping[str, DeviceSpeed]
     assumptions: tuple[Assumption, ...]
 
+    def __repr__(self) -> str:
+        """One line: the numbers would fill pages."""
+        return f"<DerivedProfile of {', '.join(self.costs)}: {len(self.assumptions)} assumptions>"
+
 
 def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
     """Return the profile of a platform, whether or not its memories hold the models.

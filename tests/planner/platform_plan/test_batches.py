@@ -12,6 +12,7 @@ from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import plan_pair
 from mirrorsd.plan_entry import batch_entry
 from planner.plan_engines import engines_of_batch
+from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan, _asked, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
@@ -44,6 +45,13 @@ def test_larger_batches_want_shorter_windows_and_at_last_none(batches):
     assert batches.switch_off_at == 64
     plain = [choice.plain for choice in batches.choices.values()]
     assert plain == sorted(plain, key=lambda one: one.tokens_per_s) == sorted(plain, key=lambda one: one.tpot_s)
+
+
+def test_what_an_answer_holds_is_told_in_a_line_each(plan, batches):
+    for one in (batches, advice(plan), plan.question, plan.question.platform, plan.machine):
+        assert repr(one).startswith(f"<{type(one).__name__}")
+        assert len(repr(one)) < 250
+        assert "\n" not in repr(one)
 
 
 def test_servers_are_answered_for_as_many_as_they_take():
