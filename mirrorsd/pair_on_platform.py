@@ -1,6 +1,5 @@
 """Plans for two models and a platform by name. Nothing here loads torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +17,17 @@ from hwprofiles.engines import (
     require_reading,
 )
 from hwprofiles.machines.assumed_parts import require_speeds
-from hwprofiles.model_shape import ModelShape, model_shape
+from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import HEADS, LOOKUP, head_named, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
+from mirrorsd.same_model import plain_name, shape_called
 from planner.platform_plan.measured_run import ComparedRuns, LeftOutRun, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
-from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
+from runtime.drafters.registry import shipped_names
 from runtime.models.model_folder import is_model_name
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import Texts
@@ -38,7 +38,6 @@ from sim.derived.roofline import StoredModel
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
 _IN_SHARED_MEMORY: Final = "int4"
 """Default where devices share one memory and a model is published in more bits."""
-_VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 
 
 class Accepted(NamedTuple):
@@ -208,7 +207,7 @@ def _stored_models(
     target: str | Path, draft: str | Path, machine: Platform, profile: Profile | None, asked: Storage
 ) -> tuple[StoredModel, StoredModel]:
     """Return both models in the formats that are asked for, else in those that `plan_pair` says."""
-    shape = _shape(target)
+    shape = shape_called(target)
     told = None if profile is not None else weights_in_name(target, shape.published_in)
     stored = weights_named((told or _usual_weights(shape, machine, profile)) if asked.target is None else asked.target)
     scale_bits = cache_scale_bits(machine.devices.values(), stored, asked.cache_bits)
@@ -261,15 +260,10 @@ def runnable_drafter(draft: str | Path) -> str | None:
     return name if name in shipped_names() or is_model_name(name) else None
 
 
-def _shape(name: str | Path) -> ModelShape:
-    """Return a model's shape by what plans and runs call it: drafters that ship, too."""
-    return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
-
-
 def _draft_shape(name: str | Path) -> ModelShape:
     """Return the shape of a draft model; an error names what else drafts."""
     try:
-        return _shape(name)
+        return shape_called(name)
     except ModelError as error:
         raise ModelError(f"{error} (A draft is a model, or one of {', '.join(HEADS)}.)") from error
 
@@ -317,12 +311,7 @@ def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredMode
 
 
 def _is_called(name: str, given: str | Path, model: StoredModel) -> bool:
-    return _plain_name(name) in (_plain_name(given), _plain_name(model.shape.name))
-
-
-def _plain_name(name: str | Path) -> str:
-    """Return a model's name without its folders and without suffixes such as `-instruct`, which shapes do not have."""
-    return _VARIANT.sub("", Path(name).name.lower())
+    return plain_name(name) in (plain_name(given), plain_name(model.shape.name))
 
 
 def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | None) -> str:

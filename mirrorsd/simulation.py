@@ -13,12 +13,12 @@ import planner.plan
 import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
-from decoding.files import named_path
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile
+from mirrorsd.same_model import is_other_model, is_same_path
 from planner.paired_ratio import Ratio, comparer
 from planner.plan import Plan
 from planner.search.search import SearchResult
@@ -26,7 +26,6 @@ from planner.search.space import SearchSpace, judging_part
 from planner.verdict import times
 from planner.wording import listing
 from runtime.backends.lane_device import Device
-from runtime.drafters.registry import TRAINED
 from sim.acceptance.replay import Acceptance, record_of
 from sim.prediction import Prediction
 
@@ -126,28 +125,32 @@ def require_same_models(
     """Return the warning that results of a profile and a record have to carry; refuse those that do not fit.
 
     Both have to be of the same target, drafters, weights and back ends; of the profile's lanes one at least has to
-    compute as was recorded, and all of those of a `schedule`, which has to be of their draft model too. There is a
-    warning only where they differ and that is `replayed` on purpose; else None.
+    compute as was recorded, and all of those of a `schedule`, which must not be of another draft model. There is a
+    warning only where they differ and that is `replayed` on purpose, or where nothing tells whether a schedule's draft
+    model is theirs; else None.
 
     Raises:
         ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
     """
     record = record_of(acceptance)
+    draft = None
     if schedule is not None and schedule.traits.has_draft_model:
-        _require_draft(schedule.drafter, profile.drafter, record.drafter if replayed else profile.drafter, sides[0])
+        recorded = record.drafter if replayed and record.assumed is None else None
+        draft = _taken_draft(schedule.drafter, profile.drafter, recorded, sides[0])
     if record.assumed is not None:
-        return None
-    differing = [name for name in _FACTS if not _is_same(getattr(profile, name), getattr(record, name))]
+        return draft
+    differing = [name for name in _FACTS if not is_same_path(getattr(profile, name), getattr(record, name))]
     both = [{name: getattr(side, name) for name in differing} for side in (profile, record)]
     found = [one for one in backends_of(profile, schedule).values() if one != record.backend]
     if found and (schedule is not None or replayed or len(found) == len(profile.lanes)):
         both[0][_BACKEND], both[1][_BACKEND] = " and ".join(dict.fromkeys(found)), record.backend
     if not both[0]:
-        return None
+        return draft
     ours, theirs = (", ".join(f"{name} {value}" for name, value in facts.items()) for facts in both)
     if replayed:
         what = "numeric form" if {"dtype", _BACKEND}.issuperset(both[0]) else "pair"
-        return f"Acceptance is replayed from another {what}: recorded with {theirs}, while times are of {ours}."
+        label = f"Acceptance is replayed from another {what}: recorded with {theirs}, while times are of {ours}."
+        return " ".join(filter(None, (label, draft)))
     msg = (
         f"{sides[0]} was measured with {ours}, {sides[1]} recorded with {theirs}. Calibrate and record with the same "
         "models, weights and device; search and simulate replay the acceptance of another pair with "
@@ -156,12 +159,20 @@ def require_same_models(
     raise ConfigError(msg)
 
 
-def _require_draft(named: str | None, timed: str | None, recorded: str | None, side: object) -> None:
-    """Raise `ConfigError` for a schedule that names another draft model; one that names none is of any."""
-    within = None if named is None else str(named_path(named) / TRAINED)
-    if named and timed and not any(_is_same(one, known) for one in (named, within) for known in (timed, recorded)):
-        msg = f"{side} was measured with drafter {timed}, the schedule is of drafter {named}"
-        raise ConfigError(f"{msg}: calibrate and record with it")
+def _taken_draft(named: str | None, timed: str | None, recorded: str | None, side: object) -> str | None:
+    """Return the warning where nothing tells whether a schedule's draft model is the timed one; refuse another."""
+    if not named or not timed:  # which is of any
+        return None
+    others = {known: is_other_model(named, known) for known in (timed, recorded) if known}
+    if False in others.values():
+        return None
+    for known, is_other in others.items():
+        if is_other is None:
+            return f"The schedule's drafter {named} is taken for {known}: nothing here tells them apart."
+    raise ConfigError(
+        f"{side} was measured with drafter {timed}, the schedule is of another, {named}: calibrate and record with it, "
+        "or take the profile that a plan for it writes (--profile-out)"
+    )
 
 
 def in_words(record: AcceptanceRecord) -> str | None:
@@ -189,17 +200,6 @@ def _ranking(found: SearchResult, label: str | None) -> SearchResult:
         return found
     candidates = (replace(one, prediction=_labelled(one.prediction, label)) for one in found.candidates)
     return replace(found, candidates=tuple(candidates))
-
-
-def _is_same(ours: str | None, theirs: str | None) -> bool:
-    """Return whether two names are of one model: a folder can be named in several ways."""
-    if ours is None or theirs is None:
-        return ours is theirs
-    one, other = named_path(ours), named_path(theirs)
-    try:
-        return one == other or one.resolve() == other.resolve()
-    except OSError:  # the working folder is gone, and one of them begins there
-        return False
 
 
 def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str, str]:

@@ -90,8 +90,8 @@ def validate(
     profile, record = evidence.profile, evidence.record
     sides = evidence.profile_path, evidence.record_path
     lanes = {lane for schedule in schedules.values() for lane in lanes_of(schedule)}
-    for schedule in schedules.values():
-        require_same_models(profile, record, schedule=schedule, sides=sides)
+    checked = [require_same_models(profile, record, schedule=one, sides=sides) for one in schedules.values()]
+    taken = dict.fromkeys(filter(None, checked))
     calibrated = profile
     profile, extrapolated = reaching(profile, record, [lane.name for lane in profile.lanes], sides=sides)
     require_reach(profile, record, lanes, sides=sides)
@@ -127,7 +127,7 @@ def validate(
         facts=outcome_facts(judged, plan, pair, used=used),
         dtype=pair.dtype,
         notes=(*profile.notes, *filter(None, [reach_in_words(calibrated, record, lanes)])),
-        warnings=(*filter(None, [extrapolated, pair.unheeded(), evidence.repeats_in_words]), *repeated),
+        warnings=(*filter(None, [extrapolated, pair.unheeded(), evidence.repeats_in_words]), *taken, *repeated),
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,

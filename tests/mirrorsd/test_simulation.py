@@ -1,5 +1,6 @@
 """Simulating and searching refuse a record of other models; where it is asked for, results are labelled."""
 
+import json
 from dataclasses import replace
 from itertools import product
 
@@ -9,6 +10,7 @@ import pytest
 import mirrorsd
 from decoding.errors import ConfigError
 from mirrorsd.simulation import require_same_models
+from runtime.drafters.registry import SHIPPED_FOLDER
 from sim.acceptance.replay import Replay
 from tests.planner.synthetic import acceptance_record, machine, sampled_record
 
@@ -148,22 +150,68 @@ def test_a_schedule_on_a_lane_that_computes_otherwise_is_refused():
             call(SCHEDULE, of_two_back_ends(), RECORD)
 
 
+def timed_with(drafter):
+    return MACHINE.model_copy(update={"drafter": drafter}), replace(RECORD, drafter=drafter)
+
+
+def drafting_with(drafter):
+    return SCHEDULE.model_copy(update={"drafter": drafter})
+
+
 def test_a_schedule_of_another_draft_model_than_was_timed_is_refused():
-    other = SCHEDULE.model_copy(update={"drafter": "another"})
-    calls = (mirrorsd.predict, mirrorsd.simulate)
-    for call, acceptance, replayed in product(calls, (RECORD, mirrorsd.Bernoulli(0.7)), (False, True)):
-        with pytest.raises(ConfigError, match="measured with drafter four-layer, the schedule is of drafter another: "):
-            call(other, MACHINE, acceptance, replayed=replayed)
-    replayed = mirrorsd.predict(other, MACHINE, replace(RECORD, drafter="another"), replayed=True)
+    profile, record = timed_with("smollm2-135m-draft4")
+    other, calls = drafting_with("Qwen3-0.6B"), (mirrorsd.predict, mirrorsd.simulate)
+    for call, acceptance, replayed in product(calls, (record, mirrorsd.Bernoulli(0.7)), (False, True)):
+        message = "measured with drafter smollm2-135m-draft4, the schedule is of another, Qwen3-0.6B: "
+        with pytest.raises(ConfigError, match=message):
+            call(other, profile, acceptance, replayed=replayed)
+    replayed = mirrorsd.predict(other, profile, replace(record, drafter="Qwen3-0.6B"), replayed=True)
     assert replayed.tpot_s == mirrorsd.predict(SCHEDULE, MACHINE, RECORD).tpot_s
-    unnamed = SCHEDULE.model_copy(update={"drafter": None})
-    assert mirrorsd.predict(unnamed, MACHINE, RECORD).tpot_s == replayed.tpot_s
+    assert mirrorsd.predict(drafting_with(None), profile, record).tpot_s == replayed.tpot_s
 
 
-def test_a_schedule_may_name_the_folder_of_the_training_run():
-    run = SCHEDULE.model_copy(update={"drafter": "runs/small"})
-    profile = MACHINE.model_copy(update={"drafter": "runs/small/drafter"})
-    assert mirrorsd.predict(run, profile, replace(RECORD, drafter="runs/small/drafter"))
+SHIPPED = str(SHIPPED_FOLDER / "smollm2-135m-draft4")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("smollm2-135m-draft4", SHIPPED),
+        ("Qwen/Qwen3-0.6B", "Qwen3-0.6B"),
+        ("/elsewhere/models/shape-llama-160m-609cea0123ab", "shape:llama-160m"),
+        ("runs/small/drafter", "runs/small"),
+        ("/elsewhere/smollm2-135m-draft4", SHIPPED),
+    ],
+)
+def test_a_draft_model_goes_by_several_names(names):
+    for timed, named in (names, names[::-1]):
+        profile, record = timed_with(timed)
+        schedule = drafting_with(named)
+        assert require_same_models(profile, record, schedule=schedule) is None
+        assert mirrorsd.simulate(schedule, profile, record)
+
+
+def test_folders_of_one_name_are_two_draft_models_where_their_sizes_differ(tmp_path):
+    config = json.loads((SHIPPED_FOLDER / "smollm2-135m-draft4" / "config.json").read_bytes())
+    for name, hidden_size in (("one", 576), ("other", 1152)):
+        (folder := tmp_path / name / "small" / "drafter").mkdir(parents=True)
+        sized = config | {"target_shape": config["target_shape"] | {"hidden_size": hidden_size}}
+        (folder / "config.json").write_text(json.dumps(sized))
+    profile, record = timed_with(str(tmp_path / "one" / "small" / "drafter"))
+    assert require_same_models(profile, record, schedule=drafting_with(str(tmp_path / "one" / "small"))) is None
+    with pytest.raises(ConfigError, match="the schedule is of another, "):
+        require_same_models(profile, record, schedule=drafting_with(str(tmp_path / "other" / "small")))
+    told = require_same_models(profile, record, schedule=drafting_with(SHIPPED))
+    assert "nothing here tells them apart" in told, "of the same sizes, and called otherwise"
+
+
+def test_a_draft_model_that_nothing_tells_apart_is_taken_for_the_timed_one_and_said():
+    told = "The schedule's drafter another is taken for four-layer: nothing here tells them apart."
+    assert mirrorsd.predict(drafting_with("another"), MACHINE, RECORD).source.startswith(told)
+    assert mirrorsd.predict(drafting_with("another"), MACHINE, mirrorsd.Bernoulli(0.7)).source.startswith(told)
+    both = mirrorsd.predict(drafting_with("another"), MACHINE, OTHER, replayed=True).source
+    assert both.startswith(LABEL)
+    assert told in both
 
 
 def test_a_folder_may_be_named_in_several_ways(tmp_path, monkeypatch):

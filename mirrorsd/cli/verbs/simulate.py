@@ -46,9 +46,9 @@ def simulate(
 
     wanted, machine = load_schedule(schedule), load_profile(profile)
     accepted = chosen_acceptance(record, acceptance, machine)
-    label = require_same_models(machine, accepted, replayed=replayed_acceptance, sides=(profile, record))
-    warnings = say_whose(machine, accepted)
     most, replayed, sides = max_new_tokens, replayed_acceptance, (profile, record or "the acceptance")
+    label = require_same_models(machine, accepted, replayed=replayed, sides=sides, schedule=wanted)
+    warnings = say_whose(machine, accepted)
     lanes = {wanted.target_lane, wanted.draft_lane or wanted.target_lane}
     machine = reaching(machine, accepted, lanes, sides, warnings, max_new_tokens=most)
     asked = wanted, machine, accepted
