@@ -67,13 +67,6 @@ def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidat
     assert trace.decode_s == pytest.approx(3 * verify_s, abs=1e-9)
 
 
-def test_a_window_makes_all_reduces_as_many_times_larger():
-    group = RING.model_copy(update={"all_gathers": {}})
-    narrow = predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s
-    wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
-    assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * 2 * 7 / 8 * 16 / 64, abs=1e-9)
-
-
 def test_a_parallel_track_draft_synchronises_twice_a_step():
     sync_s = all_reduce_s(16, 4, **SPEED)
     schedule, texts = speculative(2), record(prompt("0"))
