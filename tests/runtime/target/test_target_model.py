@@ -26,14 +26,6 @@ def begin(decoder, prompt=PROMPT, heads=None, **options):
     return target
 
 
-def test_one_token_at_a_time_is_plain_decoding():
-    decoder = tiny_target()
-    target = begin(decoder)
-    tokens = [target.verify(NO_WINDOW).next_token for _ in range(20)]
-    assert tokens == plain.continue_text(decoder, PROMPT, 20)
-    assert len(set(tokens)) > 5
-
-
 @settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 5),
