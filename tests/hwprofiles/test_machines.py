@@ -9,7 +9,7 @@ from hwprofiles.curves.names import device_key
 from hwprofiles.lint_rules import of_platform
 from hwprofiles.machines.device_names import device_named, find_device
 from hwprofiles.overrides import with_devices
-from hwprofiles.platform import load_platform
+from hwprofiles.platform import find_entry, load_platform
 from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
 
 DEVICES = shipped_names("device")
@@ -171,6 +171,14 @@ def test_what_makes_no_machine_says_why(label, told):
 def test_several_cpus_do_not_take_the_place_of_the_assumed_one():
     with pytest.raises(ProfileError, match="several of AMD EPYC 9654.*links of their sockets"):
         with_devices(load_platform("rtx4070"), ["2xepyc-9654"])
+
+
+def test_an_entry_is_found_by_a_label():
+    assert find_entry("GeForce RTX 3090").name == "rtx3090"
+
+
+def test_an_entry_has_the_memory_that_its_label_tells():
+    assert find_entry("RTX 3080 20GB").content.memory_bytes.value == 20e9
 
 
 def test_a_sheet_of_ones_own_makes_a_machine_with_numbers_as_people_write_them(tmp_path):
