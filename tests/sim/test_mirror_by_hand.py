@@ -95,26 +95,6 @@ def test_hybrid_joins_the_exit_at_the_next_step():
     ]
 
 
-def test_with_features_the_draft_waits_and_reads_the_window_again():
-    tables = {
-        "draft_step_features": by_rows(1, 1, 2),
-        "draft_step": by_rows(1, 1, 2),
-        "draft_start": by_rows(9, 9, 9, 9, 4),
-    }
-    draft = lane("draft").model_copy(update=tables)
-    trace = play(mirror("exit", exit_features=True), machine(lane("target"), draft), HIT_MISS_END)
-    assert drafting(trace)[2:8] == [
-        # the message comes at 7: two rows of the window and three roots, then the roots
-        ("branch_step", 7, 11, 5),
-        ("branch_step", 11, 13, 3),
-        ("branch_step", 19, 23, 5),
-        ("branch_step", 23, 25, 3),
-        # a miss at 26: what was committed is read again, each token with its feature
-        ("rollout_step", 26, 27, 2),
-        ("rollout_step", 27, 28, 1),
-    ]
-
-
 @pytest.mark.parametrize("contended", [False, True])
 def test_no_verdict_overtakes_the_exit_message(contended):
     link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
