@@ -21,14 +21,13 @@ from decoding.validation import errors_as, told
 SETTINGS = "settings"
 PROMPT_ID = "prompt_id"
 _PROMPT_HASH = "prompt_hash"
-FILES = {
+_TOLD = {
     "target_files": "other weights, tokenizer or config.json of a target of the same name",
     "drafter_files": "other files of a drafter of the same name",
     "exits_files": "other files of exits of the same name",
     "replay_files": "another record or other rates in a file of the same name",
 }
 """Digests of files, of which names say nothing, and how a difference is told."""
-_TOLD = FILES | {"drawn_by": "random draws of a version in which prompts shared them"}
 
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 _Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
@@ -92,7 +91,7 @@ class RunFile:
         """Return the rows that answer some of the prompts, by id; `asked` has the hash of each text. A row answers one.
 
         Bare prompts are named after their file and line: where one has another name now, its text tells its row. Raises
-        `ConfigError` for a row that answers another text under the same id; older rows do not tell.
+        `ConfigError` for a row that answers another text under the same id.
         """
         renamed: dict[str, list[dict[str, Any]]] = {text: [] for text in asked.values()}
         for name, row in self.rows.items():
@@ -157,8 +156,7 @@ class RunFile:
             except ValueError as error:
                 msg = f"{self.path}:{number}: not a row that `mirrorsd run` wrote ({told(error)}); name another --out"
                 raise ConfigError(msg) from error
-            own = self._settings
-            settings = row.pop(SETTINGS)
+            settings, own = row.pop(SETTINGS), self._settings
             if own.get("temperature") == 0:
                 settings["seed"] = own["seed"]  # nothing was drawn
             if others := list(_others(settings, own)):

@@ -38,7 +38,6 @@ from runtime.drafters.window_drafter import WindowDrafter, drafted
 from runtime.models.model_folder import NamedFolder
 from runtime.storage.sampled_digest import sampled_sha256
 from runtime.target.target_model import TargetModel
-from runtime.verification.rules import DRAWN_BY
 from runtime.worker.server import models_on
 
 TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
@@ -205,8 +204,8 @@ def load_models(
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
     """Return 16 hexadecimal digits that change with anything a record depends on."""
-    drawn_by = (DRAWN_BY, reach.seed) if reach.temperature else 0
-    known, computed_by = asdict(reach) | {"enough": None, "seed": drawn_by}, models.computed_by
+    seed, computed_by = reach.seed if reach.temperature else 0, models.computed_by
+    known = asdict(reach) | {"enough": None, "seed": seed}
     names = models.target_name, models.drafter_name, models.exits_name
     by = computed_by, models.dtype, computing_host(computed_by)
     whole = FORMAT, known, [prompt._asdict() for prompt in prompts], names, models.digests, by

@@ -111,10 +111,6 @@ def draw_from(candidates: Candidates, draw: float) -> int:
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
 
 
-DRAWN_BY: Final = "seed and prompt"
-"""What decides draws, kept beside unfinished texts: older versions drew by the seed alone."""
-
-
 def seed_of(seed: int, prompt: Sequence[int]) -> int:
     """Return the seed of the draws after a prompt, of which the ids are given, so that prompts share none of them."""
     return int.from_bytes(blake2b(" ".join(map(str, (seed, *prompt))).encode(), digest_size=8).digest(), "little")

@@ -8,7 +8,6 @@ import pytest
 
 from decoding.errors import ConfigError
 from mirrorsd.run_file import RunFile
-from runtime.verification.rules import DRAWN_BY
 
 ANSWER = {"token_ids": [1, 2], "num_rounds": 1, "prefill_s": 0.1, "decode_s": 0.2}
 SETTINGS = {"dtype": "float32", "seed": 0, "schedule": {"method": "autoregressive", "target_lane": "target"}}
@@ -83,14 +82,6 @@ def test_another_seed_is_another_setting_where_something_is_drawn(tmp_path, temp
     refused = pytest.raises(ConfigError, match=r"other settings \(seed 0, not 7\)") if is_drawn else nullcontext()
     with refused, RunFile(path, given | {"seed": 7}) as rows:
         assert list(rows.rows) == ["a"]
-
-
-def test_rows_whose_draws_prompts_shared_are_not_gone_on_with(tmp_path):
-    path, given = tmp_path / "rows.jsonl", SETTINGS | {"temperature": 0.5}
-    with RunFile(path, given) as rows:
-        rows.append({"prompt_id": "a"} | ANSWER)
-    with pytest.raises(ConfigError, match=r"\(random draws of a version in which prompts shared them\); name another"):
-        RunFile(path, given | {"drawn_by": DRAWN_BY})
 
 
 @pytest.mark.parametrize("end", ["\n", ""])

@@ -70,7 +70,7 @@ def run(
     from mirrorsd.lane_choice import all_lane_specs, profile_lanes, require_computed, require_lanes
     from mirrorsd.model_pair import find_scheduled_pair, name_of
     from mirrorsd.text_engine import Decoding, TextEngine
-    from runtime.verification.rules import DRAWN_BY, require_temperature
+    from runtime.verification.rules import require_temperature
 
     source = _Source(prompt, prompts, replay)
     source.check(temperature)
@@ -90,7 +90,6 @@ def run(
         "exits": name_of(pair.exits),
         "dtype": pair.dtype,
         **asdict(decoding),
-        **({"drawn_by": DRAWN_BY} if temperature else {}),
         **source.settings,
         **({} if out is None else _digests(pair.only_for(wanted), source) | _computing(wanted, lanes)),
     }
@@ -135,7 +134,7 @@ def run(
 
 
 def _digests(pair: ModelPair, source: _Source) -> dict[str, str]:
-    """Return a digest of each thing a row depends on and of which its settings have but a name (`run_file.FILES`)."""
+    """Return a digest of each thing a row depends on and of which its settings have but a name (`run_file`)."""
     from decoding.files import sha256_of
     from mirrorsd.model_pair import folder_of
     from runtime.storage.sampled_digest import sampled_sha256

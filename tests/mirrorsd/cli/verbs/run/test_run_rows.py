@@ -9,7 +9,6 @@ from decoding.errors import LaneError, MemoryFitError
 from decoding.trace import LaneEvent
 from hwprofiles.host import computing_host
 from mirrorsd.text_engine import TextEngine
-from runtime.verification.rules import DRAWN_BY
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.interrupt import interrupted
 from tests.mirrorsd.cli.verbs.run.asked import METHODS, PROMPTS, SETTINGS, TREES, rows_of
@@ -101,7 +100,6 @@ def test_a_row_answers_one_prompt_also_under_another_name(run, schedule_file, tm
     result = run(*words, "--prompts", named[1], "--out", resumed, "--json", tmp_path / "all.json")
     assert "has 2 rows already; 1 prompt to go." in result.stderr
     assert [row["prompt_id"] for row in rows_of(resumed)][2:] == ["questions-3"]
-    assert all(row["settings"].get("drawn_by") == (DRAWN_BY if temperature else None) for row in rows_of(resumed))
     run(*words, "--prompts", named[1], "--out", new)
     found = json.loads((tmp_path / "all.json").read_text())["prompts"]
     assert [row["token_ids"] for row in found] == [row["token_ids"] for row in rows_of(new)]
