@@ -22,8 +22,6 @@ from decoding.files import most_unpacked, replace_file
 from decoding.recorded.prompt_record import Ids, PromptRecord, RecordedChain, RecordedTree
 from decoding.recorded.record_checks import (
     FORMAT,
-    GROWN_FIELDS,
-    GROWN_FORMAT,
     MAX_BYTES,
     MAX_HEADER_BYTES,
     OPTIONAL_ARRAYS,
@@ -252,12 +250,9 @@ class AcceptanceRecord:
 
     def _header(self) -> bytes:
         own = {each.name: getattr(self, each.name) for each in fields(self)}
-        unused = [name for name, default in GROWN_FIELDS.items() if own[name] == default]
-        own = {name: value for name, value in own.items() if name not in unused}
-        form = FORMAT if len(unused) == len(GROWN_FIELDS) else GROWN_FORMAT
         scalars = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
         prompts = [{name: value for name, value in one.items() if value is not None} for one in scalars]
-        return json.dumps({"format": form} | own | {"prompts": prompts}, default=BaseModel.model_dump).encode()
+        return json.dumps({"format": FORMAT} | own | {"prompts": prompts}, default=BaseModel.model_dump).encode()
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, Any]) -> "AcceptanceRecord":

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord, PromptRecord
 
 FORMAT: Final = "mirrorsd-acceptance-record-5"
-GROWN_FORMAT: Final = "mirrorsd-acceptance-record-6"
-"""Format of a record that uses any of `GROWN_FIELDS`, which a reader of the other format would miss; both are read."""
 MAX_BYTES: Final = 1 << 29
 """Most bytes of all arrays of a file together, decompressed."""
 MAX_HEADER_BYTES: Final = 1 << 22
@@ -44,6 +42,7 @@ class RecordHeader(StrictModel):
     """An `AcceptanceRecord` in a file, the arrays of its prompts left out."""
 
     format: Literal["mirrorsd-acceptance-record-5", "mirrorsd-acceptance-record-6"]
+    """The latter is that of committed records that have any of the fields with defaults; nothing writes it now."""
     target: str
     drafter: str | None
     dtype: str
@@ -61,10 +60,6 @@ class RecordHeader(StrictModel):
     backend: Annotated[str, Field(min_length=1, max_length=100)] = "torch"
     host: Annotated[dict[Fact, Fact], Field(max_length=20)] | None = None
     exits: str | None = None
-
-
-GROWN_FIELDS: Final = {name: one.default for name, one in RecordHeader.model_fields.items() if not one.is_required()}
-"""Fields that were added to the first format, with their values in records that do not use them."""
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:

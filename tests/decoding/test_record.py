@@ -104,16 +104,12 @@ def header_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_record_of_another_back_end_says_so_and_readers_that_do_not_ask_refuse_it(tmp_path):
+def test_a_record_of_another_back_end_says_so(tmp_path):
     by_torch, compiled = record(), record(backend="openvino:CPU", dtype="int8")
     assert (by_torch.numeric_form, compiled.numeric_form) == ("torch bfloat16", "openvino:CPU int8")
     for one in (by_torch, compiled):
         one.save(tmp_path / f"{one.dtype}.npz")
         assert AcceptanceRecord.load(tmp_path / f"{one.dtype}.npz").backend == one.backend
-    assert header_of(tmp_path / "int8.npz")["format"].endswith("-6")
-    old = header_of(tmp_path / "bfloat16.npz")
-    assert old["format"].endswith("-5")
-    assert "backend" not in old
 
 
 def test_which_tokens_a_prompt_had_is_known_of_records_that_say_so(tmp_path):
