@@ -9,9 +9,8 @@ that they have, each schedule in another order of prompts. Texts are compared to
 same lane, and real rounds with those that a replay of the acceptance record predicts. Chains have to agree in all of
 them; trees cannot to the last bit (`runtime.backends.backend.TreeRows`) and are counted. Chains whose draft has a lane
 of its own are decoded once more, and every time that lane is killed at random (`killed`): the target has to end the
-text alone, as it was. In float32 the texts of graphs are compared with those of torch: where they part, the first other
-token is a near tie, and how near is said. Writes the result after every schedule, and an interrupted run goes on after
-the last one. Nothing here depends on time: a lane is waited for as long as it takes.
+text alone, as it was. Writes the result after every schedule; an interrupted run goes on after the last one. Nothing
+here depends on time: a lane is waited for as long as it takes.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-import numpy as np
 from _common import EMBEDDED, RESULTS, arguments, measured_pair, read_result, write_result
 from _killed_drafts import can_lose_its_draft, with_kills
 
-from calibrate.prompts import EncodedPrompt, Prompt, bundled_prompts, load_prompts
+from calibrate.prompts import Prompt, bundled_prompts, load_prompts
 from calibrate.recording.reach import Reach
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
@@ -37,8 +35,9 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import device_lanes
 from mirrorsd.measure_pair import record
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair, folder_of, name_of
+from mirrorsd.model_pair import Dtype, ModelPair, find_pair, name_of
 from mirrorsd.prompt_tokens import encode
+from mirrorsd.text_engine import new_engine
 from runtime.engine import Engine
 from sim.world import simulate
 from tests.costs.constant_cost import MILLISECONDS
@@ -122,7 +121,6 @@ def main() -> None:
     }
     if options.out.exists() and _is_of_the_same(before := read_result(options.out), content):
         content = before
-    texts = {}
     for kind in options.lanes:
         for dtype in [form for form in LANES[kind].forms if form in options.forms]:
             own = find_pair(EMBEDDED, dtype=dtype, heads=None if options.trees else ["prompt-lookup"])
@@ -132,13 +130,6 @@ def main() -> None:
                 results[name] = result
                 print(f"{kind}, {dtype}, {name}: {result} of {len(prompts)}", flush=True)
                 write_result(options.out, content)
-            texts[kind, dtype] = run.texts
-    if {("graphs", "float32"), ("torch", "float32")} <= set(texts):
-        both = zip(
-            encode(prompts, pair.target_folder), texts["graphs", "float32"], texts["torch", "float32"], strict=True
-        )
-        content["float32_graphs_against_torch"] = _against_torch(pair, list(both))
-        write_result(options.out, content)
 
 
 def _prompts(options: argparse.Namespace, pair: ModelPair) -> Sequence[Prompt]:
@@ -158,35 +149,6 @@ def _prompts(options: argparse.Namespace, pair: ModelPair) -> Sequence[Prompt]:
     return [*shipped[::8], *bundled_prompts("long"), *(prompt for prompt in joined if prompt.prompt_id in names)]
 
 
-def _against_torch(
-    pair: ModelPair, texts: Sequence[tuple[EncodedPrompt, tuple[int, ...], tuple[int, ...]]]
-) -> dict[str, Any]:
-    """How many texts of graphs are those of torch, and by how much logits differ where they part."""
-    import torch
-
-    from runtime.backends.eager import EagerBackend
-    from runtime.models.decoder import load_decoder
-    from runtime.target.target_model import TargetModel
-
-    ties = []
-    for prompt, ours, theirs in texts:
-        if ours == theirs:
-            continue
-        place = next(place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other)
-        target = TargetModel(EagerBackend(load_decoder(pair.target_folder, dtype=torch.float32)), None)  # type: ignore[arg-type]
-        with torch.inference_mode():
-            ids = np.array([[*prompt.ids, *ours[:place]]])
-            target.begin(0, ids.size)
-            rows = target.backend.run_layers(
-                target.backend.embedding(ids), 0, target.num_layers, positions=np.arange(ids.size), cache=target.cache
-            )
-            logits = target.backend.logits(rows[:, -1:])[0, 0]
-        ties.append(
-            {"prompt": prompt.name, "place": place, "margin": float(logits[theirs[place]] - logits[ours[place]])}
-        )
-    return {"texts": len(texts), "equal": len(texts) - len(ties), "parted": ties}
-
-
 class _Run:
     """All schedules in one dtype."""
 
@@ -195,7 +157,7 @@ class _Run:
         self._place = {"target_lane": lanes.target, "draft_lane": lanes.draft}
         self._prompts = [prompt.ids for prompt in encode(prompts, pair.target_folder)]
         self._record = _recorded(pair, prompts, lanes.device, options)
-        self.texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
+        self._texts = [tuple(entry.text.tolist()) for entry in self._record.prompts]
         # rounds do not depend on times, so the profile may be of another machine
         self._profile = load_profile(lanes.profile)
         self._costs = dict.fromkeys((lane.name for lane in self._profile.lanes), MILLISECONDS)
@@ -205,20 +167,10 @@ class _Run:
         todo = [(name, schedule) for name, schedule in self._schedules() if name not in done]
         if not todo:
             return
-        with self._engine() as engine:
+        lanes = device_lanes(self._lanes.device, self._pair.dtype)
+        with new_engine(self._pair, lanes, draft_deadline_s=PATIENCE_S, target_deadline_s=PATIENCE_S) as engine:
             for name, schedule in todo:
                 yield name, self._compare(engine, schedule) | self._killed(engine, schedule)
-
-    def _engine(self) -> Engine:
-        return Engine(
-            self._pair.target_folder,
-            lanes=device_lanes(self._lanes.device, self._pair.dtype),
-            drafter_folder=folder_of(self._pair.drafter),
-            exits_folder=folder_of(self._pair.exits),
-            dtype=self._pair.dtype,
-            draft_deadline_s=PATIENCE_S,
-            target_deadline_s=PATIENCE_S,
-        )
 
     def _compare(self, engine: Engine, schedule: Schedule) -> dict[str, Any]:
         length, made = self._record.max_new_tokens, {}
@@ -228,7 +180,7 @@ class _Run:
         simulated = simulate(schedule, self._profile, self._record, costs=self._costs)
         both = zip(simulated, [one.trace for one in made], strict=True)
         return {
-            "texts_equal": sum(one.tokens == text for one, text in zip(made, self.texts, strict=True)),
+            "texts_equal": sum(one.tokens == text for one, text in zip(made, self._texts, strict=True)),
             "prompts_with_equal_rounds": sum(_rounds(one) == _rounds(other) for one, other in both),
             "num_rounds": sum(len(one.trace.rounds) for one in made),
             "num_lost_drafts": sum(one.trace.has_loss for one in made),
@@ -238,7 +190,7 @@ class _Run:
         if not can_lose_its_draft(schedule) or not self._num_killed:
             return {}
         some = slice(None, None, -(-len(self._prompts) // self._num_killed))
-        killed = with_kills(engine, schedule, self._prompts[some], self.texts[some], random.Random(0))
+        killed = with_kills(engine, schedule, self._prompts[some], self._texts[some], random.Random(0))
         return {"killed": killed._asdict() | {"num_prompts": len(self._prompts[some])}}
 
     def _schedules(self) -> Iterator[tuple[str, Schedule]]:

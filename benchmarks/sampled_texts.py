@@ -26,13 +26,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from _broken_sampling import CHAIN, MISTAKES
+from _broken_sampling import MISTAKES
 from _common import RESULTS, arguments, measured, read_result, write_result
 from _goodness_of_fit import Fit, critical_value, fit, merged, power
 from _in_process_lanes import in_process_engine
 from _tiny_pair import NUM_TOKENS, PROMPT, TEMPERATURE, VOCAB_SIZE, Exact, Text, save_pair
 
-from decoding.errors import ConfigError
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from decoding.trace import Trace
@@ -186,29 +185,6 @@ def _entry(found: Fit) -> dict[str, Any]:
     return found._asdict() | {"passes": found.p_value >= level_of_each()}
 
 
-def refusals(engine: Engine) -> dict[str, str]:
-    """What is refused at a temperature above 0, and how: rules that a method does not take, and what only simulates."""
-    found = {}
-    for fields in {fields["method"]: fields for fields in _FIELDS.values()}.values():
-        rules = METHODS[fields["method"]].rules
-        for rule in ("match", "ratio", "one-hot", "typical"):
-            if rule not in rules:
-                try:
-                    Schedule(**fields, verification=rule)
-                except ConfigError as error:
-                    found[f"{fields['method']}, {rule}"] = str(error).removeprefix("Schedule: ")
-    simulated = _SPLIT | {"method": "block"}
-    for name, schedule in {
-        "speculative, greedy": EXACT[CHAIN].model_copy(update={"verification": "greedy"}),
-        "block, ratio": Schedule(**simulated, verification="ratio"),
-    }.items():
-        try:
-            engine.generate(schedule, PROMPT, max_new_tokens=1, temperature=TEMPERATURE)
-        except ConfigError as error:
-            found[name] = str(error)
-    return found
-
-
 def level_of_each() -> float:
     """Of the test of one schedule, so that all together keep `LEVEL`."""
     return LEVEL / len(EXACT)
@@ -232,7 +208,6 @@ def _head(options: argparse.Namespace, sampler: Sampler) -> dict[str, Any]:
             f"{one:g}": power(options.texts, degrees, level_of_each(), one)
             for one in (0.02, 0.025, TOTAL_VARIATION, 0.04)
         },
-        "refused": refusals(sampler.engine),
         "schedules": {},
         "have_to_fail": {},
     }

@@ -159,14 +159,15 @@ def generate(
         return engine.answer(prompt, wanted, settings, on_text=on_text)
 
 
-def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec]) -> Engine:
-    """Return an engine that has loaded nothing yet; errors as in `TextEngine`."""
+def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec], **deadlines: float) -> Engine:
+    """Return an engine that has loaded nothing yet; errors as in `TextEngine`, deadlines as in `Engine`."""
     return Engine(
         pair.target_folder,
         lanes=lanes,
         drafter_folder=folder_of(pair.drafter),
         exits_folder=folder_of(pair.exits),
         dtype=pair.dtype,
+        **deadlines,
     )
 
 
@@ -187,7 +188,7 @@ class ReplayEngine(Engine):
         prompts: the same with ids that nobody wrote, no two alike.
     """
 
-    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance, **deadlines: float) -> None:
+    def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance) -> None:
         """Prepare; models are loaded when they are needed. The record may be of another pair; errors as in `Engine`."""
         super().__init__(
             pair.target_folder,
@@ -195,7 +196,6 @@ class ReplayEngine(Engine):
             drafter_folder=folder_of(pair.drafter),
             exits_folder=folder_of(pair.exits),
             dtype=pair.dtype,
-            **deadlines,
         )
         self._acceptance, self._vocab_size = acceptance, vocab_size_of(pair)
         self._texts: dict[Schedule, list[ReplayedText]] = {}
