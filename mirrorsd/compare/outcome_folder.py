@@ -110,7 +110,7 @@ class _Saved(BaseModel):
     sample: _Sample | None
     folder: str
     files: _Files
-    sha256: dict[str, str] = {}
+    sha256: dict[str, str]
     schedules: Annotated[list[_Entry], Field(min_length=1)]
 
 
@@ -269,7 +269,7 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
     for key, file in files.items():
-        if key in saved.sha256 and saved.sha256[key] != sha256_of(file):
+        if saved.sha256.get(key) != sha256_of(file):
             msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
             raise ConfigError(msg)
     return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured
