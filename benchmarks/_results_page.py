@@ -43,7 +43,7 @@ def sections() -> dict[str, str]:
         "rounds": rounds(
             {"Zen 5": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
         ),
-        "power": "\n".join(verdict_power.summary(read_result(RESULTS / "verdict-power.json"))) + "\n",
+        "power": verdict_power.summary(read_result(RESULTS / "verdict-power.json")),
         "corrections": corrections(read_result(RESULTS / "ablations.json")),
         "large-pair": large_pair(read_result(RESULTS / "large-pair.json")),
         "engines": other_engines(read_result(RESULTS / "peers.json"), read_result(RESULTS / "peers-break-even.json")),
@@ -241,21 +241,18 @@ def schedule_rows(result: Json) -> list[dict[str, str]]:
 
 
 def _row(entry: Json, *, is_winner: bool) -> dict[str, str]:
-    return dict(_cells(entry, name=f"**{entry['name']}**" if is_winner else entry["name"]))
-
-
-def _cells(entry: Json, *, name: str) -> Iterator[tuple[str, str]]:
     predicted, measured = entry["predicted"], entry["measured"]
-    yield "schedule", name
-    yield "ms/token predicted", _milliseconds(predicted["tpot_s"])
-    yield "measured", _milliseconds(measured["tpot_s"])
-    yield "error", f"{entry['tpot_error']:+.1%}"
-    yield "corrected error", f"{entry['tpot_error_at_anchor']:+.1%}"
-    yield "speed-up", _interval(entry["speedup_measured"])
-    yield "tokens per round", f"{measured['mean_acceptance_length']:.2f}"
-    yield "hits", "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}"
-    if "num_prompts" in entry:
-        yield "prompts", str(entry["num_prompts"])
+    found = {
+        "schedule": f"**{entry['name']}**" if is_winner else entry["name"],
+        "ms/token predicted": _milliseconds(predicted["tpot_s"]),
+        "measured": _milliseconds(measured["tpot_s"]),
+        "error": f"{entry['tpot_error']:+.1%}",
+        "corrected error": f"{entry['tpot_error_at_anchor']:+.1%}",
+        "speed-up": _interval(entry["speedup_measured"]),
+        "tokens per round": f"{measured['mean_acceptance_length']:.2f}",
+        "hits": "-" if measured["reuse_rate"] is None else f"{measured['reuse_rate']:.0%}",
+    }
+    return found | ({"prompts": str(entry["num_prompts"])} if "num_prompts" in entry else {})
 
 
 def _milliseconds(seconds: float) -> str:

@@ -13,15 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from _common import arguments
 from safetensors.torch import save_file
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from runtime.models.embedded import embedded_folder
 
@@ -32,11 +30,9 @@ _LATER_SCALE = 0.07
 
 def main() -> None:
     """Make both folders."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tokenizers = (Path, "folder of a model that has one")
+    parser = arguments(__doc__, hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, tokenizer=tokenizers)
     parser.add_argument("folder", type=Path)
-    for name, default in {"hidden": 2048, "inner": 8192, "layers": 16, "heads": 32, "kv-heads": 8}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--tokenizer", type=Path, default=None, help="folder of a model that has one")
     options = parser.parse_args()
     tokenizer = options.tokenizer or embedded_folder()
     config = config_of(options, json.loads((tokenizer / "config.json").read_text(encoding="utf-8"))["vocab_size"])

@@ -13,14 +13,13 @@ lead that is asked about, over all prompts. Writes benchmarks/results/verdict-po
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from _common import EMBEDDED, RESULTS, arguments, facts, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, markdown_table, write_result
 from numpy.typing import NDArray
 
 from decoding.record import AcceptanceRecord
@@ -179,15 +178,14 @@ def name_of(design: Design) -> str:
     return f"{design.num_recorded} recorded, {design.num_run} run, {how}"
 
 
-def summary(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the rows of a table in Markdown: power by design and lead, and the range of the coverage."""
-    leads = [str(lead) for lead in LEADS if lead > 1]
-    yield f"| prompts | {' | '.join(f'lead {lead}' for lead in leads)} | intervals hold |"
-    yield "|---|" + "---|" * (len(leads) + 1)
+def summary(content: dict[str, Any]) -> str:
+    """Return a table in Markdown: power by design and lead, and the range of the coverage."""
+    leads, rows = [str(lead) for lead in LEADS if lead > 1], []
     for name, found in content["designs"].items():
         held = [one["coverage"] for one in found.values()]
-        powers = " | ".join(f"{found[lead]['power']:.0%}" for lead in leads)
-        yield f"| {name} | {powers} | {min(held):.0%} to {max(held):.0%} |"
+        powers = [f"{found[lead]['power']:.0%}" for lead in leads]
+        rows.append([name, *powers, f"{min(held):.0%} to {max(held):.0%}"])
+    return markdown_table(["prompts", *(f"lead {lead}" for lead in leads), "intervals hold"], rows)
 
 
 if __name__ == "__main__":

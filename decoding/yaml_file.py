@@ -43,11 +43,6 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
-def _is_foreign_integer(value: object) -> bool:
-    """Return whether a value is a whole number, but not one of Python's own."""
-    return isinstance(value, Integral) and not isinstance(value, int)
-
-
 class UserModel(StrictModel):
     """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well.
 
@@ -55,9 +50,13 @@ class UserModel(StrictModel):
     """
 
     def __init__(self, **data: Any) -> None:
-        own = {name: int(value) for name, value in data.items() if _is_foreign_integer(value)}
+        integers = {
+            name: int(value)
+            for name, value in data.items()
+            if isinstance(value, Integral) and not isinstance(value, bool)
+        }
         try:
-            super().__init__(**data | own)
+            super().__init__(**data | integers)
         except ValidationError as error:
             model, found = type(self), mistakes_in(error)
             lines = [

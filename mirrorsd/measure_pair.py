@@ -12,10 +12,11 @@ from calibrate.prompts import Prompt
 from calibrate.recording.reach import Reach, usual_exits
 from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable, reserved
+from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
 from mirrorsd.lane_choice import device_lanes, fitted_to, usual_device
-from mirrorsd.model_pair import ModelPair, Progress, folder_of, name_of
+from mirrorsd.model_pair import ModelPair, folder_of, name_of
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
 from planner.search.space import SearchSpace
@@ -45,7 +46,7 @@ def calibrate(
     *,
     device: str | None = None,
     lanes: Sequence[LaneSpec] | None = None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
     unfinished: Unfinished | None = None,
     **settings: Unpack[CalibrationSettings],
 ) -> Profile:
@@ -128,7 +129,7 @@ def record(
     reach: Reach | None = None,
     device: str | None = None,
     num_threads: int | None = None,
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
     """Record what the pair would do at every position of its own texts of every prompt.
 

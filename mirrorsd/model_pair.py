@@ -3,13 +3,14 @@
 A target may be a shipped shape, of which only the sizes are there.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from decoding.errors import ConfigError, ModelError, ModelFormatError, shown
 from decoding.files import named_path
+from decoding.progress import ReportProgress
 from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
 from runtime.drafters.registry import CAUSAL_LM_KIND, KINDS, find_drafter, kind_of, named_drafter, shipped_for
@@ -79,12 +80,8 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
 
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
-Progress = Callable[[str, float], None]
-"""Called along the way with the step under way and the share that is done, 0 to 1."""
-
 NO_DRAFTER: Final = "none"
 """In place of a drafter's name: heads and prompt lookup draft alone."""
-
 
 _Role = Literal["exit adapters", "a draft model", "a head"]
 """What a folder is asked for; a head is whatever drafts by a method of its own, without the pair's draft model."""
@@ -116,7 +113,7 @@ class ModelPair:
     @property
     def head_methods(self) -> Mapping[str, Method]:
         """Return each head's method by the head's name; `ModelFormatError` where its configuration is damaged."""
-        methods = {head.name: KINDS[_kind(head)].method for head in self.heads}
+        methods = {head.name: KINDS[kind_of(head.folder)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
     def only_for(self, schedule: Schedule) -> "ModelPair":
@@ -145,7 +142,7 @@ def find_pair(
     exits: str | Path | None = None,
     heads: Sequence[str | Path] | str | Path | None = None,
     dtype: Dtype = "bfloat16",
-    progress: Progress = lambda _step, _share: None,
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> ModelPair:
     """Find the models; where drafter, exits or heads are not named, those that ship for the target are taken.
 
@@ -177,7 +174,7 @@ def find_pair(
         folder = resolve_model(name, progress=progress, check=check)
 
     def shipped(role: _Role) -> tuple[NamedFolder, ...]:
-        return tuple(model for model in shipped_for(folder.name) if _kind(model) in _kinds(role))
+        return tuple(model for model in shipped_for(folder.name) if kind_of(model.folder) in _kinds(role))
 
     def chosen(role: _Role, name: str | Path | None) -> NamedFolder | None:
         return next(iter(shipped(role)), None) if name is None else _named(role, name)
@@ -252,14 +249,10 @@ def _named(role: _Role, name: str | Path) -> NamedFolder:
     """Return the model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
     # by its folder: lanes know no shapes that ship
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
-    found = _kind(model)
+    found = kind_of(model.folder)
     if found not in _kinds(role):
         raise ModelFormatError(
             f"{model.folder}: is not {role}: config.json has speculators_model_type {found!r}, "
             f"expected {', '.join(_kinds(role))}"
         )
     return model
-
-
-def _kind(model: NamedFolder) -> str:
-    return kind_of(model.folder)

@@ -119,8 +119,8 @@ def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorE
     """
     count = min([_STRETCHES, *(len(samples) // 2 for samples in taken.values())])
     if count < 2:
-        spread = {lane: NORMAL_90 * _log_deviation([seconds for _, seconds in own]) for lane, own in taken.items()}
-        return AnchorErrors(max(spread.values(), default=0.0), dict.fromkeys(taken, 0.0))
+        several = [[log(seconds) for _, seconds in own] for own in taken.values() if len(own) > 1]
+        return AnchorErrors(NORMAL_90 * max(map(deviation, several), default=0.0), dict.fromkeys(taken, 0.0))
     start_s = min(samples[0][0] for samples in taken.values())
     length_s = (max(samples[-1][0] for samples in taken.values()) - start_s) / count or 1.0
     logs = {lane: _stretches(samples, start_s, length_s, count) for lane, samples in taken.items()}
@@ -148,7 +148,3 @@ def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s:
         last = fmean(stretch) if stretch else last
         found.append(last)
     return found
-
-
-def _log_deviation(values: Sequence[float]) -> float:
-    return deviation(list(map(log, values))) if len(values) > 1 else 0.0

@@ -143,12 +143,9 @@ class Recorder:
         """
         for prompt, _ in texts:
             self._require_positions(prompt)
-        wanted = self._wanted(texts)
+        wanted = [WantedText(prompt.ids, self.reach.sampling(prompt.ids, number)) for prompt, number in texts]
         for (prompt, number), one, text in zip(texts, wanted, self._writer.write(wanted), strict=True):
             yield self._described(prompt, number, one.sampling, text)
-
-    def _wanted(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> list[WantedText]:
-        return [WantedText(prompt.ids, self.reach.sampling(prompt.ids, number)) for prompt, number in texts]
 
     def _require_positions(self, prompt: EncodedPrompt) -> None:
         reach, target, draft = self.reach, self._target.config, self.models.draft

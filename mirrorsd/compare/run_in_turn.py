@@ -63,17 +63,13 @@ def run_in_turn(
             try:
                 runs[schedule].append(turns.run(schedule, prompt, cut))
             except MemoryFitError as error:
-                if not (_drafts_elsewhere(schedule) and runs[schedule]):
+                is_split = len(lanes_of(schedule)) > 1  # the draft's lane can be lost without the target's
+                if not (is_split and runs[schedule]):
                     raise
                 last, why = runs[schedule][-1].trace, f"{error}. No further prompts ran"
                 last.events.append(LaneEvent(last.decode_s, lanes_of(schedule)[1], why, is_loss=False))
                 left = [one for one in left if one != schedule]
     return measured()
-
-
-def _drafts_elsewhere(schedule: Schedule) -> bool:
-    """Return whether the draft's lane can be lost without the target's."""
-    return len(lanes_of(schedule)) > 1
 
 
 def anchors_of(engine: Engine, profile: Profile) -> Anchors:
