@@ -39,4 +39,3 @@ def test_the_result_says_what_is_not_real_about_it(script):
     assert "random weights, replayed acceptance" in result["label"]
     assert "Acceptance is assumed" in result["label"]
     assert result["num_runs"] == sum(len(one["runs"]) for one in result["schedules"])
-    assert result["is_within_limits"] == all(result["accuracy"][name] <= most for name, most in script.LIMITS.items())
