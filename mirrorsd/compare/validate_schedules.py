@@ -12,7 +12,7 @@ from calibrate.profiling.anchors import lanes_of
 from calibrate.prompts import EncodedPrompt, Prompt
 from decoding.errors import ConfigError, RecordError
 from decoding.progress import ReportProgress
-from decoding.record import AcceptanceRecord, PromptRecord
+from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse, busy
@@ -147,26 +147,16 @@ def by_schedule(schedules: Mapping[Path, Schedule]) -> tuple[dict[Schedule, Path
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
     """Return the prompts of the record, in its order and by its names: those of the same tokens.
 
-    Raises `RecordError` where one is missing or has other tokens now. Records from before they had hashes of their
-    prompts tell that by name and length alone.
+    Raises `RecordError` where one is missing or has other tokens now.
     """
-    named, by_tokens = {one.name: one for one in prompts}, {hash_of_ids(one.ids): one for one in prompts}
+    names, by_tokens = {one.name for one in prompts}, {hash_of_ids(one.ids): one for one in prompts}
     found = []
     for entry in record.prompts:
-        one = by_tokens.get(entry.prompt_hash or "") or _of_that_name(entry, named)
+        one = by_tokens.get(entry.prompt_hash or "")
+        if one is None:
+            why = f"is not among the {len(names)} prompts given; give those that were recorded (--prompts)"
+            if entry.name in names:
+                why = "was recorded with other tokens: its text, the chat template or the tokenizer has changed"
+            raise RecordError(f"prompt {entry.name!r} {why}")
         found.append(one._replace(name=entry.name))
     return tuple(found)
-
-
-def _of_that_name(entry: PromptRecord, known: Mapping[str, EncodedPrompt]) -> EncodedPrompt:
-    if entry.name not in known:
-        msg = f"the record's prompt {entry.name!r} is not among the {len(known)} prompts given"
-        raise RecordError(f"{msg}; give those that were recorded (--prompts)")
-    ids = known[entry.name].ids
-    if len(ids) != entry.prompt_length:
-        was = f"was recorded with {entry.prompt_length}"
-        raise RecordError(f"prompt {entry.name!r} has {len(ids)} tokens, but {was}")
-    if entry.prompt_hash is not None:
-        why = "its text, the chat template or the tokenizer has changed"
-        raise RecordError(f"prompt {entry.name!r} was recorded with other tokens: {why}")
-    return known[entry.name]

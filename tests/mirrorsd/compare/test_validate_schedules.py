@@ -78,36 +78,21 @@ def test_a_schedule_of_two_files_is_run_once_and_the_second_file_is_named():
     assert repeated == ["again.yaml holds the schedule of out/one.yaml, which was run once for both."]
 
 
-def test_prompts_come_in_the_order_of_the_record():
+def test_prompts_come_in_the_order_of_the_record_and_those_missing_or_with_other_tokens_are_named():
+    same, second, other = (1, 1, 1), (1, 1, 3), (1, 1, 2)
     record = acceptance_record(num_prompts=2, num_tokens=24)
-    encoded = [EncodedPrompt(p.name, "", (1,) * p.prompt_length) for p in reversed(record.prompts)]
-    assert matching_prompts(encoded, record) == tuple(reversed(encoded))
-
-
-@pytest.mark.parametrize(
-    ("lengths", "message"),
-    [
-        ({}, "'prompt 0' is not among the 0 prompts given"),
-        ({"prompt 0": 3}, "'prompt 0' has 3 tokens, but was recorded"),
-    ],
-)
-def test_a_prompt_that_is_missing_or_changed_is_named(lengths, message):
-    record = acceptance_record(num_prompts=1, num_tokens=24)
-    with pytest.raises(RecordError, match=message):
-        matching_prompts([EncodedPrompt(name, "", (1,) * length) for name, length in lengths.items()], record)
-
-
-def test_a_prompt_of_the_same_length_with_other_tokens_is_named():
-    record = acceptance_record(num_prompts=1, num_tokens=24)
-    (entry,) = record.prompts
-    same, other = ((1,) * entry.prompt_length, (*(1,) * (entry.prompt_length - 1), 2))
-    known = replace(record, prompts=(replace(entry, prompt_hash=hash_of_ids(same)),))
-    assert matching_prompts([EncodedPrompt(entry.name, "", same)], known)[0].ids == same
+    hashed = (
+        replace(one, prompt_hash=hash_of_ids(ids)) for one, ids in zip(record.prompts, (same, second), strict=True)
+    )
+    known, names = replace(record, prompts=tuple(hashed)), [one.name for one in record.prompts]
+    wanted = tuple(EncodedPrompt(name, "", ids) for name, ids in zip(names, (same, second), strict=True))
+    assert matching_prompts(wanted[::-1], known) == wanted
+    moved = [EncodedPrompt(names[0], "", other), EncodedPrompt("questions-2", "", same), wanted[1]]
+    assert matching_prompts(moved, known) == wanted, "a line later, in a renamed file"
     with pytest.raises(RecordError, match="prompt 'prompt 0' was recorded with other tokens"):
-        matching_prompts([EncodedPrompt(entry.name, "", other)], known)
-    assert matching_prompts([EncodedPrompt(entry.name, "", other)], record), "a record without hashes cannot tell"
-    moved = [EncodedPrompt(entry.name, "", other), EncodedPrompt("questions-2", "", same)]
-    assert matching_prompts(moved, known) == (EncodedPrompt(entry.name, "", same),), "a line later, in a renamed file"
+        matching_prompts([EncodedPrompt(names[0], "", other), wanted[1]], known)
+    with pytest.raises(RecordError, match="'prompt 0' is not among the 1 prompts given"):
+        matching_prompts(wanted[1:], known)
 
 
 def test_a_prompt_that_was_recorded_under_two_names_is_one_to_run(tmp_path):
