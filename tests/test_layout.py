@@ -25,7 +25,7 @@ MOST_LINES = 350
 SLICES = {"model", "drafter", "folder", "published"}
 """Every kind of drafter is one folder with the same four rooms, as far as it needs them: one meaning each."""
 SEVERAL_MEANINGS = {
-    "Arm", "Constants", "Count", "Dtype", "Floats", "Kind", "Outcome", "Part", "Path", "Progress", "Replay", "Rotation",
+    "Arm", "Constants", "Count", "Dtype", "Floats", "Kind", "Outcome", "Part", "Path", "Replay", "Rotation",
     "Size", "Step", "Steps",
 }  # fmt: skip
 """Names of classes and of types that other modules import, which still mean several things. The list only shrinks."""
