@@ -138,6 +138,14 @@ def first_with(machines: Sequence[MachineChoice], more: Sequence[object]) -> Mac
     return whole
 
 
+def split_beside(machines: Sequence[MachineChoice], chosen: MachineChoice) -> tuple[str, ...]:
+    """Return the sentence that says of which machine an answer is, where a faster one splits the target."""
+    if chosen is machines[0]:
+        return ()
+    fastest = f"The fastest of the machines is {machines[0].name} with a split"
+    return (f"{fastest}, which has no pages, files, batches and sweeps; the fastest without one is {chosen.name}.",)
+
+
 def _splits(questions: Mapping[str, Question]) -> dict[str, PartialOffload]:
     """Return the split of a target that no memory of a machine holds, by draft, the fastest first; where there is one.
 

@@ -151,7 +151,7 @@ def plan(
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.choices import choose_machine, first_with
+    from planner.platform_plan.choices import choose_machine, first_with, split_beside
     from planner.platform_plan.measured_run import play
     from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -180,7 +180,7 @@ def plan(
     given_as = {
         "target": target,
         "draft": draft,
-        "platform": platform,
+        "platform": chosen.name or None,
         "profile": profile and str(profile),
         "add": added,
         "engine": engine,
@@ -202,13 +202,13 @@ def plan(
             explain=explain,
         )
         return
-    drafts, found = chosen.drafts, chosen.drafts[0].plan
+    drafts, found, whose = chosen.drafts, chosen.drafts[0].plan, split_beside(machines, chosen)
     runs = None if measured is None else beside_measured(found, measured, target, chosen.draft)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
+        write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts, notes=whose))
         say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(chosen.draft), schedule_out, profile_out, acceptance_out)
     result = (
@@ -224,7 +224,7 @@ def plan(
             **({} if batches is None else {"batches": entries.batch_entry(batches, found)}),
         }
     )
-    if write_json(result | {"warnings": [*result["warnings"], *told]}, json):  # which leaves stdout free
+    if write_json(result | {"warnings": [*result["warnings"], *whose, *told]}, json):  # which leaves stdout free
         if len(machines) > 1:
             _show_machines(machines, stored.target if weights is None else None, chosen)
         show_verdict(result, explain=explain)
@@ -290,14 +290,14 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None, chose
     """Show several machines, of each which device is too small for the target, and which weights all were given."""
     from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
+    from planner.platform_plan.choices import split_beside
 
     show(machine_table(machines))
     if weights is not None:
         show(f"All are compared in {weights}, the default where devices share one memory: --weights takes others.")
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
-    whole = f" with a split, which has no pages, files, batches and sweeps; the fastest without one is {chosen.name}"
-    show_paragraphs(f"The fastest of them is {machines[0].name}{whole * (chosen is not machines[0])}:")
+    show_paragraphs(*(split_beside(machines, chosen) or [f"The fastest of the machines is {machines[0].name}:"]))
 
 
 def _answer_by_split(

@@ -93,11 +93,16 @@ def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_with
 def test_a_machine_that_splits_is_compared_where_more_is_asked_for_than_a_split_has(tmp_path):
     shown = run(*PC, "--platform", "rtx3090,radeon-890m", "--batch", "1,2", "--out", str(tmp_path / "page.html")).stdout
     assert re.search(r"^rtx3090 .* experts of 24 on cpu ", shown, re.MULTILINE)
-    assert "The fastest of them is rtx3090 with a split, which has no pages, files, batches and sweeps; " in shown
-    assert "the fastest without one is radeon-890m:" in shown
+    told = "The fastest of the machines is rtx3090 with a split, which has no pages, files, batches and sweeps; "
+    told += "the fastest without one is radeon-890m."
+    assert told in shown
     assert "Best draft length by batch size: 1 at 1 and 1 at 2" in shown
-    assert (tmp_path / "page.html").exists()
-    assert "The fastest of them is rtx3090:" in run(*PC, "--platform", "rtx3090,radeon-890m").stdout
+    assert told in (tmp_path / "page.html").read_text()
+    answer = found(*PC, "--platform", "rtx3090,radeon-890m", "--batch", "1")
+    assert answer["question"]["platform"] == "radeon-890m"
+    assert told in answer["warnings"]
+    assert found(*PC, "--platform", "rtx3090,radeon-890m")["question"]["platform"] == "rtx3090"
+    assert "The fastest of the machines is rtx3090:" in run(*PC, "--platform", "rtx3090,radeon-890m").stdout
 
 
 def test_what_changed_numbers_change_of_a_split_is_told():
