@@ -13,6 +13,7 @@ lead that is asked about, over all prompts. Writes benchmarks/results/verdict-po
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
@@ -22,13 +23,18 @@ import numpy as np
 from _common import EMBEDDED, RESULTS, arguments, facts, markdown_table, write_result
 from numpy.typing import NDArray
 
+from decoding.metrics import num_tokens
 from decoding.record import AcceptanceRecord
+from decoding.schedule import Schedule
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.outcome_folder import read_judged
+from mirrorsd.demo.demo_plan import SHORT_CUT, WANTED_PROMPTS
 from mirrorsd.model_pair import find_pair
-from planner.paired_ratio import CommonFit, Pairs, Ratio, paired_ratio, ratio_by_rounds
+from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs
+from planner.paired_ratio import Ratio
 from planner.search.search import search
 from planner.search.space import SearchSpace
+from sim.evaluator import Evaluator
 
 DEMOS: Final = RESULTS / "demos"
 LEADS: Final = (1.0, 1.05, 1.10, 1.15, 1.26)
@@ -36,6 +42,7 @@ COST_BIAS: Final = 0.05
 """Standard deviation of how wrong a schedule's cost is simulated in a demo, as a logarithm."""
 NUM_OTHERS: Final = 8
 """Schedules that lose; they run the first few prompts."""
+_ANY: Final = Schedule(method="autoregressive", target_lane="any")
 Seconds = NDArray[np.float64]
 
 
@@ -56,9 +63,10 @@ DESIGNS: Final = (
     Design(12, 4),
     Design(24, 6),
     Design(60, 8),
-    Design(90, 8, 3),
+    Design(88, 13, 2),
     Design(120, 8, 3),
 )
+"""The one but last is what the committed demos have in the median."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,16 +74,17 @@ class Population:
     """Simulated seconds of every prompt that demos draw from.
 
     Attributes:
-        plain: of plain schedules, [schedules, prompts].
+        plain: of plain schedules, [2, schedules, prompts]: of texts cut as those of the first runs, and in full.
         drafting: of those that draft, likewise.
         kinds: places of the prompts of every kind.
-        noises: standard deviations of a run's time about its simulated one, as logarithms, of each committed demo.
+        noises: standard deviations of a run's time about its simulated one, as logarithms, of each committed demo: of
+            short texts and of others.
     """
 
     plain: Seconds
     drafting: Seconds
     kinds: tuple[NDArray[np.int64], ...]
-    noises: tuple[float, ...]
+    noises: tuple[tuple[float, float], ...]
 
     def whole_s(self, seconds: Seconds) -> float:
         """Return the time of a schedule where all kinds are equally frequent."""
@@ -112,29 +121,36 @@ def joined(records: list[AcceptanceRecord]) -> AcceptanceRecord:
     return replace(records[0], prompts=tuple(prompts.values()))
 
 
-def simulated(accepted: AcceptanceRecord, profile_path: Path, noises: tuple[float, ...]) -> Population:
+def simulated(accepted: AcceptanceRecord, profile_path: Path, noises: tuple[tuple[float, float], ...]) -> Population:
     """Simulate every schedule of the usual search on every prompt."""
     plain, drafting = [], []
-    for one in search(SearchSpace(), load_profile(profile_path), accepted).candidates:
+    profile = load_profile(profile_path)
+    short = Evaluator(profile, accepted, max_new_tokens=SHORT_CUT)
+    for one in search(SearchSpace(), profile, accepted).candidates:
         side = plain if one.schedule.traits.window == "none" else drafting
-        side.append(one.prediction.prompt_decode_s)
+        side.append([short.predict(one.schedule).prompt_decode_s, one.prediction.prompt_decode_s])
     kinds = np.array([prompt.category for prompt in accepted.prompts])
     places = tuple(np.flatnonzero(kinds == kind) for kind in np.unique(kinds))
-    return Population(plain=np.array(plain), drafting=np.array(drafting), kinds=places, noises=noises)
+    both = (np.array(side).swapaxes(0, 1) for side in (plain, drafting))
+    return Population(plain=next(both), drafting=next(both), kinds=places, noises=noises)
 
 
-def noise_of(folder: Path) -> float:
-    """Return by how much runs of a demo deviate from their simulated times, beyond what schedules and prompts do."""
-    results = read_judged(folder / "demo.json").results
-    return CommonFit(
-        {
-            str(place): {
-                str(prompt): log(real.decode_s / played.decode_s)
-                for prompt, (real, played) in enumerate(zip(one.measured, one.simulated, strict=True))
-            }
-            for place, one in enumerate(results)
+def noise_of(folder: Path) -> tuple[float, float]:
+    """Return by how much runs of a demo deviate from their simulated times, beyond what schedules and prompts do.
+
+    Once of texts of up to `SHORT_CUT` tokens, and once of longer ones.
+    """
+    runs: tuple[list[MeasuredSchedule], list[MeasuredSchedule]] = [], []
+    for place, one in enumerate(read_judged(folder / "demo.json").results):
+        times_s = {
+            str(prompt): (real.decode_s, played.decode_s, num_tokens([real]) > SHORT_CUT)
+            for prompt, (real, played) in enumerate(zip(one.measured, one.simulated, strict=True))
         }
-    ).noise
+        for is_long, side in enumerate(runs):
+            own = {prompt: pair for prompt, (*pair, kind) in times_s.items() if kind == is_long}
+            side.append(as_run(str(place), own, {prompt: KnownTime(pair[1]) for prompt, pair in own.items()}))
+    short, long = (costs.noise for side in runs if (costs := Runs.of(side).costs) is not None)
+    return short, long
 
 
 def figures(population: Population, design: Design, lead: float, num_demos: int) -> dict[str, float]:
@@ -154,22 +170,34 @@ def demo(random: np.random.Generator, lead: float, population: Population, desig
     turns = random.permutation(len(population.kinds))
     kinds = [turns[place % len(turns)] for place in range(design.num_recorded)]
     drawn = [random.choice(population.kinds[kind]) for kind in kinds]
-    other, one = (side[side[:, drawn].sum(axis=1).argmin()] for side in (population.plain, population.drafting))
+    sides = population.plain, population.drafting
+    other, one = (side[:, side[1][:, drawn].sum(axis=1).argmin()] for side in sides)
     bias = random.normal(0, COST_BIAS)
-    other = other * (lead * population.whole_s(one) / population.whole_s(other)) / np.exp(bias)
-    noise = random.choice(population.noises)
-    logs = random.normal(0, noise, (2 + NUM_OTHERS, design.num_run))
-    logs[1] += bias
-    if not design.by_rounds:
-        both = (side[drawn] * np.exp(noise) for side, noise in zip((one, other), logs[:2], strict=True))
-        return paired_ratio(*map(np.ndarray.tolist, both))
-    known = Pairs(one[drawn].tolist(), other[drawn].tolist(), [str(kind) for kind in kinds])
+    other = other * (lead * population.whole_s(one[1]) / population.whole_s(other[1])) / np.exp(bias)
+    noises = population.noises[random.integers(len(population.noises))]
     lengths = [design.num_run, design.num_run, *[design.num_short] * NUM_OTHERS]
-    runs = {
-        str(place): {str(prompt): value for prompt, value in enumerate(own[:length])}
-        for place, (own, length) in enumerate(zip(logs.tolist(), lengths, strict=True))
-    }
-    return ratio_by_rounds(known, CommonFit(runs).difference("0", "1"))
+    schedules = []
+    for place, (seconds, length) in enumerate(zip([one, other, *[other] * NUM_OTHERS], lengths, strict=True)):
+        short, full = seconds[:, drawn]
+        cut = np.arange(length) < WANTED_PROMPTS * design.by_rounds
+        simulated_s = np.where(cut, short[:length], full[:length])
+        noise = random.normal(0, np.where(simulated_s == short[:length], *noises))
+        run_s = simulated_s * np.exp(noise + bias * (place == 1))
+        runs = {str(at): pair for at, pair in enumerate(zip(run_s.tolist(), simulated_s.tolist(), strict=True))}
+        known = {str(at): KnownTime(*pair) for at, pair in enumerate(zip(full.tolist(), map(str, kinds), strict=True))}
+        schedules.append(as_run(str(place), runs, known if design.by_rounds else {}))
+    return Runs(tuple(schedules)).ratio(*schedules[:2])
+
+
+def as_run(name: str, times_s: Mapping[str, Sequence[float]], recorded: Mapping[str, KnownTime]) -> MeasuredSchedule:
+    """Return a schedule by its measured and simulated seconds; to its ratios nothing else matters."""
+    return MeasuredSchedule(
+        name=name,
+        schedule=_ANY,
+        predicted_s=1.0,
+        prompts={prompt: PromptTime(run_s, 1, simulated_s) for prompt, (run_s, simulated_s) in times_s.items()},
+        recorded=recorded,
+    )
 
 
 def name_of(design: Design) -> str:

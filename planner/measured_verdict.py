@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite, log
+from math import isfinite
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
@@ -15,7 +15,7 @@ _ORDER: Final = list(KINDS)
 
 
 class PromptTime(NamedTuple):
-    """One prompt's seconds of decoding, the tokens committed in them, and the same time simulated, if known."""
+    """One prompt's seconds of decoding, the tokens committed in them, and the same rounds simulated, if these ran."""
 
     seconds: float
     tokens: int
@@ -72,31 +72,32 @@ class Runs:
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
         """Return the other's time over one's: over `recorded`, by default all recorded prompts, if rounds are known."""
-        if self._costs is None:
+        if self.costs is None or not self.costs.compares(one.name, other.name):
             return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
-        return ratio_by_rounds(recorded, self._costs.difference(one.name, other.name))
+        return ratio_by_rounds(recorded, self.costs.difference(one.name, other.name))
 
     def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
         """Return the other's predicted time over one's, on the prompts of `ratio`."""
-        if self._costs is None:
+        if self.costs is None or not self.costs.compares(one.name, other.name):
             return other.predicted_s / one.predicted_s
         ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
         return sum(theirs) / sum(ours)
 
     @cached_property
-    def _costs(self) -> CommonFit | None:
-        """How far off the simulated times of rounds are; None where a schedule's rounds are not known."""
+    def costs(self) -> CommonFit | None:
+        """How far off the simulated times of rounds are, by the runs that went through them; None without such runs."""
         known = {
             one.name: {
-                name: log(time.seconds / time.simulated_s)
+                name: (time.seconds, time.simulated_s)
                 for name, time in one.done.items()
                 if time.simulated_s is not None
             }
             for one in self.finished
             if one.recorded
         }
-        return CommonFit(known) if len(known) == len(self.finished) else None
+        known = {name: own for name, own in known.items() if own}
+        return CommonFit(known) if known else None
 
     def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
         """Return the other's measured time over one's on shared prompts, each by as many tokens in both."""

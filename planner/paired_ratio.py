@@ -7,6 +7,7 @@ from math import exp, hypot, inf, log, sqrt
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from costs.cost_model import LaneCost
 from decoding.record import AcceptanceRecord
@@ -92,37 +93,52 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 class CommonFit:
     """How far off the simulated times of schedules are, fitted to all their runs together by least squares.
 
-    log(measured / simulated) of a run is a schedule's term plus a prompt's term plus `noise` (a standard deviation),
-    equal in all runs. So schedules that shared few prompts are compared by way of others.
+    log(measured / simulated) of a run is a schedule's term plus a prompt's term plus `noise` (a standard deviation).
+    So schedules that shared few prompts are compared by way of others. Runs count by their simulated seconds: the terms
+    are to correct a ratio of total times. Their noise is taken to be equal; that of short runs is rather larger, so
+    that the error is not too small.
     """
 
-    def __init__(self, logs: Mapping[str, Mapping[str, float]]) -> None:
-        """Fit log(measured / simulated), by schedule and prompt."""
-        prompts = list(dict.fromkeys(prompt for runs in logs.values() for prompt in runs))
-        self._places = {schedule: place for place, schedule in enumerate(logs)}
-        runs = [
-            (place, len(logs) + prompts.index(prompt), value)
-            for place, own in enumerate(logs.values())
-            for prompt, value in own.items()
-        ]
-        values, parts = np.array([value for *_, value in runs]), np.zeros((len(runs), len(logs) + len(prompts)))
-        for row, (schedule, prompt, _) in zip(parts, runs, strict=True):
-            row[[schedule, prompt]] = 1
-        inverse = np.linalg.pinv(parts)
-        self._fitted, self._covariance = inverse @ values, inverse @ inverse.T
-        degrees = len(runs) - np.linalg.matrix_rank(parts)
-        squares = float(((values - parts @ self._fitted) ** 2).sum())
-        self.noise = sqrt(squares / degrees) if degrees else inf
+    def __init__(self, times_s: Mapping[str, Mapping[str, tuple[float, float]]]) -> None:
+        """Fit measured and simulated seconds, by schedule and prompt."""
+        prompts = list(dict.fromkeys(prompt for runs in times_s.values() for prompt in runs))
+        self._places = {schedule: place for place, schedule in enumerate(times_s)}
+        places = [(place, prompts.index(prompt)) for place, own in enumerate(times_s.values()) for prompt in own]
+        measured_s, simulated_s = np.array([pair for own in times_s.values() for pair in own.values()]).T
+        values, weights = np.log(measured_s / simulated_s), simulated_s / simulated_s.mean()
+        parts = np.zeros((len(values), len(times_s) + len(prompts)))
+        for row, (schedule, prompt) in zip(parts, places, strict=True):
+            row[[schedule, len(times_s) + prompt]] = 1
+        roots = np.sqrt(weights)[:, None]
+        inverse = np.linalg.pinv(roots * parts) * roots.T
+        self._fitted, self._covariance, self._known = inverse @ values, inverse @ inverse.T, inverse @ parts
+        left = np.eye(len(values)) - parts @ inverse
+        squares, residuals = left.T @ (weights[:, None] * left), left @ values
+        total = float(np.trace(squares)) if len(values) > np.linalg.matrix_rank(parts) else 0.0
+        self.noise = sqrt(weights @ residuals**2 / total) if total else inf
+        # degrees of freedom by Satterthwaite: all that are left, if all runs count alike
+        degrees = max(1, round(total**2 / (squares**2).sum())) if total else 0
         self._error = t_quantile(degrees) * self.noise if degrees else inf
+
+    def compares(self, one: str, other: str) -> bool:
+        """Return whether both have runs, on prompts that they share or others link."""
+        if one not in self._places or other not in self._places:
+            return False
+        wanted = self._difference(one, other)
+        return bool(np.allclose(wanted @ self._known, wanted))
 
     def difference(self, one: str, other: str) -> tuple[float, float]:
         """Return how much farther the other is off, as a logarithm, and its half-width (90 %)."""
         if one == other:
             return 0.0, 0.0
-        pair = [self._places[one], self._places[other]]
-        (ours, shared), (_, theirs) = self._covariance[np.ix_(pair, pair)]
-        mine, its = self._fitted[pair]
-        return float(its - mine), self._error * sqrt(ours + theirs - 2 * shared)
+        wanted = self._difference(one, other)
+        return float(wanted @ self._fitted), self._error * sqrt(wanted @ self._covariance @ wanted)
+
+    def _difference(self, one: str, other: str) -> NDArray[np.float64]:
+        wanted = np.zeros(len(self._fitted))
+        wanted[self._places[one]] -= 1
+        wanted[self._places[other]] += 1
+        return wanted
 
 
 def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:

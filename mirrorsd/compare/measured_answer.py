@@ -1,6 +1,6 @@
 """Simulates schedules over the prompts that were run, compares both, and judges the runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
@@ -9,7 +9,6 @@ from calibrate.compare_traces import Comparison, TracePair, compare
 from decoding.metrics import num_tokens
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
-from decoding.trace import Trace
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import Measured, pace
 from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured, known_pairs
@@ -92,16 +91,8 @@ def judge_runs(
     known = KnownRounds(profile, records)
     names = schedule_names([(one.schedule, one.placement) for one in candidates])
     results, comparisons = put_together(candidates, names, measured, profile, record)
-    as_run, at_anchors = (
-        [
-            measured_schedule(name, recorded, result.candidate, times_s, result.measured, known)
-            for name, recorded, result, times_s in zip(names, candidates, results, all_times_s, strict=True)
-        ]
-        for all_times_s in (
-            [[trace.decode_s for trace in one.measured] for one in results],
-            [one.at_anchor_s for one in comparisons],
-        )
-    )
+    as_run = measured_schedules(candidates, results, comparisons, known)
+    at_anchors = measured_schedules(candidates, results, comparisons, known, at_anchors=True)
     runs = Runs.of(as_run)
     verdict = judge_measured(as_run, at_anchors=at_anchors)
     repeating = tuple(prompt.name for one in records for prompt in one.prompts if prompt.repeats_itself)
@@ -167,22 +158,45 @@ def as_run(
     return [found[one.schedule] for one in candidates]
 
 
-def measured_schedule(
-    name: str,
-    recorded: Candidate,
-    simulated: Candidate,
-    times_s: Sequence[float],
-    traces: Sequence[Trace],
+def measured_schedules(
+    recorded: Sequence[Candidate],
+    results: Sequence[ScheduleResult],
+    comparisons: Sequence[Comparison],
     known: KnownRounds,
+    *,
+    at_anchors: bool = False,
+) -> list[MeasuredSchedule]:
+    """Return schedules as they are judged, with times as they were, or at the pace of the machine's calibration.
+
+    `recorded` and `known` are of all recorded prompts, the rest of those run. A run that left its simulated rounds, or
+    lost a lane, does not tell what they cost.
+    """
+    return [
+        _measured_schedule(one, result, compared, known.of(one.schedule), at_anchors=at_anchors)
+        for one, result, compared in zip(recorded, results, comparisons, strict=True)
+    ]
+
+
+def _measured_schedule(
+    recorded: Candidate,
+    result: ScheduleResult,
+    compared: Comparison,
+    recorded_s: Mapping[str, KnownTime],
+    *,
+    at_anchors: bool,
 ) -> MeasuredSchedule:
-    """Return a schedule as it is judged; `recorded` and `known` are of all recorded prompts, the rest of those run."""
-    recorded_s = known.of(recorded.schedule)
-    each = zip(recorded_s, times_s, simulated.prediction.prompt_decode_s, traces, strict=False)
+    times_s = compared.at_anchor_s if at_anchors else [trace.decode_s for trace in result.measured]
+    parted = {one.prompt for one in compared.divergences}
+    each = zip(recorded_s, times_s, result.candidate.prediction.prompt_decode_s, result.measured, strict=False)
+    prompts = {
+        prompt: PromptTime(time_s, num_tokens([trace]), None if prompt in parted or trace.has_loss else simulated_s)
+        for prompt, time_s, simulated_s, trace in each
+    }
     return MeasuredSchedule(
-        name=name,
+        name=compared.schedule,
         schedule=recorded.schedule,
         predicted_s=recorded.tpot_s,
-        prompts={prompt: PromptTime(time_s, num_tokens([trace]), known_s) for prompt, time_s, known_s, trace in each},
+        prompts=prompts,
         recorded=recorded_s,
     )
 

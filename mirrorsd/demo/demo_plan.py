@@ -10,7 +10,7 @@ from costs.prices import Prices
 from decoding.record import PromptRecord
 from decoding.schedule import Schedule
 from hwprofiles.profile import LaneProfile, LatencyTable, Profile
-from mirrorsd.compare.measured_answer import KnownRounds, as_run, measured_schedule
+from mirrorsd.compare.measured_answer import KnownRounds, measured_schedules, put_together
 from mirrorsd.compare.runs import Measured
 from planner.first_of_each import first_of_each
 from planner.measured_verdict import MeasuredSchedule, Runs
@@ -216,15 +216,9 @@ class Race:
         """Return the schedules measured slower than another one, except the predicted fastest, plain and drafting."""
         if measured.num_prompts < FAIR_PROMPTS:
             return set()
-        profile, record = self._plan.profile, self._plan.record
-        simulated = as_run(self._candidates, measured, profile, record)
-        each = enumerate(zip(self._candidates, simulated, measured.traces, strict=True))
-        runs = Runs.of(
-            [
-                measured_schedule(str(place), one, own, [trace.decode_s for trace in traces], traces, self._known)
-                for place, (one, own, traces) in each
-            ]
-        )
+        names = [str(place) for place in range(len(self._candidates))]
+        found = put_together(self._candidates, names, measured, self._plan.profile, self._plan.record)
+        runs = Runs.of(measured_schedules(self._candidates, *found, self._known))
         stay = [one for plain in (True, False) for one in runs.side(plain=plain)[:1]]
 
         def is_beaten(one: MeasuredSchedule) -> bool:

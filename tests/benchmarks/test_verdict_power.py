@@ -20,7 +20,10 @@ Design, Population, figures, summary = (
 RANDOM = np.random.default_rng(5)
 PROMPTS = np.exp(RANDOM.normal(0, 0.3, (3, 200)))
 KINDS = tuple(np.arange(kind, 200, 4) for kind in range(4))
-POPULATION = Population(plain=np.ones((1, 200)), drafting=0.8 * PROMPTS, kinds=KINDS, noises=(0.02, 0.03))
+SHARES = np.array([0.25, 1.0])[:, None, None]
+POPULATION = Population(
+    plain=SHARES * np.ones((1, 200)), drafting=0.8 * SHARES * PROMPTS, kinds=KINDS, noises=((0.06, 0.02), (0.03, 0.03))
+)
 
 
 @pytest.mark.parametrize("lead", [1.0, 1.3])

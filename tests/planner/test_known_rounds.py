@@ -1,6 +1,7 @@
 """Where the rounds of recorded prompts are known, the answer is about all of them, and says what was run."""
 
 from dataclasses import replace
+from math import exp
 
 import pytest
 
@@ -78,6 +79,39 @@ def test_known_rounds_are_those_of_prompts_that_both_have_recorded():
     assert runs.predicted(tree, plain) == pytest.approx(6 / 4), "on the prompts that the answer is about"
     unknown = ran("synchronous", 0.5)
     named = {"a": unknown.prompts["prompt 0"], "b": unknown.prompts["prompt 1"]}
-    mixed = Runs.of([plain, tree, replace(unknown, prompts=named)])
-    assert mixed.ratio(tree, plain) == mixed.as_run(tree, plain), "rounds of one are not known"
-    assert mixed.predicted(tree, plain) == 1.0, "by the times per token predicted"
+    unknown = replace(unknown, prompts=named)
+    mixed = Runs.of([plain, tree, unknown])
+    assert mixed.ratio(tree, plain) == found
+    assert mixed.ratio(tree, unknown) == mixed.as_run(tree, unknown), "rounds of one are not known"
+    assert mixed.predicted(tree, unknown) == 0.5, "by the times per token predicted"
+
+
+def cost_as_simulated(name, run_s, off):
+    """Runs that took so many times what was simulated."""
+    return MeasuredSchedule(
+        name=name,
+        schedule=ALL[name],
+        predicted_s=1.0,
+        prompts={prompt: PromptTime(off.get(prompt, 1.0) * time_s, 8, time_s) for prompt, time_s in run_s.items()},
+        recorded={prompt: KnownTime(time_s) for prompt, time_s in run_s.items()},
+    )
+
+
+def test_a_short_run_does_not_tell_as_much_of_the_cost_of_rounds_as_a_long_one():
+    """Seven texts of 256 tokens took what was simulated, and one of 17 took 1.47 times that when it was drafted."""
+    tokens = dict.fromkeys("abcdefg", 256) | {"h": 17}
+    plain, tree = cost_as_simulated("plain", tokens, {}), cost_as_simulated("tree", tokens, {"h": exp(0.383)})
+    took = sum(time.seconds for time in plain.done.values()) / sum(time.seconds for time in tree.done.values())
+    assert Runs.of([plain, tree]).ratio(tree, plain).value == pytest.approx(took, rel=1e-3)
+
+
+def test_runs_that_did_not_go_through_their_rounds_tell_no_cost_of_them():
+    tokens = dict.fromkeys("abcd", 256)
+    plain, tree = cost_as_simulated("plain", tokens, {"a": 1.1}), cost_as_simulated("tree", tokens, {"b": 0.9})
+    parted = replace(tree, prompts=tree.prompts | {"d": PromptTime(64.0, 2)})
+    alone = {prompt: time for prompt, time in tree.prompts.items() if prompt != "d"}
+    expected, found = (Runs.of([plain, one]).ratio(one, plain) for one in (replace(tree, prompts=alone), parted))
+    assert (found.value, found.machine_error) == pytest.approx((expected.value, expected.machine_error))
+    none = replace(tree, prompts={prompt: time._replace(simulated_s=None) for prompt, time in tree.prompts.items()})
+    runs = Runs.of([plain, none])
+    assert runs.ratio(none, plain) == runs.as_run(none, plain)

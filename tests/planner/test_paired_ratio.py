@@ -132,6 +132,18 @@ def test_a_difference_must_exceed_its_error(ratio, error, outcome):
     assert Ratio(value=ratio, num_pairs=4, prompts_error=error).outcome == outcome
 
 
+def fitted(logs, seconds=None):
+    """A fit of log(measured / simulated) by schedule and prompt; `seconds` are simulated ones by prompt, if unlike."""
+
+    def pair(prompt, log_ratio):
+        simulated_s = 1.0 if seconds is None else seconds[prompt]
+        return exp(log_ratio) * simulated_s, simulated_s
+
+    return CommonFit(
+        {name: {prompt: pair(prompt, value) for prompt, value in own.items()} for name, own in logs.items()}
+    )
+
+
 def survey(random, *, num_recorded, num_run, prompts_noise, cost_noise, bias=0.0):
     """Ratios of a survey in two phases: rounds of all recorded prompts are known, times of a few, and the truth is 1.
 
@@ -139,7 +151,7 @@ def survey(random, *, num_recorded, num_run, prompts_noise, cost_noise, bias=0.0
     """
     known = np.exp(random.normal(0, prompts_noise, num_recorded))
     one, other = random.normal(0, cost_noise / sqrt(2), (2, num_run))
-    fit = CommonFit({"one": dict(enumerate(one)), "other": dict(enumerate(bias + other))})
+    fit = fitted({"one": dict(enumerate(one)), "other": dict(enumerate(bias + other))})
     return ratio_by_rounds(Pairs(np.ones(num_recorded), known), fit.difference("one", "other"))
 
 
@@ -173,7 +185,7 @@ def test_known_rounds_tell_what_a_few_runs_cannot():
 
 def test_two_schedules_differ_by_the_mean_of_their_logarithms_with_students_interval():
     one, other = [0.1, 0.2, -0.1], [0.2, 0.6, 0.1]
-    fit = CommonFit({"one": dict(enumerate(one)), "other": dict(enumerate(other))})
+    fit = fitted({"one": dict(enumerate(one)), "other": dict(enumerate(other))})
     differences = np.subtract(other, one)
     error = t_quantile(2) * differences.std(ddof=1) / sqrt(3)
     assert fit.difference("one", "other") == pytest.approx((differences.mean(), error))
@@ -183,7 +195,9 @@ def test_two_schedules_differ_by_the_mean_of_their_logarithms_with_students_inte
     assert ratio.value == pytest.approx(5 / 6 * exp(differences.mean()))
     assert ratio.low < ratio.on_these.low < ratio.value == ratio.on_these.value < ratio.on_these.high < ratio.high
     assert log(ratio.on_these.high / ratio.value) == pytest.approx(error)
-    once = CommonFit({"one": {"a": 0.1}, "other": {"a": 0.5}})
+    weighed = fitted({"one": dict(enumerate(one)), "other": dict(enumerate(other))}, [1.0, 2.0, 5.0])
+    assert weighed.difference("one", "other")[0] == pytest.approx(np.average(differences, weights=[1, 2, 5]))
+    once = fitted({"one": {"a": 0.1}, "other": {"a": 0.5}})
     assert once.difference("one", "other") == pytest.approx((0.4, inf)), "one prompt was run"
 
 
@@ -196,13 +210,35 @@ def test_noise_is_known_from_all_runs_and_a_pair_by_way_of_the_others():
         # two run all prompts, one the first four, one the last four: no prompt is shared by these
         runs = {"a": range(8), "b": range(8), "c": range(4), "d": range(4, 8)}
         named = {name: {at: own[at] for at in runs[name]} for name, own in zip(runs, logs, strict=True)}
-        fit = CommonFit(named)
+        fit = fitted(named)
         found, error = fit.difference("c", "d")
         held.append(abs(found - (parts[3] - parts[2])) <= error)
         widths.append(fit.difference("a", "b")[1])
-        alone.append(CommonFit({name: named[name] for name in "ab"}).difference("a", "b")[1])
+        alone.append(fitted({name: named[name] for name in "ab"}).difference("a", "b")[1])
     assert 0.86 <= np.mean(held) <= 0.94
     assert np.mean(widths) < 0.95 * np.mean(alone)
+
+
+@pytest.mark.parametrize(("short_noise", "most"), [(0.03, 0.94), (0.09, 1.0)])
+def test_nine_of_ten_differences_hold_at_least_where_some_texts_are_short_and_perhaps_noisier(short_noise, most):
+    """Six whole texts and four that are cut, and two schedules that ran two of these alone."""
+    random, seconds = np.random.default_rng(7), [1.0] * 4 + [4.0] * 6
+    held = []
+    for _ in range(1000):
+        logs = random.normal(0, np.where(np.array(seconds) > 1, 0.03, short_noise), (4, 10))
+        runs = {
+            name: dict(enumerate(own[:count])) for name, own, count in zip("abcd", logs, (10, 10, 2, 2), strict=True)
+        }
+        found, error = fitted(runs, seconds).difference("a", "b")
+        held.append(abs(found) <= error)
+    assert 0.86 <= np.mean(held) <= most
+
+
+def test_what_no_run_links_is_not_compared():
+    fit = fitted({"a": {"x": 0.1, "y": 0.2}, "b": {"y": 0.1, "z": 0.3}, "c": {"z": 0.2}, "alone": {"w": 0.1}})
+    assert fit.compares("a", "c"), "by way of b"
+    assert not fit.compares("a", "alone")
+    assert not fit.compares("a", "never run")
 
 
 @pytest.mark.parametrize(("num_prompts", "apart"), [(12, 0.5), (24, 0.5), (60, 0.5), (60, 0.0)])

@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
 from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
+from decoding.trace import LaneEvent
+from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.runs import Measured
 from planner.plan import make_plan
+from planner.search.search import rank
 from sim.evaluator import Evaluator
-from tests.mirrorsd.compare.made_up_runs import DRAFTING, PLAIN, SPACE, judged
+from tests.mirrorsd.compare.made_up_runs import DRAFTING, PACES, PLAIN, SPACE, judged, made_up_runs
 from tests.planner.synthetic import acceptance_record, machine
 
 SLOW_PLAIN = Schedule(method="autoregressive", target_lane="target")
@@ -55,3 +61,22 @@ def test_shorter_answers_have_a_ratio_of_their_own_at_the_same_cost_of_a_round()
     }
     assert lengths[32].value / lengths[70].value == pytest.approx(simulated[32] / simulated[70])
     assert simulated[32] != pytest.approx(simulated[70], rel=1e-3)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_run_that_left_its_rounds_or_lost_a_lane_does_not_tell_what_rounds_cost(plan, is_lost):
+    """It ended early after half of its rounds, or took twice as long as the other lane was gone."""
+    ranked = {one.schedule: one for one in rank([PLAIN, DRAFTING], plan.profile, plan.record).candidates}
+    runs = made_up_runs([PLAIN, DRAFTING], plan.profile, plan.record, paces=PACES).runs
+    last = runs[1][-1].trace
+    half = len(last.rounds) // 2
+    trace = replace(last, rounds=last.rounds[:half], decode_s=last.decode_s / 2)
+    if is_lost:
+        trace = replace(last, decode_s=2 * last.decode_s, events=[LaneEvent(0.0, "both", "gone")])
+    disturbed = (runs[0], (*runs[1][:-1], replace(runs[1][-1], trace=trace)))
+    found, expected = (
+        judge_runs([ranked[PLAIN], ranked[DRAFTING]], Measured(runs=rows), plan.profile, plan.record).verdict
+        for rows in (disturbed, runs)
+    )
+    assert found.speedup.on_these.value == pytest.approx(expected.speedup.on_these.value)
+    assert found.speedup.on_these.high == pytest.approx(expected.speedup.on_these.high)
