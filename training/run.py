@@ -90,8 +90,7 @@ def run_recipe(
         num_left_out=len(found) - len(conversations),
     )
     origin = {"recipe": recipe.model_dump(mode="json"), _TARGET: target.name, "data": data.fingerprint}
-    older = fingerprint(found) if data.num_left_out else None
-    _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe), older)
+    _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe))
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, decoder, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
     task, folder, total = (
@@ -161,8 +160,8 @@ def _base_draft(recipe: TrainingRecipe) -> dict[str, str]:
     return {_DRAFT_WEIGHTS: config.weights_sha256}
 
 
-def _claim(folder: Path, origin: Mapping[str, Any], older: str | None) -> None:
-    """Take a folder for a run, or raise `TrainingError`; `older` is the fingerprint of data with nothing left out."""
+def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
+    """Take a folder for a run; raise `TrainingError` if it is another's."""
     path = folder / RUN_FILE
     with errors_as(TrainingError, f"{path}: cannot be read or written"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,11 +173,7 @@ def _claim(folder: Path, origin: Mapping[str, Any], older: str | None) -> None:
     if before.get(_WEIGHTS) != now[_WEIGHTS]:
         called = f"a target called {before.get(_TARGET)}"
         raise TrainingError(f"{path}: the run here is of {called} with other weights; name another folder")
-    if older is not None and before.get("data") == older:
-        why = "was begun by older code and trains on prompts that are held out"
-        raise TrainingError(f"{path}: the run here {why}, which are left out now; name another folder")
-    unknown = set() if _DRAFT_WEIGHTS in before else {_DRAFT_WEIGHTS}  # of a run that older code began
-    for name in sorted((before.keys() | now.keys()) - {_TARGET} - unknown):
+    for name in sorted((before.keys() | now.keys()) - {_TARGET}):
         if before.get(name) != now.get(name):
             msg = f"{path}: the run here has {name} {before.get(name)}, not {now.get(name)}; name another folder"
             raise TrainingError(msg)

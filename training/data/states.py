@@ -247,7 +247,7 @@ class TargetStates:
         if not path.is_file():
             replace_file(path, own)
         elif path.read_bytes() != own:
-            hint = "where prompts come twice, num_held_out decides what is left out, and older code left out nothing"
+            hint = "where prompts come twice, num_held_out decides what is left out"
             msg = f"{self.folder}: holds the states of another target or other data ({hint}); name an empty folder"
             raise TrainingError(msg)
 

@@ -1,6 +1,5 @@
 """Streams of a draft: of a frozen one, which they foresee, and of one that learns with them, each from its own loss."""
 
-import json
 import shutil
 
 import numpy as np
@@ -170,15 +169,6 @@ def test_a_run_does_not_go_on_in_a_draft_that_changed(drafter, recipe, named_tar
     save_folder(base, config, arrays | {"decoder.final_norm": arrays["decoder.final_norm"] + 1})
     with pytest.raises(TrainingError, match="drafter_weights .*; name another folder"):
         run_recipe(own, named_target, [data_path], tmp_path / "run")
-
-
-def test_a_run_that_older_code_began_without_the_drafts_digest_goes_on(recipe, named_target, data_path, tmp_path):
-    run_recipe(recipe(), named_target, [data_path], tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    origin = json.loads(path.read_text())
-    assert origin.pop("drafter_weights")
-    path.write_text(json.dumps(origin))
-    run_recipe(recipe(), named_target, [data_path], tmp_path / "run")
 
 
 # Of a frozen draft
