@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from decoding.errors import LaneError, ModelError, ModelFormatError
+from decoding.errors import ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks, cut
@@ -78,8 +78,7 @@ class HeadDrafter(FeatureDrafter):
         self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any
     ) -> None:
         """Start a sequence with the tree that its schedule asks for (see `WindowDrafter`)."""
-        if features_TE is None:
-            raise LaneError(f"{self.methods[0].capitalize()} heads cannot draft without the target's features")
+        assert features_TE is not None, "heads without the target's features"
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
         self.model.output.add_prompt_tokens(prompt)
         self._read_prompt(prompt, features_TE.to(self.device), capacity)
@@ -135,12 +134,6 @@ class TreeFolderConfig(HeadFolderConfig):
         require_tree(self.paths, getattr(self, self.depth_field))
         return self
 
-    @classmethod
-    def fields_with_tree(cls, sizes: Any, paths: Sequence[TreePath]) -> dict[str, Any]:
-        """Return the fields that this kind alone has, taken from the sizes of a model, and `paths`."""
-        own = cls.model_fields.keys() - TreeFolderConfig.model_fields.keys()
-        return {name: getattr(sizes, name) for name in own} | {"paths": tuple(paths)}
-
 
 C = TypeVar("C", bound=HeadFolderConfig)
 
@@ -166,7 +159,8 @@ def save_tree_heads(
     `kept_ids` are the target ids that they may propose, None for those of their output.
     """
     kept_ids = heads.output.kept_ids if kept_ids is None else kept_ids
-    fields = kind.fields_with_tree(heads.config, paths) | {"metadata": dict(metadata)}
+    own = kind.model_fields.keys() - TreeFolderConfig.model_fields.keys()
+    fields = {name: getattr(heads.config, name) for name in own} | {"paths": tuple(paths), "metadata": dict(metadata)}
     save_trained(folder, kind, heads.trained, kept_ids=kept_ids, fields=fields, **of_target)
 
 

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from decoding.errors import LaneError
 from decoding.schedule import Method, Schedule
 from runtime.backends.backend import prefill_pieces
 from runtime.drafters.eagle.model import EagleHead
@@ -51,17 +50,19 @@ class EagleDrafter(FeatureDrafter):
         """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`)."""
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
+        assert features_TE is not None, "an EAGLE head without the target's features"
         self.head.output.add_prompt_tokens(prompt)
         self.cache.start(capacity + self._depth * self._top_k)
-        ids, feature_TD = self._begin(prompt, _require(features_TE), prompt_length=len(prompt))
+        ids, feature_TD = self._begin(prompt, features_TE, prompt_length=len(prompt))
         self._read(ids[:-1], feature_TD[:-1])
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
         """Draft a tree after the committed text (see `WindowDrafter`)."""
         if committed:
+            assert features_TE is not None, "tokens without the target's features"
             self._num_before += len(self._last[0])
-            self._last = (committed, self._input_feature(_require(features_TE)))
+            self._last = (committed, self._input_feature(features_TE))
         self.cache.set_length(self._num_before)
         ids, feature_TD = self._last
         feature_1D = self.feed(ids, feature_TD, positions=self._positions(len(ids)))[-1:]
@@ -182,9 +183,3 @@ class EagleDrafter(FeatureDrafter):
 
 def _mask_after(context: int, own_RS: Tensor) -> Tensor:
     return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
-
-
-def _require(features_TE: Tensor | None) -> Tensor:
-    if features_TE is None:
-        raise LaneError("an EAGLE head cannot draft without the target's features")
-    return features_TE

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from decoding.errors import LaneError
 from decoding.schedule import Schedule
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.wire.measurement import Measurement
@@ -138,11 +137,6 @@ def test_trees_of_several_shapes_are_those_of_each_shape_alone(target, method, d
     for shape, ranks in zip(shapes, together, strict=True):
         assert (ranks >= 0).any()
         assert ranks.tolist() == ranks_along(shape)[0].tolist()
-
-
-def test_without_features_there_is_nothing_to_go_on_from(method, drafter):
-    with pytest.raises(LaneError, match="an EAGLE head cannot draft without the target's features"):
-        drafter.prefill(TEXT, schedule=schedule(method), capacity=20)
 
 
 def test_a_step_is_measured_again_and_again_after_a_made_up_text(drafter):

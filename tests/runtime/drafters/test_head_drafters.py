@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW
 from decoding.schedule import MAX_TREE
 from decoding.tree_shape import MOST_RANKS, cut, level_rows, places_along
@@ -125,11 +124,6 @@ def test_after_a_prompt_of_one_token_nothing_can_be_drafted_before_the_first_ver
     assert draft_at(drafter, target, TEXT[:1], schedule) == NO_WINDOW
     window, _ = run(drafter.rollout(TEXT[1:2], features(target, TEXT[:1], [LAYERS])))
     assert window == draft_at(drafter, target, TEXT[:2], schedule)
-
-
-def test_a_sequence_without_features_is_refused(kind, drafter):
-    with pytest.raises(LaneError, match=f"{kind.capitalize()} heads cannot draft without the target's features"):
-        drafter.prefill(TEXT, schedule=tree_schedule(kind), capacity=64)
 
 
 @pytest.mark.parametrize("start", [1, 2, 6])
