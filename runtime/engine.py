@@ -216,7 +216,8 @@ class Engine:
         except LaneError as error:
             raise type(error)(error, tokens=sequence.tokens) from error
         finally:
-            lanes.drop_draft()
+            if draft is not None:
+                draft.drop()
         trace = writer.finish(schedule.target_lane)
         folders = [self.target_folder, *([] if traits is None else [traits.folder])]
         labels = {

@@ -82,14 +82,11 @@ class TargetCalls:
             layers = () if reader is None else reader.feature_layers
             self._lane.request(TargetRole.prepare, start, layers).result()
 
-    def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Reply[Block | None]:
+    def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Callable[[], TimedReply[Block | None]]:
         """Start a sequence; replies the features of the prompt that `reader` asks for."""
-        layers = () if reader is None else reader.feature_layers
-        return self._lane.request(TargetRole.prefill, start, layers, reader is not None and reader.raw_features)
-
-    def finish_prefill(self, reply: Reply[Block | None], num_tokens: int) -> TimedReply[Block | None]:
-        """Wait for the target to read a prompt of `num_tokens` tokens."""
-        return self._deadline.wait(self._lane, reply, num_tokens)
+        layers, is_raw = ((), False) if reader is None else (reader.feature_layers, reader.raw_features)
+        reply = self._lane.request(TargetRole.prefill, start, layers, is_raw)
+        return lambda: self._deadline.wait(self._lane, reply, len(start.prompt))
 
     def verify(self, window: Window) -> Callable[[], Verdict]:
         """Run all layers over the window; replies `Verdict`."""
@@ -158,13 +155,10 @@ class DraftCalls:
         except (LaneError, MemoryFitError) as error:
             self.lose(error)
 
-    def prefill(self, start: SequenceStart, features: Block | None) -> Reply[None]:
-        """Start a sequence; `finish_prefill` waits for it."""
-        return self._lane.request(DraftRole.prefill, start, features)
-
-    def finish_prefill(self, reply: Reply[None], num_tokens: int, target_s: float) -> None:
-        """Wait for the draft to read a prompt; the target's time for it (`target_s`) extends the deadline."""
-        self._answer(reply, extra_s=target_s, num_rows=num_tokens)
+    def prefill(self, start: SequenceStart, features: Block | None) -> Callable[[float], None]:
+        """Start a sequence; the handle takes the target's time for the prompt, which extends the deadline."""
+        reply = self._lane.request(DraftRole.prefill, start, features)
+        return lambda target_s: self._answer(reply, extra_s=target_s, num_rows=len(start.prompt))
 
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
         """Draft a window serially from the committed tokens; replies `Window`."""

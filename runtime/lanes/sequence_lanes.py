@@ -71,14 +71,13 @@ class RuntimeLanes:
         if self._draft is not None:
             self._draft.prepare(start)
         self._writer.start()
-        target_reply, draft_reply = self.target.prefill(start, reader), None
+        of_target, of_draft = self.target.prefill(start, reader), None
         if self._draft is not None and reader is None:
-            draft_reply = self._draft.prefill(start, None)
-        num_tokens = len(start.prompt)
-        answer = self.target.finish_prefill(target_reply, num_tokens)
+            of_draft = self._draft.prefill(start, None)
+        answer = of_target()
         if self._draft is not None:
-            draft_reply = draft_reply or self._draft.prefill(start, answer.value)
-            self._draft.finish_prefill(draft_reply, num_tokens, answer.end_s - answer.start_s)
+            of_draft = of_draft or self._draft.prefill(start, answer.value)
+            of_draft(answer.end_s - answer.start_s)
         self._writer.begin()
 
     def commit(self, window: Window, verdict: Verdict) -> None:
@@ -93,11 +92,6 @@ class RuntimeLanes:
         at_rest = self._listener.at_rest
         if at_rest is not None and isinstance(reply, Verdict if self._draft is None else Window):
             self._writer.pause(at_rest)
-
-    def drop_draft(self) -> None:
-        """End the draft's preparations: the sequence has ended, for whatever reason."""
-        if self._draft is not None:
-            self._draft.drop()
 
 
 class TraceWriter:
