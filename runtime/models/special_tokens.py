@@ -1,4 +1,4 @@
-"""Tokens that a folder's settings name or add; those that tokenizer.json lacks get the ids of transformers."""
+"""A tokenizer's settings; tokens that they add, and tokenizer.json lacks, get the ids of transformers."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Tokenizer
 
-from decoding.errors import shown
+from decoding.errors import ModelFormatError, shown
+from decoding.files import read_text
+from decoding.validation import errors_as
 from runtime.models.hf_config import read_object
 
 _USUAL: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -17,15 +19,18 @@ _OLDER_IDS: Final = "added_tokens.json"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json; the special tokens of older files go before those in it.
+    """Return tokenizer_config.json; special tokens of older files go before those in it, as does chat_template.jinja.
 
-    Raises:
-        ModelFormatError: a file is damaged.
+    Raises `ModelFormatError` for a file that is damaged.
     """
-    settings = _settings(folder)
+    settings, template = _settings(folder), folder / "chat_template.jinja"
     older = {path.name: read_object(path, holds="") for path in older_files(folder)}
     settings |= older.get(_OLDER_NAMES, {})
-    return settings | ({_OLDER_IDS: older[_OLDER_IDS]} if _OLDER_IDS in older else {})
+    settings |= {_OLDER_IDS: older[_OLDER_IDS]} if _OLDER_IDS in older else {}
+    if template.is_file():
+        with errors_as(ModelFormatError, f"{template}: cannot be read"):
+            settings["chat_template"] = read_text(template)
+    return settings
 
 
 def older_files(folder: Path) -> list[Path]:

@@ -12,8 +12,7 @@ from typing import Any, Final
 import tokenizers
 
 from decoding.errors import ConfigError, ModelFormatError, cut, shown
-from decoding.files import parse_json, read_bytes, read_text
-from decoding.validation import errors_as
+from decoding.files import parse_json, read_bytes
 from runtime.models.chat_template import ChatTemplate
 from runtime.models.special_tokens import add_tokens, named_tokens, read_settings
 
@@ -56,7 +55,7 @@ class Tokenizer:
             backend.no_truncation()
             if (last := max(backend.get_vocab().values(), default=0)) >= _MOST_IDS:
                 raise ValueError(f"the id {last} is not below {_MOST_IDS}")
-        return cls(backend, settings=padding | _read_settings(folder), source=folder)
+        return cls(backend, settings=padding | read_settings(folder), source=folder)
 
     @property
     def vocab_size(self) -> int:
@@ -199,13 +198,3 @@ def _growth(stage: Any) -> float:
     replaced = pattern.get("String") if isinstance(pattern, dict) else None
     own = len(content) / max(1, len(replaced or "")) if isinstance(content, str) else 1.0
     return prod(map(_growth, inner), start=max(1.0, own))
-
-
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return the folder's settings; chat_template.jinja goes before a template in them."""
-    settings = read_settings(folder)
-    template = folder / "chat_template.jinja"
-    if template.is_file():
-        with errors_as(ModelFormatError, f"{template}: cannot be read"):
-            settings["chat_template"] = read_text(template)
-    return settings
