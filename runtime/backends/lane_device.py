@@ -128,7 +128,9 @@ class Device:
         empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256, and 2.4
         times over 4,096 (benchmarks/results/contexts.json).
         """
-        first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if self._has_halves else (_LEAST_SLOTS,)
+        # another size costs little here; one that is compiled costs seconds
+        has_halves = self.has_dynamic_shapes or self.library == "cuda"
+        first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if has_halves else (_LEAST_SLOTS,)
         return _doubled(first, num_positions + self.spare_slots)
 
     def reserved_slots(self, num_positions: int) -> int:
@@ -145,11 +147,6 @@ class Device:
         if self.library == "cuda":
             return CAPTURED_ROWS[-1]
         return 1 + (_TREE_NODES if self.has_dynamic_shapes else 0)
-
-    @property
-    def _has_halves(self) -> bool:
-        """Whether another size costs little; one that is compiled costs seconds."""
-        return self.has_dynamic_shapes or self.library == "cuda"
 
     def of_rank(self, rank: int) -> "Device":
         """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""

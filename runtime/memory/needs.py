@@ -209,20 +209,18 @@ class Room:
         Lanes that are `running` still hold what they took before.
         """
         with self._lock:
-            self._take(needs, self._loading.union(running), available)
-
-    def _take(self, needs: Mapping[str, LaneNeed], holding: Collection[str], available: int | None) -> None:
-        self._taken = {lane: taken for lane, taken in self._taken.items() if lane in holding}
-        missing = sum(max(0, need.total - self._taken.get(lane, 0)) for lane, need in needs.items())
-        if missing:
-            if available is None:
-                available = self._left if self._loading and self._left is not None else available_bytes()
-            if available is not None and missing > available:
-                lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
-                lack = f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available"
-                raise MemoryFitError(f"{lack}. {lanes}. {_advice(needs)}")
-            self._left = None if available is None else available - missing
-        self._taken |= {lane: max(need.total, self._taken.get(lane, 0)) for lane, need in needs.items()}
+            holding = self._loading.union(running)
+            self._taken = {lane: taken for lane, taken in self._taken.items() if lane in holding}
+            missing = sum(max(0, need.total - self._taken.get(lane, 0)) for lane, need in needs.items())
+            if missing:
+                if available is None:
+                    available = self._left if self._loading and self._left is not None else available_bytes()
+                if available is not None and missing > available:
+                    lanes = "; ".join(f"lane {lane!r} {in_words(need)}" for lane, need in needs.items())
+                    lack = f"{gigabytes(missing)} more memory needed, {gigabytes(available)} available"
+                    raise MemoryFitError(f"{lack}. {lanes}. {_advice(needs)}")
+                self._left = None if available is None else available - missing
+            self._taken |= {lane: max(need.total, self._taken.get(lane, 0)) for lane, need in needs.items()}
 
 
 def available_bytes() -> int | None:

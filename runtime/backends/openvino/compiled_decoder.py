@@ -233,11 +233,8 @@ class CompiledDecoder(Backend):
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
         """Return the least planned size that is large enough, else any graph's; dynamic ones never pad a single row."""
-        return min((size for size in self._single.union(planned) if size >= count), default=self._bucket(count))
-
-    @property
-    def _single(self) -> set[int]:
-        return {self._bucket(1)} if self._is_dynamic else set()
+        single = [self._bucket(1)] if self._is_dynamic else []
+        return min((size for size in (*single, *planned) if size >= count), default=self._bucket(count))
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
         form = form or ("int8" if self._form == "int4" else self._form)  # a head would lose most by int4
