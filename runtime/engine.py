@@ -35,11 +35,6 @@ class Generation:
     tokens: tuple[int, ...]
     trace: Trace
 
-    @property
-    def label(self) -> str:
-        """What is not real about it, such as replayed acceptance; empty if nothing."""
-        return self.trace.label
-
 
 class Engine:
     """One target, and lanes that run it with its drafts; a context manager.
@@ -110,8 +105,7 @@ class Engine:
     def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
         """Load the target, and compile it divided wherever an exit or a drafter reads its states.
 
-        A division made later compiles both parts again. Where lanes compile nothing, or a graph for each size, nothing
-        is done.
+        A later division compiles both parts again. Where lanes compile nothing, or one graph a size, nothing is done.
         """
         target = self.load_target(lane)
         if target.spec.device.has_dynamic_shapes:
@@ -121,8 +115,7 @@ class Engine:
     def row_invariance(self, lane: str) -> RowInvariance:
         """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.
 
-        Where it has, every method but trees writes the text of plain decoding. Loads the target if need be, and takes
-        as long as some tens of tokens.
+        If so, every method but trees writes the text of plain decoding. It takes as long as some tens of tokens.
         """
         return self.load_target(lane).request(TargetRole.check_rows).result().value
 
@@ -172,8 +165,7 @@ class Engine:
     ) -> Generation:
         """Decode with all the work of `generate`, but a known text and acceptance; the result is labelled.
 
-        Raises `ConfigError` if the prompt does not have the replay's length or the schedule cannot be replayed, and
-        what `generate` raises.
+        Raises `ConfigError` for a prompt of another length or a schedule without replay, and what `generate` raises.
         """
         ids = list(map(index, prompt))
         self.check_replay(schedule, ids, text)

@@ -57,11 +57,6 @@ class Tokenizer:
                 raise ValueError(f"the id {last} is not below {_MOST_IDS}")
         return cls(backend, settings=padding | read_settings(folder), source=folder)
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids, added special tokens among them."""
-        return self._backend.get_vocab_size()
-
     def tokens(self) -> dict[int, str]:
         """Return every token by its id, added special tokens among them."""
         return {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
@@ -78,8 +73,7 @@ class Tokenizer:
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
         """Return the token ids of messages with ``role`` and ``content``, written out by the model's chat template.
 
-        `add_generation_prompt` adds the opening of the answer. Raises `ModelFormatError` if there is no template or it
-        refuses.
+        `add_generation_prompt` opens the answer. Raises `ModelFormatError` if there is no template or it refuses.
         """
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
         return self._ids(text, add_special_tokens=False)

@@ -211,9 +211,9 @@ def test_rounds_are_those_of_drawn_rates(engine, rate, hit_rate, window, name) -
 def test_a_run_is_labelled_everywhere(engine) -> None:
     asked = Schedule(**EXIT, num_speculative_tokens=3, target_lane="target", draft_lane="draft")
     for found in replay(engine, asked, RECORD):
-        assert found.label == found.trace.label == "random weights, replayed acceptance"
+        assert found.trace.label == "random weights, replayed acceptance"
     plain = Schedule(method="autoregressive", target_lane="big")
-    assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).label == "random weights"
+    assert engine.generate(plain, [1, 2, 3], max_new_tokens=2).trace.label == "random weights"
     for found, prompt in zip(replay(engine, plain, RECORD), RECORD.prompts, strict=True):
         assert (list(found.tokens), len(found.trace.rounds)) == (prompt.text.tolist(), 40)
 
@@ -272,7 +272,7 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
     made = replaying.generate(plain, first.ids, max_new_tokens=5)
     assert made.tokens == tuple(RECORD.prompts[0].text[:5].tolist())
     own = replaying.generate(plain, arbitrary_prompt(len(first.ids), VOCABULARY), max_new_tokens=5, eos_token_ids=())
-    assert own.label == "random weights"
+    assert own.trace.label == "random weights"
     assert len(own.tokens) == 5
 
 

@@ -155,8 +155,7 @@ _COUNTS: Final = TypeAdapter(dict[int, NonNegativeInt])
 class TargetStates:
     """Hidden states of every token of `conversations` after each layer of `layers` and after the last one.
 
-    Raises `TrainingError` for a layer that is none of the target's, or a folder of other states or that cannot be
-    written.
+    Raises `TrainingError` for a folder of other states, or one that cannot be written.
     """
 
     def __init__(
@@ -164,8 +163,6 @@ class TargetStates:
     ) -> None:
         self.folder, self.target, self.conversations = folder, target, conversations
         self.layers = sorted({*layers, target.config.num_layers})
-        if not 1 <= self.layers[0] <= self.layers[-1] == target.config.num_layers:
-            raise TrainingError(f"layers {list(layers)}: the target has layers 1..{target.config.num_layers}")
         self.starts = [0, *accumulate(len(row.ids) for row in conversations)]
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from runtime.backends.openvino.calls import Floats
 from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.graph import Constants, require_architecture
 from runtime.backends.openvino.kept_files import kept_block
-from runtime.backends.openvino.layer_graphs import CompiledAdapter, HeadGraphs, LayerGraphs
+from runtime.backends.openvino.layer_graphs import HeadGraphs, LayerGraphs, compiled_adapter
 from runtime.backends.openvino.packing import PackedLayers, arithmetic, digest_of, packed
 from runtime.backends.openvino.texts import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.self_test import PROBED_ROWS, row_floor
@@ -90,10 +90,7 @@ class CompiledDecoder(Backend):
         return GrowingMemory(self.config, num_texts, self._kept_dtype, self._limits.device)
 
     def prepare(self, plan: Preparation) -> None:
-        """Compile, or read, the graphs of a sequence.
-
-        Raises `ConfigError` if the device has no graphs of its size, `LaneError` if it refuses one.
-        """
+        """Make a sequence's graphs; raise `ConfigError` if there are none of its size, `LaneError` for one refused."""
         device = self._limits.device
         self._limits.require(plan)
         if not device.is_npu:
@@ -147,7 +144,7 @@ class CompiledDecoder(Backend):
 
     def adapter(self, weights: Any) -> Head:
         """See `Backend`; `weights` are arrays by name."""
-        return CompiledAdapter(weights, partial(CompiledDecoder.product, self), self.config.norm_eps)
+        return compiled_adapter(weights, partial(CompiledDecoder.product, self), self.config.norm_eps)
 
     def features(self, hidden_TED: Floats, *, is_raw: bool) -> NDArray[Any]:
         """See `Backend`."""

@@ -207,22 +207,17 @@ class HeadGraphs:
         return self._compiler.kept({"head": num_rows, "weights": self._matrix.digest()}, build)
 
 
-class CompiledAdapter:
-    """Computes what `runtime.target.exit_adapter.ExitAdapter` does, of the same weights."""
+def compiled_adapter(
+    arrays: Mapping[str, NDArray[Any]], product_with: Callable[[NDArray[Any]], Head], eps: float
+) -> Head:
+    """Return what computes as `runtime.target.exit_adapter.ExitAdapter`, of weights by their names there."""
+    affine, up, down = (product_with(arrays[f"{name}.weight"]) for name in ("affine", "up", "down"))
+    bias, norm = (arrays[name].astype(np.float32) for name in ("affine.bias", "norm"))
 
-    def __init__(
-        self, arrays: Mapping[str, NDArray[Any]], product_with: Callable[[NDArray[Any]], Head], eps: float
-    ) -> None:
-        """Take its weights by their names there, what computes products with a matrix, and the norm's epsilon."""
-        self._affine, self._up, self._down = (
-            product_with(arrays[f"{name}.weight"]) for name in ("affine", "up", "down")
-        )
-        self._bias, self._norm = (arrays[name].astype(np.float32) for name in ("affine.bias", "norm"))
-        self._eps = eps
-
-    def __call__(self, x_BTD: Floats) -> Floats:
-        """Return states for the target's final norm and `lm_head` of those after the exit layer, [B, T, D]."""
-        x_BTD = self._affine(x_BTD) + self._bias
-        wide = self._up(rms_norm(x_BTD, self._norm, self._eps))
+    def adapted(x_BTD: Floats) -> Floats:
+        x_BTD = affine(x_BTD) + bias
+        wide = up(rms_norm(x_BTD, norm, eps))
         sigmoid = (np.tanh(wide / 2) + 1) / 2  # which overflows nowhere
-        return x_BTD + self._down(wide * sigmoid)  # type: ignore[no-any-return]
+        return x_BTD + down(wide * sigmoid)  # type: ignore[no-any-return]
+
+    return adapted

@@ -200,7 +200,7 @@ def test_a_shape_with_random_weights_is_replayed(tiny_folders, tmp_path):
     with Engine(tmp_path, lanes=[LaneSpec(name=BIG)], dtype="float32") as engine:
         found = engine.replay(PLAIN, PROMPT, text)
     assert found.tokens == words
-    assert found.label == "random weights, replayed acceptance"
+    assert found.trace.label == "random weights, replayed acceptance"
 
 
 def test_the_embedded_model_writes_on_two_ranks_what_it_writes_on_one(embedded_model_folder):

@@ -76,11 +76,6 @@ def test_a_folder_of_another_target_or_of_other_data_is_refused(tmp_path, target
             TargetStates(tmp_path, other, rows, [2])
 
 
-def test_a_layer_the_target_does_not_have_is_refused(tmp_path, target, conversations):
-    with pytest.raises(TrainingError, match=r"layers \[7\]: the target has layers 1\.\.4"):
-        TargetStates(tmp_path, target, conversations, [7])
-
-
 def test_a_disk_without_room_is_found_before_anything_is_computed(tmp_path, target, conversations, full_disk):
     full_disk(states_module.os, "posix_fallocate")
     with pytest.raises(TrainingError, match=r"cannot be written .*No space left.*2 layers need \d+ bytes each"):
