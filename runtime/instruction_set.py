@@ -52,8 +52,7 @@ def chosen_by(
 ) -> list[str]:
     """Return what kernels are chosen by: all that the system says of some cores, and what oneDNN was told.
 
-    Cores may differ on one machine; those of this process unless others are given. Empty where the system says nothing
-    of them.
+    Cores may differ on one machine; by default they are this process's. Empty where the system tells nothing.
     """
     try:
         listed = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")

@@ -193,8 +193,7 @@ class Eagle1Recipe(_EagleRecipe):
 class Eagle3Recipe(_EagleRecipe):
     """An EAGLE head on the states after `feature_layers` of the target.
 
-    It learns over `num_steps` steps on its own features, the one on the target's included, each weighing `step_weight`
-    of the one before.
+    It learns over `num_steps` steps, all but the first on its own features, each weighing `step_weight` of the last.
     """
 
     layer_fields = {"source_layer": False, "feature_layers": True}

@@ -55,8 +55,7 @@ def train(
 
     What is evaluated is saved before: a run that is cut off there is evaluated when it goes on.
 
-    Raises `TrainingError` if loss or gradient are not finite, or a checkpoint is damaged or cannot be written; the last
-    good one is kept.
+    Raises `TrainingError` for a loss or gradient that is not finite, and a checkpoint that is damaged or not written.
     """
     state = _State(task, settings, folder)
     resumed_s, started_s = state.elapsed_s, time.monotonic()

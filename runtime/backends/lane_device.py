@@ -55,10 +55,7 @@ class Device:
 
     @classmethod
     def of_lane(cls, lane: str) -> "Device":
-        """Return the device in the name of a lane.
-
-        Raises `ConfigError` for a colon and no known device, and for 1,000 ranks or more.
-        """
+        """Return the device in a lane's name; raise `ConfigError` for a colon and no known device, or 1,000 ranks."""
         if ":" not in lane and _TOO_MANY_RANKS.search(lane) is None:
             return CORES
         if (found := _LANE.fullmatch(lane)) is None:

@@ -103,8 +103,7 @@ class HydraModel(KeptRowHeads):
     def forward(self, prefix_MD: Tensor, tokens_MD: Sequence[Tensor]) -> Tensor:
         """Return the states for `output` [M, D] of the head that sees as many tokens as are given, one or more.
 
-        `prefix_MD` is h' of the last known position, `tokens_MD` what `embed` makes of the tokens after it, the last
-        one first.
+        `prefix_MD` is h' of the last known position, `tokens_MD` the embeddings (`embed`) after it, last one first.
         """
         x_MD = prefix_MD
         for projection, token_MD in zip(self.by_distance, tokens_MD, strict=False):

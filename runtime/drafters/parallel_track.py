@@ -120,8 +120,7 @@ def _frozen(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
 class ParallelTrackConfig(Strict):
     """`config.json` of a draft of parallel tracks: sizes of one track; vocabulary, positions and norms: the target's.
 
-    Tracks are dealt out evenly to the ranks of a lane, and each has two segments of layers. There are no trained
-    weights.
+    Tracks are dealt out evenly to a lane's ranks, each has two segments of layers. There are no trained weights.
     """
 
     speculators_model_type: Literal["mirrorsd_parallel_track"] = "mirrorsd_parallel_track"
@@ -159,8 +158,7 @@ class TrackDrafter(Drafter):
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:
     """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
-    Raises `ModelError` if the tracks cannot be dealt out evenly or the target is no Llama, `ModelFormatError` for the
-    config.
+    Raises `ModelError` if tracks cannot be dealt out evenly or the target is no Llama, `ModelFormatError` if damaged.
     """
     config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
     target = ModelConfig.from_folder(target_folder)

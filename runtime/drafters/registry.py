@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 class DrafterContext:
     """The target of a drafter, the type of all weights, and the ranks of the lane (None: one).
 
-    `load_target` returns the target, perhaps without layers; it is called only by kinds that share its weights. For
-    compiled lanes both are numpy's.
+    `load_target` returns the target, perhaps without layers, for kinds that share it; numpy's in compiled lanes.
     """
 
     target_folder: Path
@@ -64,8 +63,7 @@ class Kind(NamedTuple):
 def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
     """Return the drafter of a folder, for the target of the context.
 
-    Raises `ConfigError` for streams, `ModelError` for another target or tokenizer, `ModelFormatError` for a damaged
-    folder.
+    Raises `ConfigError` for streams, `ModelError` for another target or tokenizer, `ModelFormatError` if damaged.
     """
     return known_kind(folder).load(folder, context)
 
@@ -182,8 +180,7 @@ def shipped_for(target: str) -> tuple[NamedFolder, ...]:
 def find_drafter(name_or_path: str) -> Path:
     """Return the folder of a drafter, head or exit adapters: a shipped name, a folder, or a model's name.
 
-    Of a training run's folder it is the one inside it that holds the weights. Raises `ModelError`, with the shipped
-    names.
+    Of a training run's folder it is the one inside with the weights. Raises `ModelError`, with the shipped names.
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path

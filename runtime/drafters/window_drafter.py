@@ -59,8 +59,7 @@ class WindowDrafter(ABC):
         """Start a sequence: read all tokens of a prompt of at least one but the last.
 
         The sequence may grow to `capacity` tokens; the drafter adds room for drafted ones. `features_TE` [len(prompt) -
-        1, E] are the target's of all positions but the last; None if the schedule reads none. Raises `LaneError` if the
-        drafter lacks what the schedule asks for.
+        1, E] are the target's of these positions, if any. Raises `LaneError` for what it lacks.
         """
 
     @abstractmethod

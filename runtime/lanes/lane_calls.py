@@ -50,10 +50,7 @@ class Deadline:
         return max(self.least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> TimedReply[R]:
-        """Return the lane's answer, which may take `extra_s` longer.
-
-        Raise `LaneTimeoutError` and end the lane if it is late, `LaneError` on failure.
-        """
+        """Return the answer, which may take `extra_s` longer; end the lane and raise `LaneTimeoutError` if late."""
         try:
             answer = reply.result(self.of(num_rows) + extra_s)
         except LaneTimeoutError:

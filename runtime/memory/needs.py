@@ -68,8 +68,7 @@ def memory_needed(
 ) -> dict[str, LaneNeed]:
     """Return what a schedule needs, by lane, for so many tokens of prompt and answer together.
 
-    `draft` is the size of what drafts in the draft's lane; None if nothing does. `parts` are the folders of what the
-    target's lane loads with the target: exits and streams.
+    `draft` is the size of what drafts, if anything; `parts` are folders loaded with the target: exits and streams.
     """
     needs = _of_one_rank(target, schedule, dtype, num_tokens, draft)
     held = _Holding(schedule.target_lane, dtype).held
@@ -119,8 +118,7 @@ class _Holding:
     def copies_bytes(self, config: ModelConfig) -> int:
         """Return the bytes of copies of compiled models with dynamic shapes.
 
-        Without bfloat16, calls over 8 rows and more hold half of the rounded matrices in a second layout (measured with
-        AVX2).
+        Without bfloat16, calls over 8 rows and more hold half of the rounded matrices again (measured with AVX2).
         """
         if not self.device.has_dynamic_shapes or not config.num_layers:
             return 0

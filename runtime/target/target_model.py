@@ -82,8 +82,7 @@ class TargetModel:
     ) -> None:
         """Prepare the back end for a sequence that begins with `least_slots` full slots and ends with `num_slots`.
 
-        Its verifications have these `rows`, seldom others; its prefixes end at `exit_layer`; `feature_layers` as in
-        `prefill`.
+        Its verifications mostly have these `rows`, its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
         """
         cuts = feature_layers
         if exit_layer is not None:

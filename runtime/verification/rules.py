@@ -53,10 +53,7 @@ def is_lossy(rule: Verification, temperature: float) -> bool:
 
 
 def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return what the softmax of logits at a temperature above zero divides by its sum: the likeliest id has 1 [V].
-
-    Raises `LaneError` where the model computed what is no number.
-    """
+    """Return the weights of a softmax, 1 for the likeliest id [V]; raise `LaneError` for logits that are no numbers."""
     # in one array: to allocate one for each step takes up to twice as long as all else
     weights = as_array(logits_V).astype(np.float64)
     if not math.isfinite(most := weights.max()):
@@ -160,10 +157,7 @@ GREEDY = Sampling()
 
 
 def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Apply the rule to the target's logits [T, V], with the draws of the text positions from `position`, row 0's, on.
-
-    The ratio rule needs the window's `distributions`.
-    """
+    """Apply the rule to the target's logits [T, V]; row 0's draws are those of the text position `position`."""
     rule, temperature, seed, _ = sampling
 
     def own(depth: int) -> float:

@@ -61,8 +61,7 @@ class Channel:
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = (), *, timeout_s: float | None = None) -> None:
         """Send one message.
 
-        Raises `EOFError` if the other end is gone, `TimeoutError` if it took nothing for `timeout_s`: the channel is
-        lost then.
+        Raises `EOFError` if the other end is gone, `TimeoutError` if it took nothing in time: the channel is lost then.
         """
         left = memoryview(to_bytes(fields, blocks))
         try:
@@ -72,10 +71,7 @@ class Channel:
             raise EOFError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message.
-
-        Raises `EOFError` if the other end is gone, `TimeoutError` if nothing came for `timeout_s`.
-        """
+        """Wait for a message; raise `EOFError` if the other end is gone, `TimeoutError` if nothing came in time."""
         while (stop := self._end_of_message()) is None:
             self._fill(timeout_s)
         message = bytes(self._received[:stop])

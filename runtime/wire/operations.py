@@ -83,10 +83,7 @@ class SequenceStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterTraits:
-    """The needs and the methods of a drafter; see `runtime.drafters.window_drafter.WindowDrafter`.
-
-    `kept` are the folders of all that its lane keeps loaded.
-    """
+    """The needs and the methods of a drafter (`WindowDrafter`); `kept` are the folders of all that its lane keeps."""
 
     folder: Path
     feature_layers: tuple[int, ...]

@@ -50,10 +50,7 @@ def _cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
 
 
 def ends_with(parent: int) -> bool:
-    """Let the system kill this process when its parent ends, which it may not see if it hangs; on Linux alone.
-
-    Return whether the parent is still there.
-    """
+    """Let Linux kill this process when its parent ends, also if it hangs; return whether the parent is still there."""
     if sys.platform != "linux":
         return True
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

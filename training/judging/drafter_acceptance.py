@@ -38,10 +38,7 @@ class TaskAcceptance(StrictPart):
 
 
 class HeldOutAcceptance(TaskAcceptance):
-    """Simulated rounds on held-out greedy answers.
-
-    `num_tokens` of a tree of `tree_size` nodes (0: a chain) are those along its longest path.
-    """
+    """Rounds on held-out greedy answers; of a tree (`tree_size`, 0: a chain) `num_tokens` are its longest path's."""
 
     num_tokens: int
     with_features: bool
@@ -94,8 +91,7 @@ def judge_draft(
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[HeldOutAcceptance]:
     """Return the acceptance of trees of several sizes; nothing without answers.
 
-    `ranks` [N, depth] of each answer are the places in the tree's order of its tokens, -1 for none
-    (`AcceptanceRecord`).
+    `ranks` [N, depth] of each answer are its tokens' places in the tree's order, -1 for none (`AcceptanceRecord`).
     """
     results = []
     for size in sizes if ranks else ():

@@ -205,8 +205,7 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
     """Return a head in float32 on the target's frozen embedding and rows of its output head.
 
     It starts as a least-squares guess of the wanted feature, which agrees with the target on about every fifth token,
-    around a copy of a target's layer that adds nothing yet: a copy would add what the target's own states need, at
-    their scale.
+    around a copy of a target's layer that adds nothing yet: it would add what the target's states need, at their scale.
     """
     head: EagleHead
     target = states.target

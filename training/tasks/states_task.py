@@ -49,9 +49,8 @@ class Judgement:
 class StatesTask(ABC, Generic[R]):
     """Something to learn on cached states of the frozen target, on its device: a loss, and a score.
 
-    `module` is trained: its parameters that require gradients. `head_VD` are the rows of an `lm_head` that read what is
-    learnt, the target's of the kept ids unless a task has others, in bfloat16. Conversations after `num_conversations`
-    are held out.
+    `module` is trained: its parameters that require gradients. `head_VD`, in bfloat16, are the rows of an `lm_head`
+    that read what is learnt, mostly the target's. Conversations after `num_conversations` are held out.
     """
 
     module: nn.Module

@@ -68,8 +68,7 @@ def is_small(num_bytes: int) -> bool:
 def own_size(size: Size, num_bytes: int) -> Size | None:
     """Return the size of a copy for calls of this size in a decoder of `num_bytes`; None if they share a graph.
 
-    Calls over many texts share a copy: a new layout then takes less than padding. Those over few take half of all
-    copies at most.
+    Calls over many texts share a copy: a new layout then takes less than padding. Those over few take half at most.
     """
     num_copies = COPIES_BYTES // num_bytes
     if not is_small(num_bytes):

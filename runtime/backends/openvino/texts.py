@@ -147,8 +147,7 @@ class GrowingText(Text):
 class GrowingBranches(BranchCaches):
     """Implements `runtime.backends.backend.Branches`; all rows of a call run in the buffer of the longest branch.
 
-    So beyond 1,024 slots a shorter branch may not have the bits that it would have as a text:
-    `most_branched_positions` says so.
+    Beyond 1,024 slots a shorter branch may not have the bits of a text (`most_branched_positions`).
     """
 
     memory: GrowingMemory

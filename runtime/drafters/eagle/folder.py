@@ -113,8 +113,7 @@ class _PublishedConfig(HfModel):
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
     """Return the drafter of a published checkpoint; without an embedding of its own it shares the target's.
 
-    Raises `ModelError` for a target of another width, depth or vocabulary, `ModelFormatError` for a missing or damaged
-    file.
+    Raises `ModelError` for another width, depth or vocabulary, `ModelFormatError` for a missing or damaged file.
     """
     path = folder / CONFIG_FILE
     raw = read_object(path, holds="a published EAGLE-3 head comes with one")

@@ -51,10 +51,7 @@ class EagleHead(nn.Module, ABC):
 
     @abstractmethod
     def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what attention reads [..., I] and the residual [..., D].
-
-        They are made of token embeddings and features of the positions before, [..., D] each.
-        """
+        """Return what attention reads [..., I] and the residual, of token embeddings and features before, [..., D]."""
 
     @abstractmethod
     def output_state(self, feature: Tensor) -> Tensor:
@@ -65,8 +62,7 @@ class EagleHead(nn.Module, ABC):
     ) -> Tensor:
         """Return features [B, T, D] of the rows' own positions, from tokens and the features of the positions before.
 
-        `positions` are rotary ones [T]; `mask` is additive [T, S] (None: `LayerKeys.sight`); no cache: rows see this
-        call alone.
+        `positions` are rotary ones [T]; `mask` is additive [T, S] (None: `LayerKeys.sight`); no cache: this call alone.
         """
         attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
         keys = WithinCall() if cache is None else cache

@@ -124,8 +124,7 @@ class DraftPasses(ABC):
     def guess(self, entering_BRD: Array, *, positions: Any, cache: Any, num_streams: int | None = None) -> Any:
         """Return what the first streams (None: all) predict after rows' proposals, as places in `output` [B, R, J].
 
-        `entering_BRD` are the rows' `DraftStates.entering_TD`, `positions` theirs; for `cache` see
-        `StreamModel.forward`.
+        `entering_BRD` are the rows' `DraftStates.entering_TD`, `positions` theirs, `cache` as in `StreamModel.forward`.
         """
         if self.streams is None or num_streams == 0:
             return np.zeros((*entering_BRD.shape[:-1], 0), np.int64)
@@ -135,10 +134,7 @@ class DraftPasses(ABC):
     def plan(
         self, *, num_slots: int, num_prompt: int, rows: tuple[int, ...], with_features: bool, **more: Any
     ) -> Preparation:
-        """Return what its back end prepares for: whole steps, and with features those cut where these are added.
-
-        `more` are further fields of `Preparation`.
-        """
+        """Return what its back end prepares for, with whole steps, and those cut where features are added, if any."""
         layers = self.decoder.config.num_layers
         whole = cut = segments_between(layers)
         if with_features:

@@ -197,8 +197,7 @@ class Drafter(WindowDrafter):
     def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
         """Feed the window again with features, and the first tokens of all branches, whose states [R, D] are returned.
 
-        `positions` are those of the branches' tokens `ids`; `features_TE` the target's of the position before each
-        token, of the window's and of the branches'.
+        `positions` are those of the branches' tokens `ids`; `features_TE` are of the position before every token fed.
         """
         tokens, start = self.window.tokens, len(self.text)
         num_window, stop = len(tokens), start + len(tokens)

@@ -81,8 +81,7 @@ def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: M
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
     """Write the draft of `source` to `folder`, with trained streams in place of any it has.
 
-    `training` says how they were trained and becomes the metadata's `streams`. Raises `ModelFormatError` if `source` is
-    no draft's folder.
+    `training` (how) becomes the metadata's `streams`. Raises `ModelFormatError` if `source` is no draft's folder.
     """
     config, tensors = load_folder(source, DrafterFolderConfig)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OF_STREAMS)}

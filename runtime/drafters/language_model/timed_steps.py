@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
-    """Return a step after random tokens, to be run again and again; the current sequence is lost.
-
-    Raises `LaneError` if the draft lacks what the step needs.
-    """
+    """See `WindowDrafter`; raise `LaneError` if the draft lacks what the step needs."""
     if measurement.part == "draft_streams":
         return _guesses(drafter, measurement)
     rows, context, starts = measurement.rows, measurement.context, measurement.part == "draft_start"
