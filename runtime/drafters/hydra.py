@@ -8,7 +8,6 @@ Shapes: legend of `runtime.models.decoder`, plus M rows, K heads, R nodes of a l
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,7 +20,7 @@ from decoding.messages import NO_WINDOW, Window
 from decoding.tree_shape import MOST_RANKS, parents_of
 from decoding.tree_shape import Path as TreePath
 from runtime.backends.backend import prefill_pieces
-from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
+from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head
 from runtime.drafters.window_drafter import Steps
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Layer, Rotary, causal_mask, rms_norm
@@ -219,10 +218,6 @@ class HydraFolderConfig(HydraConfig, TreeFolderConfig):
     def build(self, target: Decoder) -> HydraModel:
         """See `HeadFolderConfig`."""
         return HydraModel(target.config, self)
-
-
-save_hydra = partial(save_tree_heads, HydraFolderConfig)
-"""Write trained heads (`save_tree_heads`)."""
 
 
 def load_hydra(folder: Path, target: Decoder, *, dtype: torch.dtype) -> HydraDrafter:

@@ -7,7 +7,6 @@ Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -23,7 +22,7 @@ from decoding.schedule import MAX_TREE
 from decoding.tree_shape import MOST_RANKS, cut, grow
 from decoding.tree_shape import Path as TreePath
 from runtime.arrays import numpy_type
-from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head, save_tree_heads
+from runtime.drafters.head_drafter import HeadDrafter, KeptRowHeads, TreeFolderConfig, load_head
 from runtime.drafters.trees import candidates_per_level, window_of
 from runtime.drafters.window_drafter import Steps
 from runtime.models.decoder import Decoder
@@ -125,10 +124,6 @@ class MedusaFolderConfig(MedusaConfig, TreeFolderConfig):
     def build(self, target: Decoder) -> MedusaModel:
         """See `HeadFolderConfig`."""
         return MedusaModel(target.config.hidden_size, self)
-
-
-save_medusa = partial(save_tree_heads, MedusaFolderConfig)
-"""Write trained heads (`save_tree_heads`)."""
 
 
 def load_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) -> MedusaDrafter:

@@ -11,7 +11,6 @@ candidates, V kept ids.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,7 +24,7 @@ from decoding.tree_shape import MOST_RANKS, Ranks, cut
 from decoding.tree_shape import Path as TreePath
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.head_drafter import TreeFolderConfig, read_head, save_tree_heads
+from runtime.drafters.head_drafter import TreeFolderConfig, read_head
 from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
@@ -227,10 +226,6 @@ class StreamFolderConfig(StreamConfig, TreeFolderConfig):
     def build(self, target: Decoder) -> StreamModel:
         """See `HeadFolderConfig`."""
         return StreamModel(target, self)
-
-
-save_streams = partial(save_tree_heads, StreamFolderConfig)
-"""Write streams and their tree (`save_tree_heads`)."""
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:

@@ -10,7 +10,8 @@ from decoding.errors import LaneError, LaneTimeoutError
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.compiler import Compiler
-from runtime.drafters.medusa import save_medusa
+from runtime.drafters.head_drafter import save_tree_heads
+from runtime.drafters.medusa import MedusaFolderConfig
 from runtime.lanes import lane_calls, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
@@ -174,7 +175,8 @@ def test_lanes_of_graphs_need_no_torch(engine_without_torch, long_folders, tempe
 
 def test_a_head_of_the_target_brings_torch_to_its_lane(engine_without_torch, long_folders, tmp_path):
     target = long_folders.decoder
-    save_medusa(tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", target=target, target_name="tiny", metadata={})
+    named = {"target": target, "target_name": "tiny", "metadata": {}}
+    save_tree_heads(MedusaFolderConfig, tiny_medusa(target), [(0,), (0, 0)], tmp_path / "heads", **named)
     with pytest.raises(LaneError, match="torch was imported"):
         engine_without_torch.load_draft(TARGET, str(tmp_path / "heads"))
 

@@ -18,9 +18,9 @@ from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks
-from runtime.drafters.head_drafter import HeadDrafter
-from runtime.drafters.hydra import HydraConfig, HydraDrafter, HydraModel, load_hydra, save_hydra
-from runtime.drafters.medusa import MedusaConfig, MedusaDrafter, MedusaModel, load_medusa, save_medusa
+from runtime.drafters.head_drafter import HeadDrafter, TreeFolderConfig, save_tree_heads
+from runtime.drafters.hydra import HydraConfig, HydraDrafter, HydraFolderConfig, HydraModel, load_hydra
+from runtime.drafters.medusa import MedusaConfig, MedusaDrafter, MedusaFolderConfig, MedusaModel, load_medusa
 from runtime.models.decoder import Decoder, rms_norm
 from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from runtime.target.exit_adapter import ExitAdapter
@@ -47,7 +47,7 @@ class HeadsTask(TreeTask[R]):
 
     initial: Callable[..., MedusaModel | HydraModel]
     drafter: Callable[..., HeadDrafter]
-    save: Callable[..., None]
+    kind: type[TreeFolderConfig]
     load: Callable[..., HeadDrafter]
     decay: float
     """Weight of each head's loss, relative to the head before."""
@@ -86,7 +86,7 @@ class HeadsTask(TreeTask[R]):
 
     def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> HeadDrafter:
         """See `TreeTask`."""
-        self.save(self.module, paths, folder, **origin)
+        save_tree_heads(self.kind, self.module, paths, folder, **origin)
         return self.load(folder, self.target, dtype=torch.float32)
 
     def ranks(self, drafter: HeadDrafter, index: int) -> Ranks:
@@ -115,7 +115,7 @@ class MedusaTask(HeadsTask[MedusaRecipe]):
 
     module: MedusaModel
     initial, drafter = staticmethod(initial_medusa), MedusaDrafter
-    save, load = staticmethod(save_medusa), staticmethod(load_medusa)
+    kind, load = MedusaFolderConfig, staticmethod(load_medusa)
     decay = 0.8
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
@@ -154,7 +154,7 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
     module: HydraModel
     initial, drafter = staticmethod(initial_hydra), HydraDrafter
-    save, load = staticmethod(save_hydra), staticmethod(load_hydra)
+    kind, load = HydraFolderConfig, staticmethod(load_hydra)
     decay = 1.0
 
     @classmethod

@@ -19,6 +19,7 @@ from decoding.errors import TrainingError
 from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks
+from runtime.drafters.head_drafter import save_tree_heads
 from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.stream_config import StreamConfig
@@ -26,11 +27,11 @@ from runtime.drafters.registry import find_drafter
 from runtime.drafters.streams import (
     Borrowed,
     Keys,
+    StreamFolderConfig,
     StreamModel,
     StreamTree,
     load_streams,
     run_along,
-    save_streams,
     stream_mask,
 )
 from runtime.models.decoder import Decoder
@@ -153,7 +154,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
 
     def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> StreamTree:
         """See `TreeTask`."""
-        save_streams(self.module, paths, folder, kept_ids=self.kept_ids, **origin)
+        save_tree_heads(StreamFolderConfig, self.module, paths, folder, kept_ids=self.kept_ids, **origin)
         return load_streams(folder, self.target)
 
     def ranks(self, drafter: StreamTree, index: int) -> Ranks:

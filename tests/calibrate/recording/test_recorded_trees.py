@@ -17,9 +17,10 @@ from decoding.schedule import Schedule
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.eagle.drafter import EagleDrafter
 from runtime.drafters.eagle.folder import save_eagle
+from runtime.drafters.head_drafter import save_tree_heads
 from runtime.drafters.hydra import HydraDrafter
 from runtime.drafters.medusa import MedusaDrafter
-from runtime.drafters.streams import StreamingTarget, StreamTree, save_streams
+from runtime.drafters.streams import StreamFolderConfig, StreamingTarget, StreamTree
 from runtime.models.model_folder import NamedFolder
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import GREEDY
@@ -172,7 +173,8 @@ def folders(tmp_path):
     target = tiny_target()
     named = {"target_name": "tiny", "metadata": {}}
     save_eagle(tiny_eagle1(target), tmp_path / "eagle", feature_layers=(4,), **named)
-    save_streams(tiny_streams(target), PATHS, tmp_path / "streams", kept_ids=KEPT, target=target, **named)
+    streams = tiny_streams(target)
+    save_tree_heads(StreamFolderConfig, streams, PATHS, tmp_path / "streams", kept_ids=KEPT, target=target, **named)
     save_draft_of(target, tmp_path / "draft")
     folder = save_target(target, tmp_path / "target")
     return tmp_path, (NamedFolder("t", folder), NamedFolder("d", tmp_path / "draft"))

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import torch
 
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
-from runtime.drafters.hydra import load_hydra, save_hydra
+from runtime.drafters.head_drafter import save_tree_heads
+from runtime.drafters.hydra import HydraFolderConfig, load_hydra
 from runtime.drafters.language_model.folder import load_draft, save_draft
-from runtime.drafters.medusa import load_medusa, save_medusa
-from runtime.drafters.streams import load_streams, save_streams
+from runtime.drafters.medusa import MedusaFolderConfig, load_medusa
+from runtime.drafters.streams import StreamFolderConfig, load_streams
 from runtime.target.early_exits import ExitHeads, load_exits, save_exits
 from tests.tiny_eagle import tiny_eagle1, tiny_eagle3
 from tests.tiny_heads import KEPT, PATHS, tiny_hydra, tiny_medusa
@@ -48,9 +49,9 @@ def _save_exits(exits, folder, target):
     save_exits(exits, folder, target=target, **FACTS)
 
 
-def _save_heads(save):
+def _save_heads(kind):
     def write(heads, folder, target, *, paths=PATHS):
-        save(heads, paths, folder, target=target, **FACTS)
+        save_tree_heads(kind, heads, paths, folder, target=target, **FACTS)
 
     return write
 
@@ -60,7 +61,7 @@ def _save_eagle(head, folder, _target, *, feature_layers=LAYERS):
 
 
 def _save_streams(streams, folder, target, *, paths=STREAM_PATHS, kept_ids=KEPT):
-    save_streams(streams, paths, folder, kept_ids=kept_ids, target=target, **FACTS)
+    save_tree_heads(StreamFolderConfig, streams, paths, folder, kept_ids=kept_ids, target=target, **FACTS)
 
 
 def _save_draft(draft, folder, _target):
@@ -83,14 +84,14 @@ KINDS = {
     ),
     "medusa": Kind(
         tiny_medusa,
-        _save_heads(save_medusa),
+        _save_heads(MedusaFolderConfig),
         load_medusa,
         lambda drafter: drafter.model,
         _TREE,
         "heads.0.blocks.0.bias",
     ),
     "hydra": Kind(
-        tiny_hydra, _save_heads(save_hydra), load_hydra, lambda drafter: drafter.model, _TREE, "own.0.up.bias"
+        tiny_hydra, _save_heads(HydraFolderConfig), load_hydra, lambda drafter: drafter.model, _TREE, "own.0.up.bias"
     ),
     "eagle1": Kind(tiny_eagle1, _save_eagle, load_eagle1, lambda drafter: drafter.head, {}, "fuse.weight"),
     "eagle3": Kind(
