@@ -37,12 +37,9 @@ R = TypeVar("R")
 class LaneSpec:
     """Where a lane runs.
 
-    Attributes:
-        name: what schedules call it. It names the device too (`runtime.backends.lane_device`), and one that ends in
-            `-2ranks` splits the target over two processes.
-        cores: the cores that it is pinned to; empty for none.
-        num_threads: threads of each rank.
-        dtype: type of its weights; None for the engine's.
+    Schedules call it by `name`, which tells the device too (`runtime.backends.lane_device`); one that ends in `-2ranks`
+    splits the target over two processes. It is pinned to `cores`, if any; each rank has `num_threads`. Without a
+    `dtype` weights have the engine's.
     """
 
     name: str
@@ -137,10 +134,8 @@ class Lane:
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
         """Wait for the answer to a request and return it; answers that come before it are kept.
 
-        Raises:
-            LaneDiedError: the lane is gone.
-            LaneTimeoutError: nothing came for `timeout_s`, in which this process was not stopped.
-            MirrorsdError: the operation failed.
+        Raises `LaneDiedError` if the lane is gone, `LaneTimeoutError` if nothing came for `timeout_s` in which this
+        process was not stopped, and whatever `MirrorsdError` the operation failed with.
         """
         while request_id not in self._arrived:
             if self._channel is None:

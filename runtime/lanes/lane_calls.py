@@ -36,10 +36,7 @@ _PATIENCE: Final = 20
 
 
 class Deadline:
-    """The time that a lane may take for an operation, in one sequence.
-
-    It is `least_s * (1 + rows / 64)`, and at least 20 times the longest operation so far in which nobody stopped it.
-    """
+    """The time that a lane may take for an operation, in one sequence."""
 
     def __init__(self, least_s: float) -> None:
         self.least_s = least_s

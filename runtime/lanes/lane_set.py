@@ -18,10 +18,7 @@ R = TypeVar("R")
 
 
 class LaneSet:
-    """Lanes by name, and what they have loaded. A lane that was lost is started again when it is next needed.
-
-    A `drafter` is a name or folder; None is the one given at the start.
-    """
+    """Lanes by name, and what they have loaded; lost ones are started again. No `drafter`: the one of the start."""
 
     def __init__(
         self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype

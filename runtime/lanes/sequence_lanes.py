@@ -142,10 +142,7 @@ class TraceWriter:
         self.trace.events.append(LaneEvent(time.perf_counter() - self._origin_s, lane, text, is_loss))
 
     def finish(self, target_lane: str) -> Trace:
-        """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit.
-
-        An event tells where the process stood meanwhile, which no time leaves out.
-        """
+        """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit."""
         trace = self.trace
         if (stopped_s := STOPS.total_s - self._stopped_s) > 0:
             self.event(target_lane, f"mirrorsd was stopped for {stopped_s:.1f} s, which times may hold", is_loss=False)

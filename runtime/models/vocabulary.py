@@ -94,10 +94,7 @@ def best_places(logits: Array) -> Array:
 
 
 def ranked_ids(logits_RV: Array, count: int) -> Array:
-    """Return the `count` best ids of every row [R, count], best first; of equal logits the lower id goes first.
-
-    Plain top-k leaves the order of equal logits open, and in bfloat16 logits are often equal.
-    """
+    """Return the `count` best ids of every row [R, count], best first; of equal logits the lower id goes first."""
     if not is_tensor(logits_RV):
         return _ranked_array(logits_RV, count)
     if is_on_host(logits_RV):

@@ -107,12 +107,10 @@ class Drafted:
 
 
 class RowInvariance(NamedTuple):
-    """Result of the row-invariance test.
+    """Whether a row has the same bits whatever rows are computed with it.
 
-    Attributes:
-        is_invariant: whether a row has the same bits whatever rows are computed with it.
-        least_rows: rows to which smaller calls are padded for it; 1 for no padding.
-        instructions: the limit on the CPU's instructions for it, in words; empty for none.
+    Smaller calls are padded to `least_rows` for it; `instructions` is the limit on the CPU's for it, in words, or
+    empty.
     """
 
     is_invariant: bool

@@ -14,9 +14,7 @@ _STOP_S: Final = 1.0
 class Stops:
     """The time in which this process stood for a second or more, as far as its waits saw it.
 
-    Attributes:
-        total_s: all of it so far.
-        until_s: when the process went on last, on the clock of all traces (`time.perf_counter`).
+    `total_s` is all of it so far; `until_s` is when the process went on last, by `time.perf_counter`.
     """
 
     def __init__(self) -> None:

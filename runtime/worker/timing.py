@@ -93,10 +93,7 @@ class MeasureRole:
         return model
 
     def _num_warm_ups(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> int:
-        """Return the number of warm-up runs, at least one where a model does this for the first time: it may compile.
-
-        One prompt warms up for all lengths: lengths are new in real runs too.
-        """
+        """Return the number of warm-up runs: at least one where a model does this, or reads a prompt, first."""
         known, size = self._timed_before.setdefault(model, set()), _size(measurement)
         if measurement.part in _OF_PROMPTS:
             size = replace(size, rows=1)

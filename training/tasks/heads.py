@@ -218,10 +218,7 @@ class ExitTask(StatesTask[ExitRecipe]):
 
     @torch.no_grad()
     def coverage(self, adapters: Mapping[int, nn.Module], kept_ids: Tensor) -> AgreementCount:
-        """Count how often the target's argmax is among an exit's k best kept ids on held-out answers.
-
-        `nn.Identity` in place of an adapter gives the coverage of an untrained exit.
-        """
+        """Count how often the target's argmax is among an exit's k best kept ids on held-out answers."""
         states, head_VD = self.states, self.target.lm_head.weight.to(torch.bfloat16)
         kept_ids = kept_ids.to(states.device)
         kept_VD = head_VD[kept_ids]
