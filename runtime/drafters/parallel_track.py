@@ -7,7 +7,7 @@ Shapes: legend of `runtime.models.decoder`, with D the width of one track, P tra
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from itertools import islice
@@ -25,7 +25,6 @@ from runtime.drafters.language_model.folder import as_draft
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary, new_embedding
 from runtime.models.hf_config import CONFIG_FILE
-from runtime.models.row_invariance import LayerKeys, WithinCall
 from runtime.parallel.group import Group
 from runtime.storage.weight_folder import Count, Strict, Width, read_config
 
@@ -59,29 +58,12 @@ class ParallelTracks(Decoder):
             for track in range(first, first + self.num_tracks):
                 yield from ((track, segment * self.depth + layer) for layer in range(self.depth))
 
-    def run_layers(
-        self,
-        x_BTD: Tensor,
-        start: int,
-        stop: int,
-        *,
-        positions: Tensor,
-        mask: Tensor | None = None,
-        cache: LayerKeys | None = None,
-    ) -> Tensor:
-        """Return states after all layers [B, T, D] of what was embedded [B, T, P * D]; see `Decoder.run_layers`."""
-        assert (start, stop) == (0, self.config.num_layers), "a slice of parallel tracks"
-        keys = WithinCall() if cache is None else cache
-        rotary = self.rotary(positions, x_BTD.dtype)
-        sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
-        states = x_BTD.chunk(self.num_tracks, dim=-1)
-        layers = enumerate(self.layers)
+    def _through(self, x_BTD: Tensor, layers: Iterable[int], *seen: object) -> Tensor:
+        """Return states after all layers [B, T, D] of what was embedded [B, T, P * D]."""
+        assert layers == range(self.config.num_layers), "a slice of parallel tracks"
+        states, through, left = x_BTD.chunk(self.num_tracks, dim=-1), super()._through, iter(layers)
         for _ in range(NUM_SEGMENTS):
-            ends = []
-            for state in states:
-                for index, layer in islice(layers, self.depth):
-                    state = layer(state, rotary, sight, keys, index)  # noqa: PLW2901
-                ends.append(state)
+            ends = [through(state, islice(left, self.depth), *seen) for state in states]
             everywhere = torch.cat(self.group.gather(torch.stack(ends)))  # added up in their order, wherever they are
             mean_BTD = reduce(torch.add, everywhere.unbind()) / self.num_everywhere
             states = (mean_BTD,) * self.num_tracks

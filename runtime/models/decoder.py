@@ -6,6 +6,7 @@ query heads per key/value head, H head dimension, V vocabulary.
 """
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -132,8 +133,11 @@ class Decoder(nn.Module):
         keys = WithinCall() if cache is None else cache
         rotary = self.rotary(positions, x_BTD.dtype)
         sight = keys.sight(mask, x_BTD.shape[1], self.config.num_queries_per_kv)
-        for index in range(start, stop):
-            x_BTD = self.layers[index](x_BTD, rotary, sight, keys, index)
+        return self._through(x_BTD, range(start, stop), rotary, sight, keys)
+
+    def _through(self, x_BTD: Tensor, layers: Iterable[int], *seen: object) -> Tensor:
+        for index in layers:
+            x_BTD = self.layers[index](x_BTD, *seen, index)
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
