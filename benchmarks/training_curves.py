@@ -20,12 +20,13 @@ from _common import RESULTS, arguments, markdown_table, measured, read_result, w
 
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
+from runtime.drafters.registry import TRAINED
 from runtime.models.embedded import SMOLLM2, embedded_folder
 from runtime.models.model_folder import NamedFolder
 from training.data.states import read_conversations
 from training.judging.card import Card, read_card
 from training.recipe import DraftRecipe, ExitRecipe, Optimisation, TrainingRecipe
-from training.run import DRAFTER_FOLDER, RunProgress, run_recipe
+from training.run import RunProgress, run_recipe
 
 T = TypeVar("T")
 
@@ -101,14 +102,14 @@ def shortened(conversations: Sequence[T], share: int) -> list[T]:
 def _trained(run: Run, options: argparse.Namespace) -> Card:
     """The card of a run, which is done now if it was not before."""
     out = options.out / run.name
-    if not (out / DRAFTER_FOLDER).exists():
+    if not (out / TRAINED).exists():
         data, states = options.data, options.states
         if run.share > 1:
             data, states = options.out / f"data-{run.share}.jsonl", options.out / f"states-{run.share}"
             write_atomically(data, "\n".join(shortened(_lines(options.data), run.share)) + "\n")
         target = NamedFolder(SMOLLM2.name, embedded_folder())
         run_recipe(run.recipe, target, [data], out, state_folder=states, progress=_printed(run.name))
-    card = read_card(out / DRAFTER_FOLDER)
+    card = read_card(out / TRAINED)
     if card.recipe != json.loads(run.recipe.model_dump_json()):
         raise SystemExit(f"{out}: was trained by another recipe; remove it or choose another --out")
     return card

@@ -13,7 +13,7 @@ from decoding.errors import TrainingError
 from decoding.files import replace_file
 from decoding.validation import errors_as
 from runtime.drafters.language_model.folder import DrafterFolderConfig
-from runtime.drafters.registry import find_drafter
+from runtime.drafters.registry import TRAINED, find_drafter
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
 from runtime.models.model_folder import NamedFolder
@@ -42,7 +42,6 @@ _TARGET = "target"
 _WEIGHTS = "target_weights"
 _DRAFT_WEIGHTS = "drafter_weights"
 """Digests of what a folder's name says nothing of."""
-DRAFTER_FOLDER = "drafter"
 STATE_FOLDER = "states"
 K = TypeVar("K")
 
@@ -93,11 +92,8 @@ def run_recipe(
     _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe))
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, decoder, conversations, recipe.state_layers)
     states.fill(lambda done, total: progress(RunProgress(stage="states", done=done, total=total)))
-    task, folder, total = (
-        task_class(recipe, kept_ids, states),
-        out_folder / DRAFTER_FOLDER,
-        recipe.optimisation.num_tokens,
-    )
+    task, folder = task_class(recipe, kept_ids, states), out_folder / TRAINED
+    total = recipe.optimisation.num_tokens
     report = train(
         task,
         recipe.optimisation,
@@ -202,7 +198,7 @@ def _card(
         recipe=origin["recipe"],
         data=data,
         num_parameters=sum(parameter.numel() for parameter in trained),
-        num_bytes=(folder / DRAFTER_FOLDER / WEIGHTS_FILE).stat().st_size,
+        num_bytes=(folder / TRAINED / WEIGHTS_FILE).stat().st_size,
         num_training_tokens=report.num_tokens,
         training_minutes=round(report.elapsed_s / 60, 1),
         device=trained[0].device.type,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import BFLOAT16, Array, as_array, as_tensor
+from runtime.arrays import Array, as_array, as_tensor, numpy_type
 from runtime.wire.stops import STOPS
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ _PIECE_S: Final = 0.25
 """Limits of a wait are counted in pieces of this length: one that takes as much longer shows that the process stood."""
 
 R = TypeVar("R")
-
-ITEM_BYTES: Final = {"int32": 4, "int64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-"""Bytes of an element of each dtype that crosses, by the name that numpy and torch share."""
 
 
 class Block(NamedTuple):
@@ -143,7 +140,7 @@ def from_bytes(message: bytes) -> Message:
     fields = json.loads(message[_LENGTHS.size : place])
     blocks = []
     for dtype, shape in fields.pop("blocks", ()):
-        stop = place + ITEM_BYTES[dtype] * math.prod(shape)
+        stop = place + numpy_type(dtype).itemsize * math.prod(shape)
         blocks.append(Block(dtype, tuple(shape), message[place:stop]))
         place = stop
     return Message(fields, tuple(blocks))
@@ -157,8 +154,7 @@ def to_block(array: Array) -> Block:
 
 def to_array(block: Block) -> NDArray[Any]:
     """Return a block as an array with memory of its own."""
-    dtype = BFLOAT16 if block.dtype == BFLOAT16.name else np.dtype(block.dtype)
-    return np.frombuffer(bytearray(block.data), dtype).reshape(block.shape)
+    return np.frombuffer(bytearray(block.data), numpy_type(block.dtype)).reshape(block.shape)
 
 
 def to_tensor(block: Block) -> "Tensor":
