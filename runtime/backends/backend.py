@@ -62,24 +62,16 @@ class Backend(ABC):
     """Whether torch modules may read the KV cache, as streams do."""
     self_test_chunks: tuple[tuple[int, ...], ...]
     """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
-
-    @property
-    def self_test_fills(self) -> tuple[int, ...]:
-        """Slots that `runtime.backends.self_test` fills first, so that its rows reach from one size into the next."""
-        return (250,)
+    self_test_fills: tuple[int, ...] = (250,)
+    """Slots that it fills first, so that its rows reach from one size into the next."""
+    most_branched_positions: int | None = None
+    """Positions up to which branches of other lengths may share calls, each with the bits it has alone (None: any).
+    After them the order of sums follows from the longest branch, and `rows_are_alike` at one place is no proof."""
 
     @property
     def least_rows(self) -> int:
         """Rows that calls are padded to, so that a row has the same bits in all of them; 1 if that needs no padding."""
         return 1
-
-    @property
-    def most_branched_positions(self) -> int | None:
-        """Positions up to which branches of other lengths may share calls: each has the bits it has alone. None: any.
-
-        Beyond them the order of sums follows from the longest branch, and `rows_are_alike` at one place is no proof.
-        """
-        return None
 
     @abstractmethod
     def new_text(self) -> Text:

@@ -30,11 +30,8 @@ class WindowDrafter(ABC):
     """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
     timed_parts: tuple[Part, ...] = ("head_step",)
     """Parts that `timed_step` knows."""
-
-    @property
-    def num_streams(self) -> int:
-        """Streams of its own that a schedule may ask for on its lane."""
-        return 0
+    num_streams = 0
+    """Streams of its own that a schedule may ask for on its lane."""
 
     def run_on(self, new_backend: Callable[[Any], Backend]) -> None:  # noqa: B027
         """Compute the layers on the back end made of their decoder; heads compute where they were loaded."""

@@ -38,6 +38,9 @@ from runtime.models.decoder import Decoder
 class CudaBackend(TorchBackend):
     """Implements `Backend` by captured calls; hidden states and logits are tensors of the device."""
 
+    self_test_fills = 250, 640
+    """Rows after the second look at 1,024 slots, which another kernel reads (`split_attention`)."""
+
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:
         """Move the weights to the device (`cuda:0`, `cpu`); raise `MemoryFitError` if it has no room for them."""
         own, num_bytes = torch.device(device), sum(weight.nbytes for weight in decoder.parameters())
@@ -48,11 +51,6 @@ class CudaBackend(TorchBackend):
         self._capture = GraphCapture(own)
         self._memories: WeakSet[CapturedMemory] = WeakSet()
         self._heads: dict[int, CapturedHead] = {}
-
-    @property
-    def self_test_fills(self) -> tuple[int, ...]:
-        """See `Backend`; rows after the second look at 1,024 slots, which another kernel reads (`split_attention`)."""
-        return 250, 640
 
     def new_text(self) -> Text:
         """See `Backend`."""

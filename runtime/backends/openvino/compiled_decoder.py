@@ -55,24 +55,14 @@ class CompiledDecoder(Backend):
         self._num_texts: set[int] = set()
         self._heads: list[HeadGraphs] = []
         self._floor = 1
+        self.self_test_fills = (device.num_slots(0) - device.spare_slots - len(self.self_test_chunks[0]) // 2,)
+        self.most_branched_positions = SUMMED_ALIKE - device.spare_slots if self._is_dynamic else None
         self._head = self._new_head(stored.lm_head.weight)
-
-    @property
-    def self_test_fills(self) -> tuple[int, ...]:
-        """See `Backend`."""
-        device = self._limits.device
-        return (device.num_slots(0) - device.spare_slots - len(self.self_test_chunks[0]) // 2,)
 
     @property
     def least_rows(self) -> int:
         """Rows that calls are padded to, known once a sequence was prepared."""
         return self._floor
-
-    @property
-    def most_branched_positions(self) -> int | None:
-        """See `Backend`."""
-        device = self._limits.device
-        return SUMMED_ALIKE - device.spare_slots if self._is_dynamic else None
 
     def new_text(self) -> GrowingText:
         """See `Backend`."""

@@ -70,6 +70,7 @@ class Drafter(WindowDrafter):
         self.backend: Backend = backend
         self.cache: Any = backend.new_text()
         self.branches: BranchCaches = backend.new_branches(0)
+        self.num_streams = self.model.num_streams
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""
@@ -85,11 +86,6 @@ class Drafter(WindowDrafter):
                 least_branches=_FEW_BRANCHES if schedule.root_source == "hybrid" else None,
             )
         )
-
-    @property
-    def num_streams(self) -> int:
-        """See `WindowDrafter`."""
-        return self.model.num_streams
 
     @inference
     def prefill(

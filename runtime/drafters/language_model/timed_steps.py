@@ -49,9 +49,8 @@ def timed_step(drafter: Drafter, measurement: Measurement) -> Callable[[], objec
         features_TE = _random_states(drafter, rows, width)
     drafter.make_room(context + rows, num_branches)
     drafter.cache.fill_random(context)
-    if starts:
-        return _start(drafter, ids, context, features_TE, num_branches)
-    return (_branches if num_branches else _text)(drafter, ids, context, features_TE, num_branches)
+    step = _start if starts else _branches if num_branches else _text
+    return step(drafter, ids, context, features_TE, num_branches)
 
 
 def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, _: int) -> Callable[[], object]:
