@@ -118,7 +118,6 @@ class HydraDrafter(HeadDrafter):
     methods = ("hydra",)
 
     def __init__(self, model: HydraModel, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: the heads; nodes of the tree in their order; layers of the target."""
         super().__init__(model, paths, num_layers=num_layers)
         self.cache = KVCache(model.layer_config, 0, dtype=self.dtype, device=str(self.device))
         self._inner: list[list[TreePath]] = []

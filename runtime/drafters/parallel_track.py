@@ -38,10 +38,7 @@ class ParallelTracks(Decoder):
     """
 
     def __init__(self, track: ModelConfig, num_tracks: int, group: Group) -> None:
-        """Args: one track as a decoder, of two segments and without tied embeddings; tracks of all ranks; the ranks.
-
-        Raises `ModelError` if ranks would not have as many tracks each.
-        """
+        """Take one track as a decoder of two segments; raise `ModelError` if ranks would not have as many each."""
         self.num_tracks, rest = divmod(num_tracks, group.world_size)
         if rest:
             raise ModelError(f"num_tracks {num_tracks} cannot be dealt out evenly to {group.world_size} ranks")

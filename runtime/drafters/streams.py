@@ -173,7 +173,6 @@ class StreamTree:
     """See `WindowDrafter`."""
 
     def __init__(self, model: StreamModel, decoder: Decoder, kept_ids: Tensor, paths: Sequence[TreePath]) -> None:
-        """Args: the streams; their decoder; target ids they may propose; nodes of the tree in their order."""
         self.model, self.paths = model, tuple(paths)
         self.num_streams, self.start_layer = model.config.num_streams, model.config.start_layer
         self.feature_layers = (self.start_layer,)

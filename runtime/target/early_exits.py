@@ -30,7 +30,6 @@ class EarlyExit:
     """The exits of one target. A layer without a trained adapter is read with the final norm and `lm_head` alone."""
 
     def __init__(self, head_VD: Array, exits: ExitHeads | None, backend: Backend) -> None:
-        """Take the target's `lm_head`, and adapters that were trained for it, if any."""
         self._backend, self._weights = backend, {} if exits is None else exits.adapters
         self._adapters: dict[int, Adapter] = {}
         if exits is None:

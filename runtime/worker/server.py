@@ -85,10 +85,7 @@ class LaneServer:
         group: "Group | None" = None,
         on_failure: Callable[[Exception], object] = lambda _: None,
     ) -> None:
-        """Take the channel to answer on, the device, its threads, and the ranks that share the target.
-
-        `on_failure` is called with each error that an answer will carry, once it is known.
-        """
+        """Take also what is called with each error that an answer will carry, once it is known."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()

@@ -23,7 +23,6 @@ class TorchModels:
     """Loads the models of a lane or a record; drafters share the target's weights."""
 
     def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
-        """Take the lane's device and threads, and the ranks that share its target (None: one)."""
         self._device, self._num_threads, self._group = device, num_threads, group or Group.alone()
         self.decoder: Decoder | None = None
         self.heads: ExitHeads | None = None

@@ -32,7 +32,6 @@ class EagleDrafter(FeatureDrafter):
     def __init__(
         self, head: EagleHead, *, method: Method, feature_layers: tuple[int, ...], raw_features: bool = False
     ) -> None:
-        """Args: the head; its method; the target layers whose states it reads; whether it reads them unnormalised."""
         self.head, self.feature_layers, self.raw_features = head, feature_layers, raw_features
         self.methods = (method,)
         self.dtype, self.device = head.layer.qkv.weight.dtype, head.layer.qkv.weight.device

@@ -190,7 +190,6 @@ class StoredDraft(DraftPasses):
     def __init__(
         self, decoder: StoredDecoder, config: DraftConfig, output: OutputRows, *, fuse_DE: NDArray[Any] | None = None
     ) -> None:
-        """Args: weights; sizes; rows that propose; the matrix that fuses features, if the draft reads any."""
         self.decoder, self.config, self.output, self._fuse_DE = decoder, config, output, fuse_DE
         self.backend = None
         self._product: Head | None = None
