@@ -8,7 +8,7 @@ many rows were ranked together. Shapes: V ids of the target, K kept ids, D hidde
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,8 @@ class OutputRows:
         self._rows = self._prompt_ED = self._prompt_logits = None
 
 
+NO_NUMBER: Final = -1
+"""In place of the best id of a row with NaN, which `argmax` takes for the largest number."""
 _ALL_BUT_SIGN = 0x7FFF_FFFF
 _SPARE = 24
 """Places looked at beyond those asked for: in bfloat16 the best logits are often equal, seldom so many of them."""
@@ -91,6 +93,13 @@ def best_places(logits: Array) -> Array:
     """Return the place of the best of the last dimension; of equal logits the first."""
     # argmax of bfloat16 is several times slower than converting first
     return wide(logits).argmax(-1)
+
+
+def best_numbers(logits: Array) -> Array:
+    """Return the same, but `NO_NUMBER` where the best is none: by tensors, so that a device is not waited for."""
+    numbers = wide(logits)
+    places = numbers.argmax(-1)
+    return places.masked_fill(numbers.gather(-1, places[..., None])[..., 0].isnan(), NO_NUMBER)
 
 
 def ranked_ids(logits_RV: Array, count: int) -> Array:

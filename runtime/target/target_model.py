@@ -16,7 +16,7 @@ from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between, tree_rows
-from runtime.models.vocabulary import best_places
+from runtime.models.vocabulary import best_numbers
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
 
@@ -199,7 +199,7 @@ class TargetModel:
         logits_TV, position = self.backend.logits(rows.x_BTD)[0], self.cache.cursor + 1
         if self._sampling.is_greedy and not is_on_host(logits_TV):
             # all rows at once: the rules ask for them one by one, and the device would be waited for each time
-            verdict = decide_greedy(best_places(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
+            verdict = decide_greedy(best_numbers(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
         else:
             verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
         self.keep(verdict)

@@ -20,7 +20,7 @@ from decoding.errors import ConfigError, LaneError
 from decoding.messages import Candidates, Verdict, Window
 from decoding.method_traits import Verification
 from runtime.arrays import Array, as_array, wide
-from runtime.models.vocabulary import ranked_ids
+from runtime.models.vocabulary import NO_NUMBER, ranked_ids
 from runtime.verification.replayed_text import ReplayedText
 
 Stream = Literal["target", "accept", "draft"]
@@ -178,20 +178,25 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
 
 
 def _best(logits_V: Array) -> int:
-    """Return the best id; raise `LaneError` where a logit is no number, which `argmax` takes for the largest."""
+    """Return the best id, or `NO_NUMBER`."""
     numbers = wide(logits_V)  # argmax of bfloat16 is several times slower than converting first
     best = int(numbers.argmax())
-    if math.isnan(numbers[best]):
-        raise LaneError("the logits of a model hold nan: none is the best of them")
-    return best
+    return NO_NUMBER if math.isnan(numbers[best]) else best
 
 
 def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Decide where nothing is drawn: what follows a row is its `best` id, or the replay's."""
+    """Decide where nothing is drawn: what follows a row is its `best` id, or the replay's.
+
+    Raises `LaneError` where that is `NO_NUMBER`.
+    """
     replay = sampling.replay
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
-        return best(row) if replay is None else replay.target_token(position + depth, best(row))
+        own = best(row)
+        token = own if replay is None else replay.target_token(position + depth, own)
+        if token == NO_NUMBER:
+            raise LaneError("the logits of a model hold nan: none is the best of them")
+        return token
 
     return _follow(window, choose)
 

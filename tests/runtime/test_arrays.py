@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from runtime import arrays as words
 from runtime.arrays import BFLOAT16, FLOAT32, as_array, as_tensor
-from runtime.models.vocabulary import _ranked_all, best_places, ranked_ids
+from runtime.models.vocabulary import _ranked_all, best_numbers, best_places, ranked_ids
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
 MATRICES = arrays(np.float32, (3, 8), elements=FLOATS)
@@ -70,6 +70,8 @@ def test_ids_are_ranked_alike(levels, count, vocab_size, seed):
         if rows is not logits:
             assert _ranked_all(rows, count).tolist() == expected, "as on a GPU"
         assert best_places(rows).tolist() == [row[0] for row in expected]
+        if rows is not logits:
+            assert best_numbers(rows).tolist() == best_places(rows).tolist()
 
 
 def test_matrices_start_where_torch_is_fast():

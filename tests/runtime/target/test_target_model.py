@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, Window
+from runtime.target import target_model
 from runtime.target.early_exits import ExitHeads
 from runtime.target.exit_adapter import ExitAdapter
 from runtime.target.target_model import TargetModel
@@ -24,6 +26,17 @@ def begin(decoder, prompt=PROMPT, heads=None, **options):
     target = TargetModel.of(decoder, heads)
     target.prefill(prompt, capacity=CAPACITY, **options)
     return target
+
+
+def test_logits_that_are_not_on_the_host_give_the_same_text_and_no_token_where_they_are_no_numbers(monkeypatch):
+    monkeypatch.setattr(target_model, "is_on_host", lambda _: False)
+    decoder = tiny_target()
+    target, text = begin(decoder), plain.continue_text(decoder, PROMPT, 20)
+    assert [target.verify(NO_WINDOW).next_token for _ in range(20)] == text
+    poisoned = torch.full((1, 1, VOCAB_SIZE), float("nan"))
+    monkeypatch.setattr(target.backend, "logits", lambda _: poisoned)
+    with pytest.raises(LaneError, match="the logits of a model hold nan: none is the best"):
+        target.verify(NO_WINDOW)
 
 
 @settings(deadline=None, max_examples=15)

@@ -131,6 +131,14 @@ def test_no_number_is_the_best_of_none():
         decide(np.array([[0.0, np.nan, 1.0]], dtype=np.float32), Window(tokens=()), GREEDY, 0)
 
 
+def test_a_token_that_a_replay_knows_needs_no_best():
+    replay = ReplayedText(prompt_length=3, text=(4,), drafted=(4,), in_draft=(True,), in_exit=(True,))
+    logits, sampling = np.full((2, VOCAB), np.nan, dtype=np.float32), Sampling(replay=replay)
+    assert decide(logits, Window(tokens=()), sampling, 3).outcome == (0, 4)
+    with pytest.raises(LaneError, match="none is the best"):
+        decide(logits, Window(tokens=(4,)), sampling, 3)
+
+
 @pytest.mark.parametrize("weights", [[0.0, 5e-324, 0.0], [5e-324] * 3, [1.0, 5e-324]])
 def test_next_to_nothing_is_drawn_from_within_the_vocabulary(weights):
     weights = np.array(weights)
