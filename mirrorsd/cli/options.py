@@ -61,7 +61,12 @@ def require_kind(path: Path, kind: str) -> None:
 
     ending = path.suffix.lower()
     if ending[1:].isalpha() and ending not in SUFFIXES[kind]:
-        raise ConfigError(f"{path}: {kind} is written here; name it {path.with_suffix(SUFFIXES[kind][0])}")
+        raise ConfigError(f"{path}: {kind} is written here; name it {_without_endings(path)}{SUFFIXES[kind][0]}")
+
+
+def _without_endings(path: Path) -> Path:
+    path = path.with_suffix("")
+    return _without_endings(path) if path.suffix.lower() in chain(*SUFFIXES.values()) else path
 
 
 def _of_kind(kind: str) -> Callable[[Path | None], Path | None]:
@@ -78,7 +83,7 @@ def folder_that_can_be_written(path: Path | None) -> Path | None:
     from decoding.errors import ConfigError
 
     if path is not None and path.suffix.lower() in chain(*SUFFIXES.values()) and not path.is_dir():
-        raise ConfigError(f"{path}: a folder is written here; name it {path.with_suffix('')}")
+        raise ConfigError(f"{path}: a folder is written here; name it {_without_endings(path)}")
     file_that_can_be_written(None if path is None else path / "file")
     return path
 
@@ -93,7 +98,8 @@ def json_that_can_be_written(destination: str | None) -> str | None:
 SUFFIXES: Final = {
     "HTML": (".html", ".htm"),
     "JSON": (".json",),
-    "JSON Lines": (".jsonl", ".json", ".gz"),
+    "JSON Lines": (".jsonl", ".ndjson", ".json", ".txt"),
+    "a token file": (".jsonl", ".json", ".gz"),
     "a record": (".npz",),
     "a trace": (".json", ".gz"),
     "SVG": (".svg",),

@@ -99,7 +99,7 @@ def recipe(
 
 @train.command(epilog="Example: [bold]mirrorsd train generate --out answers.jsonl.gz[/]")
 def generate(
-    out: Annotated[Path, output("Token file; gzipped if it ends in .gz.", kind="JSON Lines")],
+    out: Annotated[Path, output("Token file; gzipped if it ends in .gz.", kind="a token file")],
     passages: Annotated[
         list[Path] | None,
         option("Token files to take passages from, for a recipe of kind passages; may be repeated."),

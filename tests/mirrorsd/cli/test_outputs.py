@@ -57,6 +57,10 @@ def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, comm
         (("report", "x", "--json", "best.html"), "JSON is written here; name it best.json"),
         (("import", "x", "--profile-out", "best.npz"), "YAML is written here; name it best.yaml"),
         (("demo", "--out", "best.json"), "a folder is written here; name it best"),
+        (("demo", "--out", "best.json.gz"), "a folder is written here; name it best"),
+        (("report", "x", "--json", "a.json.gz"), "JSON is written here; name it a.json"),
+        (("search", "--profile", "x", "--out", "profile.yaml.bak"), "YAML is written here; name it profile.yaml"),
+        (("run", "--schedule", "x", "--out", "rows.jsonl.gz"), "JSON Lines is written here; name it rows.jsonl"),
     ],
 )
 def test_an_output_of_another_kind_is_told_its_name(words, told):
@@ -66,6 +70,11 @@ def test_an_output_of_another_kind_is_told_its_name(words, told):
 @pytest.mark.parametrize("name", ["best", "best-0.8", "best.YAML", "llama-3.1-8b.yml"])
 def test_names_without_endings_and_with_dots_in_them_are_taken(name, tmp_path):
     assert require_kind(tmp_path / name, "YAML") is None
+
+
+@pytest.mark.parametrize("name", ["rows.txt", "rows.ndjson"])
+def test_rows_may_have_an_ending_of_no_other_kind(name, tmp_path):
+    assert require_kind(tmp_path / name, "JSON Lines") is None
 
 
 def test_all_verbs_that_write_are_among_them():
