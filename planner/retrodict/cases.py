@@ -125,7 +125,7 @@ class Case(_Told):
     plain_tokens_per_s: Speeds = {}
     accepted_share: _Shares = {}
     published_tokens_per_s: Speeds = {}
-    context: Annotated[int, BeforeValidator(_as_in_keys), Field(ge=0)] | None = None
+    context: Annotated[int, BeforeValidator(_as_in_keys), Field(ge=0, lt=1 << 31)] | None = None
     drafted: Annotated[int, Field(ge=1, le=LARGEST_WINDOW)] | None = None
     batch: Annotated[int, AfterValidator(_one_at_a_time), Field(ge=1, validation_alias=AliasChoices(*_BATCHES))] = 1
     note: str = ""

@@ -1,5 +1,6 @@
 """Predicts the speeds of a public measurement from shipped data: passes over windows by the device's cost of rows."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,8 +40,6 @@ LAW_ERROR: Final = 0.18
 weights are told lie inside. The width was chosen by these."""
 THROTTLED_ERROR: Final = 0.3
 """Of a device that the label calls a slower form of its sheet's."""
-_STRETCHED: Final = 4
-"""Times the longest context of a config, which rotary positions are stretched by in public runs (YaRN, as Qwen3's)."""
 UNTOLD_WEIGHTS_ERROR: Final = 0.3
 """Of a server's speed where nobody says how weights are stored: it may have been half of them."""
 
@@ -76,14 +75,14 @@ class PredictedCase:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
         machine = case_machine(case.device, case.engine, drafts_apart=case.drafter.parallel)
-        sheet, shape = machine.sheet, _stretched(model_shape(case.target.shape))
+        sheet, shape = machine.sheet, model_shape(case.target.shape)
         target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:
             raise ProfileError(f"the sheet of {sheet.name} gives no memory_bytes_per_s")
         by_curves = priced(sheet, shape, target.weights)
         together = machine.num_together
         speed = device_speed("gpu", sheet, sheet.memory_bytes_per_s, by_curves, target.weights, num_together=together)
-        return cls(case, machine, target, RooflineCost(device=speed, target=target, num_devices=together))
+        return cls(case, machine, target, RooflineCost(device=speed, target=_stretched(target), num_devices=together))
 
     @cached_property
     def draft(self) -> Draft:
@@ -189,8 +188,8 @@ class PredictedCase:
         A draft on a device of its own has that alone.
         """
         device = replace(self.cost.device, engine_step_s=0.0)
-        draft = replace(self.draft.model, shape=_stretched(self.draft.model.shape))
-        cost = replace(self.cost, device=device, draft=draft)
+        draft = self.draft.model
+        cost = replace(self.cost, device=device, draft=_stretched(draft))
         is_apart = self.draft.is_parallel and self.machine.num_together < self.machine.num_devices
         return replace(cost, num_devices=1) if is_apart else self._grouped(cost, draft)
 
@@ -214,9 +213,14 @@ class PredictedCase:
         return hypot(self.cost.device.reading_error, layers, reduces, throttled, untold, law)
 
 
-def _stretched(shape: ModelShape) -> ModelShape:
-    longest = shape.max_position * (1 if shape.learned_positions else _STRETCHED)
-    return shape.model_copy(update={"max_position": longest})
+def _stretched(model: StoredModel) -> StoredModel:
+    """Return a model for any context of a public run, but where its positions are a table's.
+
+    Rotary ones have no end: configs are of what was trained, and runs go beyond (YaRN; drafts of short contexts).
+    """
+    shape = model.shape
+    longest = shape.max_position if shape.learned_positions else sys.maxsize
+    return replace(model, shape=shape.model_copy(update={"max_position": longest}))
 
 
 def _weights(case: Case, target: ModelShape) -> str:

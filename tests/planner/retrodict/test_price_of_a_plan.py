@@ -1,6 +1,7 @@
 """A public measurement is priced as a plan of the same machine is, which quotes the accuracy of these predictions."""
 
 import pytest
+from pydantic import ValidationError
 
 from costs.cost_model import Part
 from costs.prices import Prices, calls_s
@@ -50,3 +51,15 @@ def test_a_draft_on_a_device_of_its_own_has_that_alone():
     assert [one.machine.num_together for one in found] == [4, 1]
     beside, alone = (calls_s(one._drafting, one.draft.step, 1, 512) for one in found)
     assert beside == pytest.approx(alone)
+
+
+def test_models_of_rotary_positions_are_priced_at_every_context_of_a_public_run():
+    """A draft of 2,048 positions was told to have 8,192, and refused beyond."""
+    told = {"id": "one", "engine": "llama.cpp", "device": "RTX 4090", "context": 16_384}
+    told |= {"target": {"shape": "llama-2-7b", "weights": "q4_k_m"}, "published_tokens_per_s": {3: 150.0}}
+    case = Case.model_validate(told | {"drafter": {"kind": "draft", "shape": "amd-llama-135m"}})
+    found = PredictedCase.of(case)
+    assert (found.target.shape.max_position, found.draft.model.shape.max_position) == (4096, 2048)
+    assert found.absolute(next(iter(case.measured))).value > found.plain(16_384).value
+    with pytest.raises(ValidationError):
+        Case.model_validate(told | {"drafter": {"kind": "none"}, "context": 10**400})

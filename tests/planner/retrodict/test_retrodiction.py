@@ -37,6 +37,7 @@ TOLD = {
     "accepted_share": {2: 0.8, 4: 0.6},
     "published_tokens_per_s": {2: 70.0, 4: 72.0},
 }
+OPT = {"kind": "draft", "shape": "opt-125m"}
 
 
 def case(**changed) -> Case:
@@ -192,12 +193,14 @@ def test_how_far_speeds_of_plain_decoding_are_off_is_told_too():
 
 
 def test_a_speed_that_cannot_be_predicted_costs_no_other_one():
-    """The shape has fewer positions than the longest of these contexts."""
-    speeds = {"64k": 50.0, "4096k": 10.0, "1k": 60.0}
-    found = retrodict([case(plain_tokens_per_s=speeds, accepted_share=0.7, published_tokens_per_s=speeds, drafted=2)])
-    assert [one.speed.context for one in found.of("absolute")] == [65536, 1024]
-    assert [one.speed.context for one in found.of("plain")] == [65536, 1024]
-    assert len(found.skipped) == len(QUESTIONS)
+    """The draft has a table of 2,048 positions; rotary ones are stretched in public runs, here by 16 and by 100."""
+    speeds = {"640k": 50.0, "4096k": 10.0, "1k": 60.0}
+    told = {"plain_tokens_per_s": speeds, "accepted_share": 0.7, "published_tokens_per_s": speeds, "drafted": 2}
+    found = retrodict([case(target={"shape": "qwen3-14b", "weights": "q4_k_m"}, drafter=OPT, **told)])
+    assert [one.speed.context for one in found.of("absolute")] == [1024]
+    assert [one.speed.context for one in found.of("plain")] == [640 * 1024, 4096 * 1024, 1024]
+    reasons = [f"draft_step: {context * 1024 + 1} positions, OPT-125M has 2048" for context in (640, 4096)]
+    assert [one.reason for one in found.skipped] == 2 * reasons
 
 
 def test_a_case_with_a_mistake_costs_no_other_one(tmp_path):
