@@ -5,11 +5,12 @@ A description takes more memory than its mistake: a file of a kilobyte, unpacked
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from decoding.errors import MirrorsdError, cut, listed, mistake
+from decoding.errors import ConfigError, MirrorsdError, cut, listed, mistake, shown
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -61,6 +62,14 @@ def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: s
         return model.model_validate(data)
     except ValidationError as error:
         raise kind(described(error, source=source)) from error
+
+
+def require_whole(name: str, value: object, least: int | None = None) -> None:
+    """Raise `ConfigError` for a value that is no whole number (numpy's is one), or below the least."""
+    if not isinstance(value, Integral):
+        raise ConfigError(f"{name} is {shown(value)}: it must be a whole number")
+    if least is not None and value < least:
+        raise ConfigError(f"{name} is {shown(value)}: it must be at least {least}")
 
 
 def fields_at(model: Any, location: Iterable[int | str]) -> tuple[str, ...]:

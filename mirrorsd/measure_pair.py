@@ -14,6 +14,7 @@ from decoding.errors import ConfigError, RecordError
 from decoding.files import require_writable, reserved
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
+from decoding.validation import require_whole
 from hwprofiles.profile import Profile
 from mirrorsd.lane_choice import device_lanes, fitted_to, usual_device
 from mirrorsd.model_pair import ModelPair, folder_of, name_of
@@ -95,10 +96,9 @@ def calibration_task(
         **settings,
     )
     draft = sizes.draft if isinstance(sizes.draft, ModelConfig) else engine.config
+    what = f"the longest prompt, its new tokens and windows (--max-window {task.max_window})"
     for name, most in {pair.target: engine.config, name_of(pair.drafter): draft}.items():
-        most.require_positions(
-            task.contexts[1], task.max_window, what="the longest prompt, its new tokens", whose=str(name)
-        )
+        most.require_positions(task.contexts[1], task.max_window, what=what, whose=str(name))
     return task
 
 
@@ -112,12 +112,11 @@ def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
     """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths.
 
-    Raises `ConfigError` if there is no prompt, or no new token.
+    Raises `ConfigError` if there is no prompt or new token, and for parts of one.
     """
     if len(lengths) == 0:  # of an array, too
         raise ConfigError("there is no prompt, so no context to measure")
-    if max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens is {max_new_tokens}: it must be at least 1")
+    require_whole("max_new_tokens", max_new_tokens, 1)
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
 
 

@@ -7,14 +7,14 @@ simulators (`sim.acceptance`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, Self
 
 from calibrate.prompts import EncodedPrompt, Prompt, own_seeds
-from decoding.errors import ConfigError, shown
+from decoding.errors import ConfigError
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from decoding.validation import require_whole
 from mirrorsd.lane_choice import all_lane_specs
 from mirrorsd.model_pair import Dtype, ModelPair, find_scheduled_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
@@ -61,11 +61,8 @@ class Decoding:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (("max_new_tokens", self.max_new_tokens), ("seed", self.seed)):
-            if not isinstance(value, Integral):  # numpy's, too
-                raise ConfigError(f"{name} is {shown(value)}: it must be a whole number")
-        if self.max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens is {self.max_new_tokens}: it must be at least 1")
+        require_whole("max_new_tokens", self.max_new_tokens, 1)
+        require_whole("seed", self.seed)
         require_temperature(self.temperature)
 
 

@@ -11,6 +11,7 @@ from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutEr
 from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Trace
+from decoding.validation import require_whole
 from runtime.backends.devices import require_readable_cache
 from runtime.backends.lane_device import Dtype
 from runtime.garbage import no_collection
@@ -235,11 +236,11 @@ class Engine:
             )
         if not prompt or not all(0 <= token < config.vocab_size for token in prompt):
             raise ConfigError(f"the prompt must be token ids from 0 to {config.vocab_size - 1}, at least one")
-        if max_new_tokens < 1:
-            raise ConfigError(f"max_new_tokens is {max_new_tokens}, it must be at least 1")
+        require_whole("max_new_tokens", max_new_tokens, 1)
         require_temperature(temperature, schedule.verification)
         draft, num_drafted = self._draft_size(schedule), schedule.num_speculative_tokens
-        what, num_tokens = f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones", len(prompt) + max_new_tokens
+        what = f"{len(prompt)} tokens of prompt, {max_new_tokens} new ones and windows"
+        num_tokens = len(prompt) + max_new_tokens
         for whose, most in {"the target": config, "the draft": config if draft is None else draft.layers}.items():
             most.require_positions(num_tokens, num_drafted, what=what, whose=whose)
 

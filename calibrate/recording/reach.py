@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from decoding.errors import RecordError
+from decoding.validation import require_whole
 from runtime.verification.rules import GREEDY, Sampling, require_temperature, seed_of
 
 DynamicShape = tuple[int, int]
@@ -49,7 +50,11 @@ class Reach:
     enough: Callable[[float], bool] = field(default=lambda _next_s: False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for those that mean nothing."""
+        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for what means nothing."""
+        for name in ("max_new_tokens", "max_window", "num_alternatives", "num_exit_candidates"):
+            require_whole(name, getattr(self, name), 1)
+        for name in ("num_texts", "seed"):
+            require_whole(name, getattr(self, name))
         require_temperature(self.temperature)
         if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
             raise RecordError(

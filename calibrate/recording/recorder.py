@@ -148,12 +148,14 @@ class Recorder:
             yield self._described(prompt, number, one.sampling, text)
 
     def _require_positions(self, prompt: EncodedPrompt) -> None:
-        reach, target, draft = self.reach, self._target.config, self.models.draft
-        what = f"prompt {prompt.name}: {len(prompt.ids)} tokens of prompt, {reach.max_new_tokens} new ones"
-        num_tokens = len(prompt.ids) + reach.max_new_tokens
+        models, num_new, target = self.models, self.reach.max_new_tokens, self._target.config
+        num_tokens, draft = len(prompt.ids) + num_new, models.draft
+        num_drafted = self.reach.max_window if draft or models.heads or models.finders else 0
+        windows = f"windows (--max-window {num_drafted})" if num_drafted else "windows"
+        what = f"prompt {prompt.name}: {len(prompt.ids)} tokens of prompt, {num_new} new ones and {windows}"
         drafts = target if draft is None else draft.decoder.config
         for whose, most in {"the target": target, "the draft": drafts}.items():
-            most.require_positions(num_tokens, reach.max_window, what=what, whose=whose)
+            most.require_positions(num_tokens, num_drafted, what=what, whose=whose)
 
     @property
     def next_is_written(self) -> bool:

@@ -75,7 +75,7 @@ class ModelConfig:
         A window reaches beyond the end of the text, and those of branches by another one.
         """
         if (needed := num_tokens + 2 * (num_drafted + 1)) > self.max_position:
-            raise ConfigError(f"{what} and windows need {needed} positions; {whose} has {self.most_positions}")
+            raise ConfigError(f"{what} need {needed} positions; {whose} has {self.most_positions}")
 
     @property
     def num_queries_per_kv(self) -> int:

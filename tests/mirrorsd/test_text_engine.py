@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrate.prompts import Prompt, bundled_prompts
+from calibrate.recording.reach import Reach
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
@@ -284,6 +285,10 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
         (lambda: Decoding(max_new_tokens=6.5), "max_new_tokens is 6.5: it must be a whole number"),
         (lambda: Decoding(seed="a"), "seed is 'a': it must be a whole number"),
         (lambda: contexts_of([10], -64), "max_new_tokens is -64: it must be at least 1"),
+        (lambda: contexts_of([10], 2.5), "max_new_tokens is 2.5: it must be a whole number"),
+        (lambda: Reach(max_new_tokens=2.5), "max_new_tokens is 2.5: it must be a whole number"),
+        (lambda: Reach(max_window=0), "max_window is 0: it must be at least 1"),
+        (lambda: Reach(num_texts=1.5, temperature=1.0), "num_texts is 1.5: it must be a whole number"),
         (lambda: find_pair("smollm2-135m-instruct", dtype="x"), "dtype is 'x': it is one of bfloat16, float32, int8"),
         (lambda: bundled_prompts("x"), "there is no prompt set 'x'; prompt sets: demo, pool, long"),
     ],
@@ -312,5 +317,5 @@ def test_what_is_calibrated_has_the_positions_that_a_run_asks_for(tiny_folders):
 
         for accept in (calibrate, lambda num_new: engine.check(asked, prompt, num_new, 0.0)):
             accept(room)
-            with pytest.raises(ConfigError, match="windows need 513 positions"):
+            with pytest.raises(ConfigError, match="windows .*need 513 positions"):
                 accept(room + 1)

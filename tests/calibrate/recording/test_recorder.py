@@ -1,5 +1,6 @@
 """Records of tiny float32 models, held against decoding the whole text anew for every single position."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -275,8 +276,8 @@ def test_the_fingerprint_follows_weights_prompts_and_settings():
 def test_layers_and_lengths_the_target_does_not_have_are_refused(tmp_path):
     with pytest.raises(RecordError, match=r"exit layer 4 is outside 1\.\.3"):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, exit_layers=(1, 4)), tmp_path / "r.npz")
-    lacking = "prompt 0: 5 tokens of prompt, 500 new ones and windows need 515 positions; the target has 128"
-    with pytest.raises(ConfigError, match=lacking):
+    lacking = "prompt 0: 5 tokens of prompt, 500 new ones and windows (--max-window 4) need 515 positions"
+    with pytest.raises(ConfigError, match=re.escape(f"{lacking}; the target has 128")):
         record_acceptance(models(), PROMPTS, replace(SETTINGS, max_new_tokens=500), tmp_path / "r.npz")
 
 
@@ -284,8 +285,16 @@ def test_a_text_that_is_recorded_has_the_positions_that_a_run_asks_for(tmp_path)
     pair, settings = models(), replace(SETTINGS, max_new_tokens=113)
     [prompt] = record_acceptance(pair, PROMPTS[:1], settings, tmp_path / "r.npz").prompts
     assert len(prompt.text) == 113, "it is as long as fits"
-    with pytest.raises(ConfigError, match="114 new ones and windows need 129 positions; the target has 128"):
+    with pytest.raises(ConfigError, match=r"windows \(--max-window 4\) need 129 positions; the target has 128"):
         record_acceptance(pair, PROMPTS[:1], replace(settings, max_new_tokens=114), tmp_path / "r.npz")
+
+
+def test_a_text_of_which_no_draft_is_recorded_has_the_positions_of_plain_decoding(tmp_path):
+    pair, longest = replace(models(), draft=None, drafter_name=None), replace(SETTINGS, max_new_tokens=128 - 5 - 2)
+    [prompt] = record_acceptance(pair, PROMPTS[:1], longest, tmp_path / "r.npz").prompts
+    assert len(prompt.text) == longest.max_new_tokens
+    with pytest.raises(ConfigError, match="122 new ones and windows need 129 positions; the target has 128"):
+        record_acceptance(pair, PROMPTS[:1], replace(longest, max_new_tokens=122), tmp_path / "r.npz")
 
 
 def test_a_target_of_one_layer_is_recorded_without_an_exit(tmp_path):
