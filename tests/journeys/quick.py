@@ -45,7 +45,7 @@ def lookup_alone(set_attribute=setattr):
 
     def shipped(target):
         models = shipped_for(target)
-        return tuple(one for one in models if one.name == "prompt-lookup" or model_pair._kind(one) not in heads)
+        return tuple(one for one in models if one.name == "prompt-lookup" or model_pair.kind_of(one.folder) not in heads)
 
     set_attribute(model_pair, "shipped_for", shipped)
 

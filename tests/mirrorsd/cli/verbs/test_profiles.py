@@ -97,7 +97,7 @@ def bad(tmp_path):
 def test_lint_names_file_line_and_value_and_its_exit_status_is_1(bad):
     result = call("profiles", "lint", bad)
     assert result.exit_code == 1
-    assert result.stdout.startswith(f"{bad}:7: bf16_flops 1.979e+15: twice the published 9.89e+14: a sparse")
+    assert result.stdout.startswith(f"{bad}:9: bf16_flops 1.979e+15: twice the published 9.89e+14: a sparse")
     assert result.stderr == ("1 finding in 1 file\n")
 
 
@@ -108,7 +108,7 @@ def test_lint_looks_into_folders(bad):
     data = json.loads(result.stdout)
     assert (result.exit_code, data["num_files"]) == (1, 2)
     first = data["findings"][0]
-    assert (first["file"], first["line"], first["place"], first["value"]) == (str(bad), 7, "bf16_flops", "1.979e+15")
+    assert (first["file"], first["line"], first["place"], first["value"]) == (str(bad), 9, "bf16_flops", "1.979e+15")
 
 
 def test_lint_leaves_profiles_and_schedules_in_a_folder_alone(bad):
