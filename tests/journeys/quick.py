@@ -45,7 +45,8 @@ def lookup_alone(set_attribute=setattr):
 
     def shipped(target):
         models = shipped_for(target)
-        return tuple(one for one in models if one.name == "prompt-lookup" or model_pair.kind_of(one.folder) not in heads)
+        kinds = {one.name: model_pair.kind_of(one.folder) for one in models}
+        return tuple(one for one in models if one.name == "prompt-lookup" or kinds[one.name] not in heads)
 
     set_attribute(model_pair, "shipped_for", shipped)
 
