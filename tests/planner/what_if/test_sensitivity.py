@@ -3,6 +3,8 @@
 import pytest
 
 from decoding.schedule import Schedule
+from hwprofiles.lane_profile import PARTS
+from hwprofiles.profile import LatencyTable
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.what_if.mixed_record import with_acceptance
@@ -22,6 +24,7 @@ from tests.planner.synthetic import (
     acceptance_record,
     coarse_sweeps,
     machine,
+    table,
     with_equal_texts,
 )
 from tests.sim.worlds.machines import with_overheads
@@ -184,6 +187,32 @@ def test_overheads_belong_to_whoever_does_the_work(record):
     for part, keys in halved.items():
         for lane in with_speed(profile, part, 2.0).lanes:
             assert {key for key, one in lane.overheads.items() if one.seconds == seconds[key] / 2} == keys
+
+
+def reading_machine():
+    """A machine on which the target reads a prompt in 5 s, the draft in 3 s, a head in 2 s."""
+    read = {
+        "prefill": table(5.0, row_growth=0),
+        "draft_prefill": table(3.0, row_growth=0),
+        "head_prefill": {"eagle-3": table(2.0, row_growth=0)},
+        "draft_start": table(1.0),
+        "draft_reads": table(1.0),
+    }
+    profile = machine()
+    return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=read) for lane in profile.lanes)})
+
+
+def test_every_table_of_a_lane_belongs_to_one_of_both():
+    profile = reading_machine()
+    own = profile.lanes[0]
+    faster = [with_speed(profile, part, 2.0).lanes[0] for part in ("target", "draft")]
+    for part in PARTS:
+        tables = [getattr(lane, part) for lane in (own, *faster)]
+        if not isinstance(tables[0], LatencyTable | None):
+            tables = [next(iter(one.values())) for one in tables]
+        now, *by_part = (one.at(1, 0) for one in tables)
+        expected = (now / 2, now) if part in ("layer", "lm_head", "exit", "prefill") else (now, now / 2)
+        assert by_part == pytest.approx(expected), part
 
 
 @pytest.mark.parametrize("part", ["target", "draft", "link"])
