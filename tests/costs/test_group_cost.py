@@ -12,7 +12,7 @@ from sim.evaluator import predict
 from sim.world import simulate
 from tests.sim.playing import HIT_MISS_END, play
 from tests.sim.worlds.at_random import random_prompt
-from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
+from tests.sim.worlds.machines import NUM_LAYERS, lane, machine, reading
 from tests.sim.worlds.records import LOOKUP, NUM_STREAMS, TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative
 
@@ -65,6 +65,15 @@ def test_a_tensor_parallel_pass_has_two_all_reduces_a_layer_and_gathers_candidat
     assert predict(AUTOREGRESSIVE, parallel(RING), TEXTS).tpot_s == pytest.approx(verify_s, abs=1e-9)
     [trace] = simulate(AUTOREGRESSIVE, parallel(RING), TEXTS)
     assert trace.decode_s == pytest.approx(3 * verify_s, abs=1e-9)
+
+
+def test_prompts_are_read_together_too():
+    profile = parallel(RING)
+    readers = [reading(one, prefill=1.0, draft_prefill=1.0, head_prefill=1.0) for one in profile.lanes]
+    found = predict(
+        AUTOREGRESSIVE, profile.model_copy(update={"lanes": tuple(readers)}), record(prompt("0", prompt_length=4))
+    )
+    assert found.prefill_s == pytest.approx(3 * 1.0 + 2 * NUM_LAYERS * all_reduce_s(3 * 16, 8, **SPEED), abs=1e-9)
 
 
 def test_collectives_are_spans_on_the_links_of_their_lane():
