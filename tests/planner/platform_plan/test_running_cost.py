@@ -73,3 +73,7 @@ def test_rent_by_the_hour_is_paid_for_the_time_of_a_million_tokens():
 def test_a_machine_that_is_bought_costs_its_share_of_the_write_off():
     machine = platform({}, {}, price_usd=number(3600.0), write_off_s=number(3.6e6))
     assert usd_per_million_tokens(machine, SPLIT, BUSY) == pytest.approx(0.001 * 1e5)
+
+
+def test_without_a_price_of_everything_used_there_is_none():
+    assert usd_per_million_tokens(platform({"price_usd_per_hour": number(1.0)}, {}), SPLIT, BUSY) is None
