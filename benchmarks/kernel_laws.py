@@ -38,8 +38,7 @@ SHEETS: Final = {
     "RTX3090": "rtx3090",
 }
 """Devices of the tables that have a law. An RTX PRO 6000 has none: matrices of small models stay in its 128 MB of
-cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median). Nor a TPU v6e: the law
-does not fit it."""
+cache, and are read faster than memory is (a layer left out is off by 5.8 % in the median). Nor has a TPU v6e."""
 SERVED: Final = {
     "qkv_proj": lambda one: (one.head_dim * (one.num_heads + 2 * one.num_kv_heads), one.hidden_size),
     "q_proj": lambda one: (one.head_dim * one.num_heads, one.hidden_size),
@@ -59,6 +58,8 @@ _SHARED_INPUT: Final = ("o_proj", "down_proj")
 MOST_ROWS: Final = 64
 LARGEST_REDUCE_BYTES: Final = 65536
 """States of a few rows: what an all-reduce of a verification moves."""
+LARGEST_BYTES: Final = 1_000_000
+"""Of 64 rows."""
 NETWORKS: Final = {"h100_dgx": "h100-sxm", "a100_dgx": "a100-80-sxm"}
 SOURCE: Final = "Vidur, data/profiling, and LLMServingSim, profiler/perf (both MIT)"
 OUT: Final = RESULTS / "kernel-laws.json"
@@ -128,16 +129,30 @@ def read_served(path: Path) -> dict[str, list[Product]]:
     return dict(found)
 
 
-def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the median time of small all-reduces, by device and number of devices of one node."""
-    found = defaultdict[str, dict[int, list[float]]](lambda: defaultdict(list))
+def read_all_reduces(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the median time of small all-reduces, by device and number of devices of one node, and a law by size.
+
+    The law is a start, and bytes over a bandwidth; its error tells that these tables do not support one.
+    """
+    found = defaultdict[str, dict[int, list[tuple[int, float]]]](lambda: defaultdict(list))
     for row in lines_of(path):
         is_one_node = row["devices_per_node"] == row["num_workers"]
-        if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_REDUCE_BYTES:
-            found[NETWORKS[row["network"]]][int(row["num_workers"])].append(float(row["min_us"]) * 1e-6)
+        if row["network"] in NETWORKS and is_one_node and int(row["size_bytes"]) <= LARGEST_BYTES:
+            one = int(row["size_bytes"]), float(row["min_us"]) * 1e-6
+            found[NETWORKS[row["network"]]][int(row["num_workers"])].append(one)
     return {
-        device: {str(num): {"small_s": median(times)} for num, times in sorted(by_number.items())}
+        device: {str(num): _all_reduces(times) for num, times in sorted(by_number.items())}
         for device, by_number in found.items()
+    }
+
+
+def _all_reduces(timed: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    sizes, taken = np.array(timed).T
+    design = np.array([np.ones_like(sizes), sizes]).T / taken[:, None]
+    law = np.linalg.lstsq(design, np.ones_like(taken), rcond=None)[0]
+    return {
+        "small_s": median(taken[sizes <= LARGEST_REDUCE_BYTES]),
+        "by_size": {"start_s": law[0], "s_per_byte": law[1], "error": worst_and_median(design @ law - 1)},
     }
 
 

@@ -191,12 +191,16 @@ def test_steps_of_collectives_are_those_of_timed_all_reduces(device, link):
     assert steps[0] <= given.value <= steps[-1]
 
 
-def test_all_reduces_of_several_nodes_or_of_many_bytes_are_left_out(tmp_path):
+def test_a_law_by_size_is_told_from_times_that_have_none(tmp_path):
     table = tmp_path / "vidur_all_reduce.csv"
     head = "network,num_workers,devices_per_node,size_bytes,min_us\n"
     lines = [f"h100_dgx,2,2,{size},{10 + size * 1e-5}\n" for size in (1000, 60_000, 900_000)]
     table.write_text(head + "".join(lines) + "h100_dgx,2,1,1000,90\nh100_dgx,2,2,2000000,90\n")
-    assert kernel_laws.read_all_reduces(table) == {"h100-sxm": {"2": {"small_s": pytest.approx(10.3e-6, rel=0.02)}}}
+    found = kernel_laws.read_all_reduces(table)["h100-sxm"]["2"]
+    assert found["by_size"]["start_s"] == pytest.approx(10e-6)
+    assert found["by_size"]["s_per_byte"] == pytest.approx(1e-11)
+    assert found["by_size"]["error"]["worst"] < 1e-9
+    assert found["small_s"] == pytest.approx(10.3e-6, rel=0.02)
 
 
 @pytest.mark.parametrize("device", FITTED["devices"])

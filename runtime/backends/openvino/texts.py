@@ -145,7 +145,7 @@ class GrowingText(Text):
 
 
 class GrowingBranches(BranchCaches):
-    """Implements `runtime.backends.backend.Branches`; all rows of a call run in the buffer of the longest branch.
+    """Implements `runtime.backends.sequences.BranchCaches`; all rows of a call run in the buffer of the longest branch.
 
     Beyond 1,024 slots a shorter branch may not have the bits of a text (`most_branched_positions`).
     """
