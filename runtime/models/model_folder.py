@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from decoding.errors import ModelError, ModelFetchError
 from decoding.files import named_path, replace_file
+from decoding.progress import ReportProgress
 from decoding.validation import errors_as
 from runtime.models.config import ModelConfig
-from runtime.models.embedded import EMBEDDED_MODELS, Progress, fetch, ignore_progress, make_cache, models_folder
+from runtime.models.embedded import EMBEDDED_MODELS, fetch, ignore_progress, make_cache, models_folder
 from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -34,7 +35,7 @@ class NamedFolder(NamedTuple):
 
 
 def resolve_model(
-    name: str, *, progress: Progress = ignore_progress, check: Callable[[Path], object] = lambda _: None
+    name: str, *, progress: ReportProgress = ignore_progress, check: Callable[[Path], object] = lambda _: None
 ) -> Path:
     """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
 
@@ -50,7 +51,7 @@ def resolve_model(
     return folder
 
 
-def _folder_here(name: str, progress: Progress) -> Path:
+def _folder_here(name: str, progress: ReportProgress) -> Path:
     if name in EMBEDDED_MODELS:
         return fetch(EMBEDDED_MODELS[name], progress=progress)
     if name.startswith(PREFIX):
