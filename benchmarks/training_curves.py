@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from _common import RESULTS, arguments, markdown_table, measured, read_result, write_result
 
+from decoding.files import is_gzipped
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
 from runtime.drafters.registry import TRAINED
@@ -192,7 +193,7 @@ def _acceptance(one: Mapping[str, Any]) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     content = path.read_bytes()
-    return (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
+    return (gzip.decompress(content) if is_gzipped(path) else content).decode().splitlines()
 
 
 def _printed(name: str) -> Callable[[RunProgress], None]:

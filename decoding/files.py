@@ -65,6 +65,11 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
     return read_bytes(path, max_bytes).decode("utf-8")
 
 
+def is_gzipped(path: Path) -> bool:
+    """Return whether a file is gzipped by its name, in letters of either case."""
+    return path.suffix.lower() == ".gz"
+
+
 def read_compressed(path: Path, max_bytes: int) -> bytes:
     """Return the unpacked bytes of a gzip file.
 

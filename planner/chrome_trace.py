@@ -13,7 +13,7 @@ from typing import Any
 
 from costs.round_plan import DRAFT_WORK, TARGET_WORK
 from decoding.errors import TraceError
-from decoding.files import replace_file
+from decoding.files import is_gzipped, replace_file
 from decoding.trace import Round, Span, Trace, Work
 from decoding.validation import errors_as
 
@@ -37,7 +37,7 @@ def save_chrome_trace(traces: Mapping[str, Trace], path: Path) -> None:
 def write_json(text: str, path: Path) -> None:
     """Write a trace's JSON atomically, compressed for a name in `.gz`; `TraceError` where it cannot be written."""
     content = text.encode()
-    if path.suffix == ".gz":
+    if is_gzipped(path):
         content = gzip.compress(content, mtime=0)
     with errors_as(TraceError, f"{path}: the trace cannot be written"):
         replace_file(path, content)

@@ -103,13 +103,13 @@ def test_what_befell_a_lane_is_marked(events):
     assert [event["name"] for event in of(events, "i") if event["pid"] == 1] == ["cpu1: did not answer"]
 
 
-@pytest.mark.parametrize("name", ["trace.json", "deep/trace.json.gz"])
+@pytest.mark.parametrize("name", ["trace.json", "deep/trace.json.gz", "trace.json.GZ"])
 def test_file_holds_the_same_and_can_be_compressed(tmp_path, name):
     path = tmp_path / name
     save_chrome_trace({"mirror": two_rounds()}, path)
     content = path.read_bytes()
-    assert (content[:2] == b"\x1f\x8b") == name.endswith(".gz")
-    text = gzip.decompress(content) if name.endswith(".gz") else content
+    assert (content[:2] == b"\x1f\x8b") == name.lower().endswith(".gz")
+    text = gzip.decompress(content) if name.lower().endswith(".gz") else content
     assert json.loads(text) == chrome_trace({"mirror": two_rounds()})
     assert list(path.parent.iterdir()) == [path]
 

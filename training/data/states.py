@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from decoding.errors import TrainingError, shown
-from decoding.files import most_unpacked, parse_json, replace_file
+from decoding.files import is_gzipped, most_unpacked, parse_json, replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, causal_mask
 from runtime.storage.weight_folder import TargetShape
@@ -97,7 +97,7 @@ def fingerprint(conversations: Sequence[Conversation]) -> str:
 
 
 def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Conversation]:
-    opener: Any = gzip.open if path.suffix == ".gz" else open
+    opener: Any = gzip.open if is_gzipped(path) else open
     number = 0
     try:
         with opener(path, "rt", encoding="utf-8") as file:

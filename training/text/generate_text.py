@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from decoding.errors import TrainingError
-from decoding.files import replace_file
+from decoding.files import is_gzipped, replace_file
 from decoding.progress import ReportCount
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
@@ -179,7 +179,7 @@ class _Output:
     def append(self, rows: Sequence[Conversation]) -> None:
         lines = [json.dumps(row._asdict(), separators=(",", ":")) + "\n" for row in rows]
         content = "".join(lines).encode()
-        if content and self.path.suffix == ".gz":
+        if content and is_gzipped(self.path):
             content = gzip.compress(content, mtime=0)
         self._file.write(content)
         self._file.flush()

@@ -17,7 +17,7 @@ def write(path, lines):
 
 def test_conversations_are_read_in_the_order_of_files_and_lines(tmp_path):
     first = write(tmp_path / "a.jsonl", [json.dumps(GOOD), " ", json.dumps({"prompt": [5], "answer": [6]})])
-    second = tmp_path / "b.jsonl.gz"
+    second = tmp_path / "b.jsonl.GZ"
     second.write_bytes(gzip.compress(json.dumps({"prompt": [7], "answer": [8]}).encode()))
     assert read_conversations([first, second], vocab_size=9) == [
         Conversation((1, 2), (3, 4, 2), 0.8),

@@ -71,9 +71,10 @@ def test_the_same_seed_gives_the_same_file_and_another_seed_another(make):
     assert first.read_bytes() != other.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["text.jsonl", "text.jsonl.gz"])
+@pytest.mark.parametrize("name", ["text.jsonl", "text.jsonl.gz", "text.jsonl.GZ"])
 def test_an_interrupted_file_is_finished_as_if_nothing_had_happened(make, name):
     whole = make(name=f"whole-{name}")
+    assert (whole.read_bytes()[:2] == b"\x1f\x8b") == name.lower().endswith(".gz")
 
     def interrupt(done, total):
         if done >= 10:
