@@ -56,11 +56,12 @@ def file_that_can_be_written(path: Path | None) -> Path | None:
 
 
 def require_kind(path: Path, kind: str) -> None:
-    """Raise `ConfigError` for a name that ends as files of another kind do; endings with digits are parts of names."""
+    """Raise `ConfigError` for a name that ends as files of another kind do; other dots are parts of names."""
     from decoding.errors import ConfigError
 
     ending = path.suffix.lower()
-    if ending[1:].isalpha() and ending not in SUFFIXES[kind]:
+    is_named_by_kind = not {one.lower() for one in path.suffixes}.isdisjoint(chain(*SUFFIXES.values()))
+    if is_named_by_kind and ending[1:].isalpha() and ending not in SUFFIXES[kind]:
         raise ConfigError(f"{path}: {kind} is written here; name it {_without_endings(path)}{SUFFIXES[kind][0]}")
 
 
@@ -99,7 +100,7 @@ SUFFIXES: Final = {
     "HTML": (".html", ".htm"),
     "JSON": (".json",),
     "JSON Lines": (".jsonl", ".ndjson", ".json", ".txt"),
-    "a token file": (".jsonl", ".json", ".gz"),
+    "a token file": (".jsonl", ".ndjson", ".json", ".txt", ".gz"),
     "a record": (".npz",),
     "a trace": (".json", ".gz"),
     "SVG": (".svg",),

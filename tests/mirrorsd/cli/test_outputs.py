@@ -60,6 +60,7 @@ def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, comm
         (("demo", "--out", "best.json.gz"), "a folder is written here; name it best"),
         (("report", "x", "--json", "a.json.gz"), "JSON is written here; name it a.json"),
         (("search", "--profile", "x", "--out", "profile.yaml.bak"), "YAML is written here; name it profile.yaml"),
+        (("calibrate", "--out", "host.local.html"), "YAML is written here; name it host.local.yaml"),
         (("run", "--schedule", "x", "--out", "rows.jsonl.gz"), "JSON Lines is written here; name it rows.jsonl"),
     ],
 )
@@ -67,14 +68,15 @@ def test_an_output_of_another_kind_is_told_its_name(words, told):
     assert error_of(*words) == f"Error: {words[-1]}: {told}"
 
 
-@pytest.mark.parametrize("name", ["best", "best-0.8", "best.YAML", "llama-3.1-8b.yml"])
+@pytest.mark.parametrize("name", ["best", "best-0.8", "best.YAML", "llama-3.1-8b.yml", "host.local", "Dr.Smith"])
 def test_names_without_endings_and_with_dots_in_them_are_taken(name, tmp_path):
     assert require_kind(tmp_path / name, "YAML") is None
 
 
+@pytest.mark.parametrize("kind", ["JSON Lines", "a token file"])
 @pytest.mark.parametrize("name", ["rows.txt", "rows.ndjson"])
-def test_rows_may_have_an_ending_of_no_other_kind(name, tmp_path):
-    assert require_kind(tmp_path / name, "JSON Lines") is None
+def test_rows_may_have_an_ending_of_no_other_kind(name, kind, tmp_path):
+    assert require_kind(tmp_path / name, kind) is None
 
 
 def test_all_verbs_that_write_are_among_them():
