@@ -37,6 +37,11 @@ def is_measured(row: Row) -> bool:
     return row["measured"] is not None
 
 
+def use_of(row: Row) -> str:
+    """Return whether a core had other work to do in the run of a row."""
+    return "busy" if row["busy"] else "quiet"
+
+
 def with_run(rows: Sequence[Row], own: Sequence[Row]) -> list[Row]:
     """Return the rows with those of a run, in place of any that it had; those of other runs stay as they are."""
     runs = set(map(run_of, own))
@@ -52,7 +57,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     same_day = [row for row in over if row["same_day"]]
     parts: dict[str, dict[str, list[Row]]] = {name: defaultdict(list) for name in ("by_use", "by_cell", "by_machine")}
     for row in same_day:
-        use = "busy" if row["busy"] else "quiet"
+        use = use_of(row)
         parts["by_use"][use].append(row)
         parts["by_cell"][f"{row['cell']}, {use}"].append(row)
         machine = f"{row['machine']['cpu_model']} ({row['machine']['instruction_sets']}), {use}"

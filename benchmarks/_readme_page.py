@@ -73,7 +73,7 @@ def matrix() -> dict[str, str]:
     told = [held_out_line(name, found["by_cell"][key]) for key, name in _CELLS.items()]
     lines = [
         {"prompts, answers": one["cell"]} | {column: one[column] for column in columns}
-        for one in (*told, *held_out_ends(found))
+        for one in (*told, *held_out_ends(result))
     ]
     ratios, error, faster = (found["all"][name] for name in ("ratio_coverage", "speedup_error", "speedup_coverage"))
     held, own = since["interval_coverage"], since["ratio_coverage"]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import verdict_power
 from _common import RESULTS, markdown_table, read_result
+from _held_out_rows import is_measured, use_of
 
 from planner.wording import counted, listing
 
@@ -145,18 +146,22 @@ def held_out(result: Json) -> str:
         "\n\n".join(
             [
                 f"{counted(found['num_runs'], 'run')}: {'; '.join(machines)}.",
-                table([*told, *held_out_ends(found)]),
+                table([*told, *held_out_ends(result)]),
             ]
         )
         + "\n"
     )
 
 
-def held_out_ends(found: Json) -> list[dict[str, str]]:
+def held_out_ends(result: Json) -> list[dict[str, str]]:
     """Return the last lines of a table: all runs by a profile of their day, and those by one of another day."""
-    other = found["profile_of_another_day"]
+    found = result["summary"]
+    others = [row for row in result["rows"] if is_measured(row) and not row["same_day"]]
     lines = [held_out_line("all", found["all"])]
-    return [*lines, held_out_line("profile of another day, quiet", other)] if other["num_rows"] else lines
+    if others:
+        uses = listing(sorted({use_of(row) for row in others}, reverse=True))
+        lines.append(held_out_line(f"profile of another day, {uses}", found["profile_of_another_day"]))
+    return lines
 
 
 def held_out_line(name: str, figures: Json) -> dict[str, str]:

@@ -77,6 +77,20 @@ def test_prompts_that_calibrations_share_are_counted_once(rows):
     assert rows.figures(many)["num_prompts"] == 3
 
 
+def test_runs_by_a_profile_of_another_day_are_named_by_what_they_were(rows):
+    page, kept = load_script("_results_page"), [row(1.0, 1.0), row(1.0, None, same_day=False)]
+
+    def ends(*more):
+        every = [*kept, *more]
+        return [one["cell"] for one in page.held_out_ends({"rows": every, "summary": rows.summary(every)})]
+
+    quiet, busy = (row(1.0, 1.0, same_day=False, busy=use) for use in (False, True))
+    assert ends() == ["all"]
+    assert ends(quiet) == ["all", "profile of another day, quiet"]
+    assert ends(busy) == ["all", "profile of another day, busy"]
+    assert ends(busy, quiet) == ["all", "profile of another day, quiet and busy"]
+
+
 @pytest.fixture
 def basis():
     cells = load_script("_held_out_cells")
