@@ -18,6 +18,9 @@ from planner.platform_plan.ranked_schedules import PlannedSchedule, ranked
 from sim.derived.derived_profile import derived_profile
 from sim.evaluator import Evaluator
 
+_WHOLE_ALONE = "pages, files, batches, sweeps and measured runs"
+"""What is had of a target alone that a memory holds whole."""
+
 
 class DraftChoice(NamedTuple):
     """One draft beside the fastest one.
@@ -134,7 +137,7 @@ def first_with(machines: Sequence[MachineChoice], more: Sequence[object]) -> Mac
     """
     whole = next((one for one in machines if one.drafts or not any(more)), None)
     if whole is None:
-        raise PlanError(f"pages, files, batches and sweeps are not of a split: {machines[0].refused}")
+        raise PlanError(f"{_WHOLE_ALONE} are not of a split: {machines[0].refused}")
     return whole
 
 
@@ -143,7 +146,7 @@ def split_beside(machines: Sequence[MachineChoice], chosen: MachineChoice) -> tu
     if chosen is machines[0]:
         return ()
     fastest = f"The fastest of the machines is {machines[0].name} with a split"
-    return (f"{fastest}, which has no pages, files, batches and sweeps; the fastest without one is {chosen.name}.",)
+    return (f"{fastest}, which has no {_WHOLE_ALONE}; the fastest without one is {chosen.name}.",)
 
 
 def _splits(questions: Mapping[str, Question]) -> dict[str, PartialOffload]:

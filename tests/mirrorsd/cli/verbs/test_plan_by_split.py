@@ -40,7 +40,9 @@ def test_a_target_that_no_memory_holds_is_answered_by_its_split():
     assert answer["partial_offload"]["in_words"].startswith("36 of 36 layers on gpu and the experts of 25 on cpu, ")
     shown = run(*asked, "--platform", "rtx3060,rtx3090").stdout
     assert re.search(r"rtx3060 +mxfp4 +plain +36 of 36 layers on gpu and the experts of 32 on cpu ", shown)
-    assert "pages, files, batches and sweeps" in error_of(*ASKED, *asked, "--platform", "rtx3090", "--batch", "1,2")
+    for more in (("--batch", "1,2"), ("--measured", "runs.json")):
+        refused = error_of(*ASKED, *asked, "--platform", "rtx3090", *more)
+        assert "pages, files, batches, sweeps and measured runs are not of a split: " in refused
 
 
 def test_an_answer_by_split_tells_what_every_answer_tells():
@@ -93,8 +95,8 @@ def test_numbers_beside_which_a_split_of_layers_is_faster_say_that_they_are_with
 def test_a_machine_that_splits_is_compared_where_more_is_asked_for_than_a_split_has(tmp_path):
     shown = run(*PC, "--platform", "rtx3090,radeon-890m", "--batch", "1,2", "--out", str(tmp_path / "page.html")).stdout
     assert re.search(r"^rtx3090 .* experts of 24 on cpu ", shown, re.MULTILINE)
-    told = "The fastest of the machines is rtx3090 with a split, which has no pages, files, batches and sweeps; "
-    told += "the fastest without one is radeon-890m."
+    told = "The fastest of the machines is rtx3090 with a split, which has no pages, files, batches, sweeps "
+    told += "and measured runs; the fastest without one is radeon-890m."
     assert told in shown
     assert "Best draft length by batch size: 1 at 1 and 1 at 2" in shown
     assert told in (tmp_path / "page.html").read_text()
