@@ -162,14 +162,17 @@ class RunFile:
             if others := list(_others(settings, own)):
                 msg = f"{self.path}:{number}: was made with other settings ({', '.join(others)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")
+            if not own.keys() & _TOLD.keys() <= settings.keys():
+                msg = f"{self.path}:{number}: has no digests of the files behind it: an earlier version wrote it"
+                raise ConfigError(f"{msg}; name another --out, or delete the file")
             yield row
 
 
 def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in words every setting that differs; of a schedule its own fields."""
+    """Yield in words every setting that differs, of a schedule its own fields; digests that they lack do not."""
     for name in dict.fromkeys([*theirs, *ours]):
         one, other = theirs.get(name), ours.get(name)
-        if one == other:
+        if one == other or (name in _TOLD and one is None):
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             yield from _others(one, other)

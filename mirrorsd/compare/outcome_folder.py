@@ -110,7 +110,8 @@ class _Saved(BaseModel):
     sample: _Sample | None
     folder: str
     files: _Files
-    sha256: dict[str, str]
+    sha256: dict[str, str] = Field(default_factory=dict)
+    """Of its files; earlier versions wrote none, or not of all."""
     schedules: Annotated[list[_Entry], Field(min_length=1)]
 
 
@@ -269,7 +270,10 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
         raise TraceError(msg)
     measured = load_runs(files["runs"], traces)
     for key, file in files.items():
-        if saved.sha256.get(key) != sha256_of(file):
+        if key not in saved.sha256:
+            msg = f"{path}: has no SHA-256 of its {key}, so {file} may be another one; run `{saved.title}` again"
+            raise ConfigError(msg)
+        if saved.sha256[key] != sha256_of(file):
             msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
             raise ConfigError(msg)
     return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured

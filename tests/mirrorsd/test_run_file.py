@@ -52,6 +52,22 @@ def test_of_another_schedule_only_what_differs_is_told(path):
         RunFile(path, SETTINGS | {"schedule": other})
 
 
+DIGESTS = {"target_files": "a", "drafter_files": "b"}
+
+
+@pytest.mark.parametrize("known", [(), ("target_files",)])
+def test_rows_without_digests_are_told_to_have_none_and_not_to_be_of_other_files(tmp_path, known):
+    path = tmp_path / "rows.jsonl"
+    with RunFile(path, SETTINGS | {name: DIGESTS[name] for name in known}) as rows:
+        rows.append({"prompt_id": "a"} | ANSWER)
+    before, told = path.read_bytes(), "has no digests of the files behind it: an earlier version wrote it"
+    with pytest.raises(ConfigError, match=f"^{path}:1: {told}; name another --out, or delete the file$"):
+        RunFile(path, SETTINGS | DIGESTS)
+    with pytest.raises(ConfigError, match=r"other settings \(dtype 'float32', not 'int8'\)"):
+        RunFile(path, SETTINGS | DIGESTS | {"dtype": "int8"})
+    assert path.read_bytes() == before
+
+
 @contextmanager
 def full_after(num_bytes):
     """Files of this process may grow to so many bytes: what a full disk looks like to a program."""

@@ -125,6 +125,21 @@ def test_another_profile_or_other_traces_than_those_of_the_runs_are_refused(outc
         read_report_data(Path("out/result.json"))
 
 
+@pytest.mark.parametrize(("left", "told"), [(None, "profile"), ({"profile", "record", "traces"}, "runs")])
+def test_a_result_without_digests_of_its_files_says_so(outcome, left, told):
+    write_outcome(outcome, Path("out"), "result.json")
+    written = json.loads(Path("out/result.json").read_text())
+    older = written | {"sha256": {name: written["sha256"][name] for name in left or ()}}
+    if left is None:
+        del older["sha256"]
+    Path("out/result.json").write_text(json.dumps(older))
+    with pytest.raises(ConfigError) as refused:
+        read_report_data(Path("out/result.json"))
+    file = Path("out", written["files"][told])
+    why = f"out/result.json: has no SHA-256 of its {told}, so {file} may be another one"
+    assert str(refused.value) == f"{why}; run `{outcome.title}` again"
+
+
 def test_runs_go_elsewhere_where_the_folder_cannot_be_written_in_the_end(outcome, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     Path("out/traces").write_text("no folder")
