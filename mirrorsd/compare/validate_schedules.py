@@ -48,11 +48,14 @@ class MeasuredBasis:
 
     @classmethod
     def load(cls, profile_path: Path, record_path: Path) -> "MeasuredBasis":
-        """Read both; refuse them where they are of different models, or no greedy runs can be compared with them."""
+        """Read both; refuse them where they are of different models, or no runs can be compared with them."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         if record.temperature or record.assumed is not None:
             what = f"texts of temperature {record.temperature:g}" if record.assumed is None else "assumed acceptance"
             raise ConfigError(f"{record_path}: holds {what}; runs are greedy, and are compared with a greedy record")
+        if any(one.prompt_hash is None for one in record.prompts):
+            msg = f"{record_path}: has no hashes of its prompts, by which those to run are found"
+            raise ConfigError(f"{msg}; record it again (`mirrorsd record`)")
         require_same_models(profile, record, sides=(profile_path, record_path))
         distinct = record.distinct
         return cls(

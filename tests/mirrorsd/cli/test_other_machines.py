@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import computing_host, describe_host
 from hwprofiles.profile import save_profile
@@ -27,7 +28,8 @@ def evidence(tmp_path, monkeypatch):
     def write(of_profile, of_record):
         save_profile(machine().model_copy(update={"host": describe_host() | of_profile}), "profile.yaml")
         record = acceptance_record(num_prompts=3, num_tokens=40)
-        replace(record, host=computing_host("cpu") | of_record).save("record.npz")
+        hashed = (replace(one, prompt_hash=hash_of_ids([place])) for place, one in enumerate(record.prompts))
+        replace(record, prompts=tuple(hashed), host=computing_host("cpu") | of_record).save("record.npz")
         options = ("--profile", "profile.yaml", "--record", "record.npz")
         save_schedule(Schedule(method="autoregressive", target_lane="both"), Path("best.yaml"))
         Path("space.yaml").write_text("methods: [autoregressive]\n")

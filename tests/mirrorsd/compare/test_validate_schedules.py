@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.prompts import EncodedPrompt
-from decoding.errors import RecordError
+from decoding.errors import ConfigError, RecordError
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
 from hwprofiles.profile import save_profile
@@ -104,6 +104,15 @@ def test_a_prompt_that_was_recorded_under_two_names_is_one_to_run(tmp_path):
     evidence = MeasuredBasis.load(tmp_path / "p.yaml", path)
     assert [one.name for one in evidence.record.prompts] == [one.name for one in record.prompts[:2]]
     assert evidence.repeats_in_words == f"{path} has 1 text of prompts that it has already; each prompt was run once."
-    record.save(path)  # without hashes nobody knows
-    evidence = MeasuredBasis.load(tmp_path / "p.yaml", path)
-    assert (len(evidence.record.prompts), evidence.repeats_in_words) == (3, None)
+    assert len(record.distinct.prompts) == 3, "without hashes nobody knows"
+
+
+def test_a_record_without_hashes_is_refused_before_anything_is_run(tmp_path):
+    record, path = acceptance_record(num_prompts=2, num_tokens=24), tmp_path / "r.npz"
+    first, last = record.prompts
+    replace(record, prompts=(replace(first, prompt_hash=hash_of_ids([1])), last)).save(path)
+    save_profile(machine(), tmp_path / "p.yaml")
+    told = "has no hashes of its prompts, by which those to run are found; record it again (`mirrorsd record`)"
+    with pytest.raises(ConfigError) as refused:
+        MeasuredBasis.load(tmp_path / "p.yaml", path)
+    assert str(refused.value) == f"{path}: {told}"
