@@ -65,8 +65,8 @@ def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: s
 
 
 def require_whole(name: str, value: object, least: int | None = None) -> None:
-    """Raise `ConfigError` for a value that is no whole number (numpy's is one), or below the least."""
-    if not isinstance(value, Integral):
+    """Raise `ConfigError` for a value that is no whole number (numpy has some, `True` is none), or below the least."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ConfigError(f"{name} is {shown(value)}: it must be a whole number")
     if least is not None and value < least:
         raise ConfigError(f"{name} is {shown(value)}: it must be at least {least}")

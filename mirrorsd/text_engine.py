@@ -53,7 +53,8 @@ class Answer:
 class Decoding:
     """How many tokens, and how they are chosen; `temperature` 0 is greedy.
 
-    Raises `ConfigError` for no tokens, for parts of one, and for a temperature at which nothing is drawn.
+    Raises `ConfigError` for no tokens, for parts of one, for a seed below 0, and for a temperature at which nothing is
+    drawn.
     """
 
     max_new_tokens: int = 128
@@ -62,7 +63,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         require_whole("max_new_tokens", self.max_new_tokens, 1)
-        require_whole("seed", self.seed)
+        require_whole("seed", self.seed, 0)
         require_temperature(self.temperature)
 
 
