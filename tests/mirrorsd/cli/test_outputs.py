@@ -17,7 +17,7 @@ from tests.mirrorsd.cli.test_app import leaves
 from tests.planner.imported.test_llama_bench import JSONL
 
 NOWHERE = ("--target", "./no-such-model")
-WRITTEN = {"--out", "--json", "--trace", "--states"}
+WRITTEN = {"--out", "--schedule-out", "--profile-out", "--acceptance-out", "--html", "--json", "--trace", "--states"}
 
 
 def outputs():
@@ -80,7 +80,7 @@ def test_rows_may_have_an_ending_of_no_other_kind(name, kind, tmp_path):
 
 
 def test_all_verbs_that_write_are_among_them():
-    assert len(list(outputs())) > 25
+    assert len(list(outputs())) > 40
 
 
 @pytest.mark.parametrize(
