@@ -21,6 +21,7 @@ from hwprofiles.sheets import (
     device_sheet,
     link_sheet,
     shipped_names,
+    with_facts_that_are_told,
 )
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+:@.-]{1,60}$")]
@@ -114,7 +115,7 @@ def _laid_over_sheet(
     """Return the fields of a shipped sheet, if one is named, with the given ones in their place."""
     if not isinstance(data, Mapping):
         return data
-    own, name, names = with_quantities(data, model), data.get("sheet"), shipped_names(kind)
+    own, name, names = with_quantities(with_facts_that_are_told(data), model), data.get("sheet"), shipped_names(kind)
     if name is None:
         return own
     if not isinstance(name, str) or name not in names:

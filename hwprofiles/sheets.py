@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from decoding.errors import ProfileError, unknown
 from decoding.validation import Many
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
-from hwprofiles.curves.names import Maker, facts_in
+from hwprofiles.curves.names import Maker, device_key, facts_in, family_of
 from hwprofiles.quantity import Quantity, quantity_fields, with_quantities, within
 from hwprofiles.weights.formats import stored_weights
 
@@ -37,6 +37,7 @@ WriteOffs = Annotated[Quantity, within(LONGEST_S, 1e10)]
 STARTED_BY: Final = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
 """Default of `dispatch_of`."""
 
+_TOLD: Final = ("maker", "chip")
 _WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "int4"]
 
 
@@ -77,6 +78,11 @@ class Priced(Sourced):
         if self.price_usd is None or self.write_off_s is None:
             return None
         return self.price_usd.value / self.write_off_s.value * 3600.0
+
+
+def with_facts_that_are_told(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a device without a maker or a chip that is left empty, which tells nothing."""
+    return {field: value for field, value in data.items() if field not in _TOLD or value not in (None, "")}
 
 
 class DeviceSheet(Priced):
@@ -162,7 +168,18 @@ class DeviceSheet(Priced):
     @classmethod
     def _with_facts_of_its_name(cls, data: Any) -> Any:
         is_named = isinstance(data, Mapping) and isinstance(data.get("name"), str)
-        return {**facts_in(data["name"]), **data} if is_named else data
+        return {**facts_in(data["name"]), **with_facts_that_are_told(data)} if is_named else data
+
+    @field_validator("chip")
+    @classmethod
+    def _chip_is_known(cls, chip: str, info: ValidationInfo) -> str:
+        key, name = device_key(chip), info.data.get("name", "")
+        if info.data.get("kind") == "gpu" and family_of(key) is None and key != device_key(name):
+            chips = {device_sheet(one).chip: family_of(device_sheet(one).chip) for one in shipped_names("device")}
+            if key not in chips:
+                known = unknown("chip", chip, [one for one, family in chips.items() if family is not None])
+                raise ValueError(f"{known}; leave it out where no public curves are of it")
+        return key
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

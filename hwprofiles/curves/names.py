@@ -7,7 +7,7 @@ Maker = Literal["NVIDIA", "AMD", "Apple", "Intel", "Qualcomm", "AWS", "Google", 
 """Of accelerators; Habana is the part of Intel that makes Gaudi."""
 
 _DEVICE: Final = re.compile(
-    r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: sff)? ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
+    r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: ?sff)? ?ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
     r"|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
     r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
     r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"

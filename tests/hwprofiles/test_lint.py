@@ -196,6 +196,14 @@ MISTAKES = {
         f"{DEVICE}power_w: [1.0, 2.0]\n",
         "power_w",
     ),
+    r"^[^ ]* chip: no chip is called 'rtx490'; did you mean rtx4090 or .*; leave it out where no public curves": (
+        f"{DEVICE}chip: rtx490\n{PEAK}",
+        "rtx490",
+    ),
+    r"devices.gpu.chip: no chip is called 'Foo 1'; there are .*; leave it out": changed(
+        "name: a GPU", "chip: Foo 1, name: a GPU"
+    ),
+    r"maker: Input should be 'NVIDIA', 'AMD', .*found 'nvidia'$": (f"{DEVICE}maker: nvidia\n{PEAK}", "nvidia"),
     r"name: Input should be a valid string, found 3$": changed("name: mine", "name: 3"),
 }
 """A file with a mistake, and the line it is in, by what is complained of."""

@@ -5,6 +5,7 @@ import pytest
 
 from decoding.errors import ConfigError
 from decoding.yaml_file import load_yaml
+from hwprofiles.platform_parts import PlacedDevice
 from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
 
 
@@ -53,6 +54,28 @@ def test_fewer_bits_are_as_many_times_as_fast_on_all_cards_of_a_generation(gener
     assert known in cards
     assert times(known)[0] == pytest.approx(2, rel=0.03)
     assert {name: times(name) for name in cards} == {name: pytest.approx(times(known), rel=0.03) for name in cards}
+
+
+@pytest.mark.parametrize("name", shipped_names("device"))
+def test_a_chip_is_called_as_names_call_it(name: str) -> None:
+    """`RTX 4090` was no chip, without a word: rows were priced by the curves of a P40."""
+    chip = device_sheet(name).chip
+    mine = DeviceSheet(name="mine", kind=device_sheet(name).kind, chip=chip)
+    assert mine.chip == chip
+
+
+@pytest.mark.parametrize("told", ["RTX 4090", "RTX4090", "rtx-4090", "GeForce RTX 4090"])
+def test_words_for_a_chip_are_the_chip(told: str) -> None:
+    assert DeviceSheet(name="mine", kind="gpu", chip=told).chip == "rtx4090"
+
+
+@pytest.mark.parametrize("empty", [{"maker": None}, {"chip": ""}, {"chip": None}, {"maker": None, "chip": ""}])
+@pytest.mark.parametrize("named", [{"name": "NVIDIA GeForce RTX 4090"}, {"name": "mine", "sheet": "rtx4090"}])
+def test_a_maker_or_chip_that_is_left_empty_is_none_that_is_told(
+    empty: dict[str, str | None], named: dict[str, str]
+) -> None:
+    device = PlacedDevice.model_validate({"kind": "gpu"} | named | empty)
+    assert (device.maker, device.chip) == ("NVIDIA", "rtx4090")
 
 
 UNITS = re.compile(r"([\d,]+) (?:multiprocessors|cores|compute units) at ([\d.]+) GHz.*?([\d,]+) operations a cycle")
