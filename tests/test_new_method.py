@@ -65,6 +65,19 @@ def doubtful(lanes: Lanes, schedule: Schedule) -> MethodFlow:
         lanes.commit(window, verdict)
 
 
+def wavering(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Verify in two halves after a window that was not accepted whole."""
+    verdict: Verdict | None = None
+    is_whole = True
+    while lanes.unfinished:
+        window: Window = yield lanes.draft.rollout(verdict)
+        if not is_whole:
+            yield lanes.target.prefix(window, 1)
+        verdict = yield (lanes.target.verify(window) if is_whole else lanes.target.suffix())
+        lanes.commit(window, verdict)
+        is_whole = verdict.num_accepted == len(window.tokens)
+
+
 def halving(lanes: Lanes, schedule: Schedule) -> MethodFlow:
     """Verify half as many tokens after a window that was not accepted whole."""
     verdict: Verdict | None = None
@@ -83,6 +96,7 @@ RESTLESS = MethodTraits(
 )
 HESITANT = replace(RESTLESS, name="hesitant", flow=hesitant)
 DOUBTFUL = replace(RESTLESS, name="doubtful", flow=doubtful)
+WAVERING = replace(RESTLESS, name="wavering", flow=wavering)
 HALVING = replace(RESTLESS, name="halving", flow=halving, shortens=True)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
 MAX_NEW_TOKENS = 20
@@ -90,7 +104,7 @@ MAX_NEW_TOKENS = 20
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for traits in (RESTLESS, HESITANT, DOUBTFUL, HALVING):
+    for traits in (RESTLESS, HESITANT, DOUBTFUL, WAVERING, HALVING):
         monkeypatch.setitem(METHODS, traits.name, traits)
 
 
@@ -194,8 +208,8 @@ def in_simulation(method: str, num_tokens: int = 3) -> Schedule:
 
 
 def test_a_batch_whose_sequences_make_unlike_lane_calls_is_refused() -> None:
-    with pytest.raises(ConfigError, match="doubtful makes unlike lane calls in sequences of a batch"):
-        BatchPredictor(machine(), acceptance_record()).predict(in_simulation(DOUBTFUL.name), 2)
+    with pytest.raises(ConfigError, match="wavering makes unlike lane calls in sequences of a batch"):
+        BatchPredictor(machine(), acceptance_record()).predict(in_simulation(WAVERING.name), 2)
 
 
 def test_what_it_verifies_of_its_windows_is_simulated_as_it_runs(
@@ -239,6 +253,8 @@ def test_both_simulated_worlds_and_batches_play_shortened_windows_alike(num_toke
         (replace(HALVING, shortens=False), "verifies 1 drafted tokens in a round for which 3 were drafted"),
         (HESITANT, "verifies 0 drafted tokens in a round for which none was drafted"),
         (replace(HESITANT, shortens=True), "verifies 0 drafted tokens in a round for which none was drafted"),
+        (DOUBTFUL, "drafts twice in a round"),
+        (replace(DOUBTFUL, shortens=True), "drafts twice in a round"),
     ],
 )
 def test_what_simulators_cannot_play_is_refused_by_both(

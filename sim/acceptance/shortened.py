@@ -12,6 +12,17 @@ WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
 """Windows by their number of tokens, without real ones: what is accepted is known, and a method only passes them on."""
 
 
+_PLAYED = (
+    "simulated are methods that verify every window once and whole, or the first tokens of it by the trait `shortens`"
+)
+
+
+def require_no_draft(schedule: Schedule, *, is_drafted: bool) -> None:
+    """Raise `ConfigError` where a window is drafted for a round that has one."""
+    if is_drafted:
+        raise ConfigError(f"{schedule.method} drafts twice in a round; {_PLAYED}")
+
+
 def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None) -> None:
     """Raise `ConfigError` where a window is not the one that was drafted for its round; None where none was.
 
@@ -23,8 +34,7 @@ def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None)
     if num_drafted is None or count > num_drafted or not traits.shortens:
         drafted = "none was" if num_drafted is None else f"{num_drafted} were"
         raise ConfigError(
-            f"{traits.name} verifies {count} drafted tokens in a round for which {drafted} drafted; simulated are "
-            "methods that verify every window once and whole, or the first tokens of it by the trait `shortens`"
+            f"{traits.name} verifies {count} drafted tokens in a round for which {drafted} drafted; {_PLAYED}"
         )
 
 
@@ -59,6 +69,7 @@ class _UntimedLanes:
         return self._at < len(self._text)
 
     def rollout(self, verdict: Verdict | None = None) -> Window:  # noqa: ARG002
+        require_no_draft(self._schedule, is_drafted=self._num_drafted is not None)
         self._num_drafted = self.num_verified[self._at]
         return WINDOWS[self._num_drafted]
 

@@ -19,7 +19,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
-from sim.acceptance.shortened import WINDOWS, require_drafted
+from sim.acceptance.shortened import WINDOWS, require_drafted, require_no_draft
 from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import OverlapTimeline, overlap_timeline
 from sim.prediction import RoundTimes
@@ -79,6 +79,10 @@ class ArrayLanes:
         require_drafted(self._schedule, window, len(self._window.tokens) if self._is_drafted else None)
         self._is_drafted = False
 
+    def _drafts(self) -> None:
+        require_no_draft(self._schedule, is_drafted=self._is_drafted)
+        self._is_drafted = True
+
     def verify(self, window: Window) -> _Handle:
         """See `decoding.lanes.TargetLane`."""
         self._verifies(window)
@@ -101,7 +105,7 @@ class ArrayLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> _Handle:
         """See `decoding.lanes.DraftLane`."""
-        self._is_drafted = True
+        self._drafts()
         return self._operation(partial(self._draft, is_first=verdict is None), self._window)
 
     def branch(self, window: Window) -> "ArrayLanes":  # noqa: ARG002
@@ -115,7 +119,7 @@ class ArrayLanes:
 
     def take(self, verdict: Verdict) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
-        self._is_drafted = True
+        self._drafts()
         return self._handle(self._take, self._window)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002

@@ -6,7 +6,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Trace
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
-from sim.acceptance.shortened import WINDOWS, require_drafted
+from sim.acceptance.shortened import WINDOWS, require_drafted, require_no_draft
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
@@ -47,6 +47,10 @@ class SequenceInBatch:
         if self._batch.schedule.traits.shortens:
             self.num_drafted = len(window.tokens)
 
+    def _drafts(self) -> None:
+        require_no_draft(self._batch.schedule, is_drafted=self._is_drafted)
+        self._is_drafted = True
+
     def verify(self, window: Window) -> object:
         """See `decoding.lanes.TargetLane`."""
         self._verifies(window)
@@ -67,7 +71,7 @@ class SequenceInBatch:
 
     def rollout(self, verdict: Verdict | None = None) -> object:
         """See `decoding.lanes.DraftLane`."""
-        self._is_drafted = True
+        self._drafts()
         return self._batch.ask(self._batch.first_rollout if verdict is None else self._batch.rollout_again)
 
     def branch(self, window: Window) -> "SequenceInBatch":  # noqa: ARG002
@@ -81,7 +85,7 @@ class SequenceInBatch:
 
     def take(self, verdict: Verdict) -> object:  # noqa: ARG002
         """See `decoding.lanes.Branches`."""
-        self._is_drafted = True
+        self._drafts()
         return self._batch.ask(self._batch.take)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
