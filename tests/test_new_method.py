@@ -65,6 +65,14 @@ def doubtful(lanes: Lanes, schedule: Schedule) -> MethodFlow:
         lanes.commit(window, verdict)
 
 
+def forgetful(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Draft without the verdict, whose features a draft may read."""
+    while lanes.unfinished:
+        window: Window = yield lanes.draft.rollout()
+        verdict: Verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+
+
 def wavering(lanes: Lanes, schedule: Schedule) -> MethodFlow:
     """Verify in two halves after a window that was not accepted whole."""
     verdict: Verdict | None = None
@@ -96,6 +104,7 @@ RESTLESS = MethodTraits(
 )
 HESITANT = replace(RESTLESS, name="hesitant", flow=hesitant)
 DOUBTFUL = replace(RESTLESS, name="doubtful", flow=doubtful)
+FORGETFUL = replace(RESTLESS, name="forgetful", flow=forgetful)
 WAVERING = replace(RESTLESS, name="wavering", flow=wavering)
 HALVING = replace(RESTLESS, name="halving", flow=halving, shortens=True)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
@@ -104,7 +113,7 @@ MAX_NEW_TOKENS = 20
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for traits in (RESTLESS, HESITANT, DOUBTFUL, WAVERING, HALVING):
+    for traits in (RESTLESS, HESITANT, DOUBTFUL, FORGETFUL, WAVERING, HALVING):
         monkeypatch.setitem(METHODS, traits.name, traits)
 
 
@@ -198,9 +207,17 @@ def test_after_a_round_without_a_draft_it_drafts_for_all_that_was_committed(
         assert one.num_accepted == min(known[at], one.num_drafted)
         at += one.num_committed
     assert [one.num_drafted for one in rounds[:5]] == [3, 3, 3, 0, 3]
+
+
+@pytest.mark.parametrize("traits", [HESITANT, DOUBTFUL, FORGETFUL])
+def test_a_draft_that_reads_features_is_asked_once_in_every_round_with_its_verdict(
+    engine: Engine, folders: TinyFolders, traits: MethodTraits
+) -> None:
+    asked = schedule(traits.name, folders, lanes=("big", "small"))
     reader = asked.model_copy(update={"exit_features": True, "drafter": str(folders.feature_drafter)})
-    with pytest.raises(ConfigError, match="drafts in some rounds only: a draft that reads features cannot"):
-        engine.generate(reader, prompt.ids, max_new_tokens=MAX_NEW_TOKENS)
+    said = f"{traits.name} drafts not once in every round, by its verdict: a draft that reads features has to"
+    with pytest.raises(ConfigError, match=said):
+        engine.generate(reader, PROMPTS[1].ids, max_new_tokens=MAX_NEW_TOKENS)
 
 
 def in_simulation(method: str, num_tokens: int = 3) -> Schedule:

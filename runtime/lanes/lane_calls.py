@@ -158,8 +158,12 @@ class DraftCalls:
         """Draft a window serially from the committed tokens; replies `Window`."""
         sequence, features = self._sequence, None if verdict is None else verdict.features
         committed = self._untold()
-        if features is not None and verdict is not None and len(committed) > verdict.num_accepted + 1:
-            raise ConfigError(f"{self._schedule.method} drafts in some rounds only: a draft that reads features cannot")
+        num_read = 0 if features is None or verdict is None else verdict.num_accepted + 1
+        if self._schedule.reads_features and len(committed) != num_read:
+            name = self._schedule.method
+            raise ConfigError(
+                f"{name} drafts not once in every round, by its verdict: a draft that reads features has to"
+            )
         reply = self._lane.request(DraftRole.rollout, committed, features)
         if len(sequence.prompt) > 1 or sequence.tokens:
             return self._window(reply)
