@@ -8,10 +8,11 @@ of N left them, unless `eagle_config.eagle_aux_hidden_state_layer_ids`, counted 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from decoding.errors import ModelError, ModelFormatError, shown
@@ -43,7 +44,7 @@ class Eagle3FolderConfig(HeadFolderConfig):
     layer_fields = ("feature_layers",)
 
     speculators_model_type: Literal["mirrorsd_eagle3"] = "mirrorsd_eagle3"
-    feature_layers: Layers
+    feature_layers: Annotated[Layers, Field(min_length=1)]
 
     def build(self, target: Decoder) -> Eagle3:
         """See `HeadFolderConfig`."""

@@ -116,6 +116,13 @@ def test_a_wrong_config_is_refused_with_its_path(kind, folder, target, changes, 
     refuses(kind, folder, target, rf"config.json: (.*)({message})", ModelError)
 
 
+@pytest.mark.parametrize("name", ["eagle3"])
+def test_a_head_that_reads_no_layer_is_refused_by_its_config(kind, folder, target):
+    change_tensors(folder, lambda tensors: tensors.update({"fuse.weight": tensors["fuse.weight"][:, :0].contiguous()}))
+    change_config(folder, feature_layers=[])
+    refuses(kind, folder, target, "config.json: feature_layers: .* at least 1 item")
+
+
 @pytest.mark.parametrize("name", ["exits"])
 def test_streams_are_added_to_the_folder_of_a_draft_alone(folder, target, tmp_path):
     with pytest.raises(ModelFormatError, match="found 'mirrorsd_exits'"):
