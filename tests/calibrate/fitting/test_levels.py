@@ -58,6 +58,11 @@ def test_lanes_whose_intervals_overlap_share_one_level_that_is_the_mean_of_all_r
     assert not levels["a"].is_own
 
 
+def test_two_runs_are_too_few_for_a_level_of_ones_own():
+    levels = shared_levels({"a": ratios(0.9, 1.0, 1.1), "b": ratios(1.4, 1.4)}, OPEN)
+    assert levels["a"] == levels["b"]
+
+
 def test_a_lane_without_runs_has_that_of_the_others_and_without_any_all_is_as_in_a_loop():
     levels = shared_levels({"a": ratios(1.2, 1.2, 1.2), "b": []}, OPEN)
     assert levels["b"] == levels["a"]

@@ -187,6 +187,13 @@ def test_a_message_costs_what_it_takes_beyond_an_empty_one(monkeypatch, disturbe
     assert lane.asked == [0, PLAIN_BYTES, PLAIN_BYTES + 2 * 5 * 2048] * 40
 
 
+def test_a_message_never_costs_less_than_nothing(monkeypatch):
+    """Where an empty message happens to take longer, the difference is noise."""
+    lane = PingedLane(dict.fromkeys(range(0, 120, 3), 20.0))
+    monkeypatch.setattr("calibrate.profiling.lane_pairs.time", lane)
+    assert message_costs(lane, 0) == (0.0, 0.0)
+
+
 @given(latency_s=st.floats(1e-5, 1e-2), bytes_per_s=st.floats(1e7, 1e9), feature_width=st.sampled_from([0, 700, 2048]))
 def test_a_link_that_keeps_to_a_law_is_found_again_over_both_of_its_hops(latency_s, bytes_per_s, feature_width):
     loaded_bytes = features_bytes(feature_width)

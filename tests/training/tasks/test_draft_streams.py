@@ -103,6 +103,11 @@ def test_the_loss_is_the_drafts_own_and_the_weighted_one_of_its_streams(recipe, 
     assert loss_of(light) == pytest.approx(own_loss(light) + 0.25 * of_streams, rel=0.03)
 
 
+def test_answer_tokens_are_what_a_step_counts(recipe, states):
+    _, num_tokens = StreamingDraftTask(recipe(), KEPT, states).loss(BATCH, torch.Generator())
+    assert num_tokens == sum(len(states.conversations[index].answer) for index in BATCH)
+
+
 def test_gradients_reach_the_whole_draft_and_its_streams_but_not_what_is_the_targets(recipe, states):
     task = blur(StreamingDraftTask(recipe(featureless_share=0), KEPT, states))
     task.loss(BATCH, torch.Generator())[0].backward()
