@@ -20,3 +20,9 @@ def test_budgets_are_filled_with_the_best_that_may_come(drafted, candidates, bud
         eligible = [token for token in tokens if row >= len(drafted) or token != drafted[row]]
         assert chosen == eligible[:most]
     assert len(set(roots)) == len(roots)
+
+
+def test_a_row_ends_a_round_only_with_another_token_than_the_drafted():
+    # row 2 stands behind the window: there any token may come
+    roots = choose_roots([5, 6], [[5, 1], [7, 6, 2], [5, 6]], [1, 2, 2])
+    assert roots == (Root(0, 1), Root(1, 7), Root(1, 2), Root(2, 5), Root(2, 6))

@@ -122,3 +122,7 @@ def test_a_fall_that_visits_agree_on_stands_and_is_the_layers():
     assert LAYERS * tables.layer.at(4, 10) + tables.lm_head.at(4, 10) == pytest.approx(times.verify[4, 10].value)
     assert LAYERS * tables.layer.at(9, 10) + tables.lm_head.at(9, 10) == pytest.approx(times.verify[9, 10].value)
     assert tables.lm_head.at(9, 10) >= tables.lm_head.at(4, 10)
+
+
+def test_where_every_position_has_a_slot_nothing_jumps():
+    assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}

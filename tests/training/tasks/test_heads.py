@@ -169,3 +169,8 @@ def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(
     assert torch.equal(prefix.gate_up.weight[6:], source.gate_up.weight[[24 + at for at in kept]])
     assert not prefix.out.weight.any(), "what attention adds starts at zero"
     assert not prefix.down.weight.any(), "what the MLP adds starts at zero"
+
+
+def test_the_same_seed_starts_with_the_same_hydra_heads(target):
+    first, again = (initial_hydra(HYDRA_RECIPE, target, KEPT).state_dict() for _ in range(2))
+    assert all(torch.equal(weight, again[name]) for name, weight in first.items())
