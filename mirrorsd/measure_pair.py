@@ -143,8 +143,8 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
-        ConfigError: the device is not there, or does not compute with this form of weights; or the file cannot be
-            written.
+        ConfigError: the device is not there, or does not compute with this form of weights; a prompt is too long for
+            the models; or the file cannot be written.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer does not fit the target, or the disk gets full.
     """

@@ -46,7 +46,8 @@ def record_acceptance(
     The work is done by as many threads as torch has in this process.
 
     Raises:
-        RecordError: an exit layer is not the target's, a prompt is too long, or a file cannot be written.
+        ConfigError: a prompt is too long for the models.
+        RecordError: an exit layer is not the target's, or a file cannot be written.
     """
     recorder = Recorder(models, reach)
     partial = PartialRecord(path, fingerprint(models, prompts, reach))
