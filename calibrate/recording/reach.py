@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Final
 
 from decoding.errors import RecordError
@@ -51,10 +52,10 @@ class Reach:
 
     def __post_init__(self) -> None:
         """Raise `RecordError` for several greedy texts or none, and `ConfigError` for what means nothing."""
-        for name in ("max_new_tokens", "max_window", "num_alternatives", "num_exit_candidates"):
-            require_whole(name, getattr(self, name), 1)
-        for name in ("num_texts", "seed"):
-            require_whole(name, getattr(self, name))
+        for name in ("max_new_tokens", "max_window", "num_alternatives", "num_exit_candidates", "num_texts", "seed"):
+            value = getattr(self, name)
+            require_whole(name, value, None if name in ("num_texts", "seed") else 1)
+            object.__setattr__(self, name, index(value))  # numpy's would not be written to a file
         require_temperature(self.temperature)
         if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
             raise RecordError(

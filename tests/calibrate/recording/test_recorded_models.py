@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +75,12 @@ def test_an_interrupted_record_is_none_of_other_draws(folders, temperature, is_d
     loaded, reach = load_models(*folders, dtype="float32"), Reach(exit_layers=(), temperature=temperature)
     names = {fingerprint(loaded, (), one) for one in (reach, replace(reach, seed=1))}
     assert (len(names) > 1) is is_drawn
+
+
+def test_whole_numbers_of_numpy_are_those_of_python(folders):
+    loaded, numbers = load_models(*folders, dtype="float32"), {"max_new_tokens": 8, "max_window": 4, "seed": 1}
+    ours, theirs = (Reach(**{name: kind(value) for name, value in numbers.items()}) for kind in (int, np.int64))
+    assert fingerprint(loaded, (), ours) == fingerprint(loaded, (), theirs)
 
 
 def test_torch_keeps_its_threads_unless_a_number_is_given(folders, monkeypatch):
