@@ -70,7 +70,7 @@ def generate_conversations(
     The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. Passages are taken
     from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written or that another run is
     writing, a target with nothing new to write, or sources that are missing or not asked for, and `ConfigError` for
-    tokens that the target has no embedding of.
+    tokens that the target has no embedding of, in an opener or in every turn that is drawn.
     """
     origin = {
         _NAME: target_name,
@@ -91,12 +91,13 @@ def generate_conversations(
                     tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
                     for turn in turns.draw(recipe.batch_size, generator)
                 ]
-                for one in prompts:
-                    require_embedded(one, tokenizer, target.config.vocab_size)
-                fitting = [one for one in dict.fromkeys(prompts) if len(one) <= longest]
+                short = [one for one in dict.fromkeys(prompts) if len(one) <= longest]
+                fitting = [one for one in short if one and max(one) < target.config.vocab_size]
                 new = [one for one in fitting if one not in output.prompts]
                 num_empty = 0 if new else num_empty + 1
                 if num_empty > _MOST_EMPTY_BATCHES and not fitting:
+                    for one in short:
+                        require_embedded(one, tokenizer, target.config.vocab_size)
                     raise _too_long(min(map(len, prompts)), recipe, longest)
                 if num_empty > _MOST_EMPTY_BATCHES:
                     msg = f"{target_name} repeats itself: name more openers or templates, or raise user_temperature"

@@ -141,6 +141,13 @@ def test_a_token_without_an_embedding_is_told(make, monkeypatch, opener):
         make(RECIPE.model_copy(update={"openers": (opener,)}))
 
 
+def test_a_turn_that_is_read_as_a_token_without_an_embedding_is_dropped(make, monkeypatch):
+    draw = generate.OpenedTurns.draw
+    monkeypatch.setattr(generate.OpenedTurns, "draw", lambda *args: ["7 70", *draw(*args)[1:]])
+    rows = read_conversations([make()], vocab_size=61)
+    assert len(rows) == RECIPE.num_conversations
+
+
 def test_a_file_goes_on_with_the_same_weights_by_whatever_name(make):
     before = make().read_bytes()
     assert make(target_name="owner/tiny").read_bytes() == before
