@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from runtime import arrays as words
 from runtime.arrays import BFLOAT16, FLOAT32, as_array, as_tensor
-from runtime.models.vocabulary import _ranked_all, best_numbers, best_places, ranked_ids
+from runtime.models.vocabulary import NO_NUMBER, _ranked_all, best_numbers, best_places, ranked_ids
 
 FLOATS = st.floats(-1e3, 1e3, width=32)
 MATRICES = arrays(np.float32, (3, 8), elements=FLOATS)
@@ -72,6 +72,14 @@ def test_ids_are_ranked_alike(levels, count, vocab_size, seed):
         assert best_places(rows).tolist() == [row[0] for row in expected]
         if rows is not logits:
             assert best_numbers(rows).tolist() == best_places(rows).tolist()
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_one_logit_that_is_no_number_leaves_its_row_without_a_best_token(place):
+    logits = torch.arange(16.0).reshape(2, 8)
+    logits[0, place] = float("nan")
+    for rows in (logits, logits.bfloat16()):
+        assert best_numbers(rows).tolist() == [NO_NUMBER, 7]
 
 
 def test_matrices_start_where_torch_is_fast():

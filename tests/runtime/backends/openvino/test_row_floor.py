@@ -4,7 +4,7 @@ import pytest
 
 from runtime.backends.openvino import compiled_decoder
 from runtime.backends.openvino.kept_files import compiled_folder
-from runtime.backends.self_test import PROBED_ROWS, is_row_invariant
+from runtime.backends.self_test import PROBED_ROWS, is_row_invariant, row_floor
 from tests.runtime.reading import compiled, prepare
 from tests.tiny_models import tiny_target
 
@@ -61,9 +61,16 @@ def test_a_cpu_of_which_nothing_is_known_is_probed_every_time(probes, decoder, m
 
 
 @pytest.mark.parametrize("most", [16, 64])
-def test_models_of_few_positions_are_probed_and_tested_too(most, empty_cache):
+def test_models_of_few_positions_are_probed_and_tested_too(most, empty_cache, monkeypatch):
+    probed = []
+
+    def probe(read):
+        probed.append((read(PROBED_ROWS[-1]).shape[1], row_floor(read)))
+        return probed[-1][1]
+
+    monkeypatch.setattr(compiled_decoder, "row_floor", probe)
     backend = prepare(compiled(tiny_target(max_position=most), "bfloat16"), num_slots=most, num_prompt=1)
-    assert backend.least_rows in PROBED_ROWS
+    assert probed == [(PROBED_ROWS[-1], backend.least_rows)]
     assert is_row_invariant(backend)
 
 
