@@ -187,7 +187,7 @@ class Measuring:
         end_s = self._clock() + _TARGET_SHARE * (self._end_s - self._clock())
         self._load(None)
         done, least = self.samples.num_passes, _LEAST_OF_TARGET - self.samples.num_passes
-        if done == 1 < self._task.effort.passes:
+        if done == 1:
             self._decode_again(end_s)
         for index in passes_until(end_s, self._task.effort.passes - done, self._clock, least=least):
             self._visit(cells, index)
