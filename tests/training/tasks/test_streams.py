@@ -149,9 +149,3 @@ def test_without_greedy_answers_the_tree_is_grown_on_sampled_ones(task, tmp_path
     judgement = task.finish(tmp_path / "streams", target_name="tiny", metadata={}, progress=lambda *_: None)
     assert len(load_streams(tmp_path / "streams", task.target).paths) == 8
     assert judgement.acceptance == ()
-
-
-def test_an_answer_of_one_token_has_nothing_to_learn_from():
-    rows = choose_rows(predicting((3, 4), (0, 3)), 9, 2, None)
-    assert not rows.has_target[0].any()
-    assert rows.has_target[1].any()
