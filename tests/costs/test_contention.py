@@ -41,3 +41,8 @@ def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_w
 )
 def test_a_pool_is_shared_max_min_fairly(demands, slowdowns):
     assert slowdown(PairContention(1.0, 1.0, 100.0), *demands) == slowdowns
+
+
+def test_a_pool_binds_what_is_left_after_the_measured_slowdown():
+    # at half speed the target wants 80 and gets 50
+    assert slowdown(PairContention(2.0, 1.0, 100.0), 160, 60) == (2 * 1.6, 1.2)

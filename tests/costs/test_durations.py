@@ -82,6 +82,11 @@ def test_an_exit_lies_below_the_last_layer():
         durations(mirror("exit", exit_layer=10), machine(), num_exit_roots=3)
 
 
+def test_the_profile_must_have_the_lanes():
+    with pytest.raises(ProfileError, match="no lane 'npu'; it has target, draft"):
+        durations(speculative(draft_lane="npu"), machine())
+
+
 def test_the_profile_must_cover_every_context_in_which_a_round_could_start():
     layer = LatencyTable(rows=(1, 8), contexts=(4, 6), seconds=((1, 1), (1, 1)), source="by hand")
     profile = machine(lane("target").model_copy(update={"layer": layer}), lane("draft"))

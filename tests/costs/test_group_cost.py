@@ -114,3 +114,17 @@ def test_guesses_are_exchanged_after_the_step_that_verifies_them_and_by_fewer_ro
     assert [span.end_s - span.start_s for span in inside] == pytest.approx(expected, abs=1e-9)
     assert inside[-1].end_s == pytest.approx(step.end_s, abs=1e-9)
     assert step.end_s - step.start_s == pytest.approx(1 + 1 + sum(expected), abs=1e-9)
+
+
+def test_a_window_makes_all_reduces_as_many_times_larger():
+    group = RING.model_copy(update={"all_gathers": {}})
+    narrow = predict(AUTOREGRESSIVE, parallel(group), TEXTS).tpot_s
+    wide = predict(speculative(3), parallel(group), record(prompt("0000"))).bottlenecks.target_verify / 4
+    assert wide - narrow == pytest.approx(2 * NUM_LAYERS * 3 * 2 * 7 / 8 * 16 / 64, abs=1e-9)
+
+
+def test_a_parallel_track_draft_synchronises_twice_a_step():
+    sync_s = all_reduce_s(16, 4, **SPEED)
+    schedule, texts = speculative(2), record(prompt("0"))
+    alone, together = (predict(schedule, parallel(None, group), texts).decode_s for group in (None, TRACKS))
+    assert together - alone == pytest.approx(2 * 2 * sync_s, abs=1e-9)

@@ -9,6 +9,7 @@ from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
+from tests.costs.constant_cost import ConstantCost
 from tests.sim.worlds.machines import lane, machine, reading
 from tests.sim.worlds.records import TREES, prompt, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree
@@ -54,6 +55,14 @@ def test_two_readers_slow_each_other_until_one_has_read():
     # the draft reads 20 s of work in 30 s, in which the target does 15 s of its 40 s
     assert found.seconds(speculative(), [11]) == [30 + 25 + 0.5]
     assert found.seconds(speculative(exit_features=True), [11]) == [61], "never at once"
+
+
+def test_the_last_of_two_readers_goes_on_alone_whichever_it_is():
+    pair = Contention(lanes=("target", "draft"), slowdown=(1.5, 2.0), source="by hand")
+    slow = reading(lane("draft"), prefill=1, draft_prefill=8, head_prefill=1)
+    found = times(machine(reader("target"), slow, contention=(pair,)))
+    # the target reads 40 s of work in 60 s, in which the draft does 30 s of its 80 s
+    assert found.seconds(speculative(), [11]) == [60 + 50]
 
 
 def test_a_group_reads_before_its_first_device_does_and_two_streams_read_at_once():
@@ -108,3 +117,9 @@ def test_one_prompt_that_is_too_long_leaves_decoding_as_it_is():
     assert found.prefill_s is None
     assert found.num_rounds == known.num_rounds
     assert [trace.prefill_s for trace in simulate(speculative(), profile, texts)] == [None, None]
+
+
+def test_other_cost_models_replace_a_lane_here_too():
+    cost = ConstantCost({"layer": 0.5, "lm_head": 2.0, "prefill": 3.0})
+    [trace] = simulate(AUTOREGRESSIVE, machine(), record(prompt("0", prompt_length=4)), costs={"target": cost})
+    assert (trace.prefill_s, trace.decode_s) == (3, 7)

@@ -74,6 +74,18 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_device_is_written_to_and_stays_one(tmp_path):
+    """As root everything in `/dev` could be replaced."""
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        device.write_bytes(b"")
+    except OSError as error:
+        pytest.skip(f"no device can be made here: {error}")
+    replace_file(device, b"new")
+    assert device.is_char_device()
+
+
 def test_the_longest_name_can_be_written(tmp_path):
     path = tmp_path / ("x" * 255)
     require_writable(path)

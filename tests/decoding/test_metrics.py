@@ -59,6 +59,13 @@ def test_requests_are_read_before_they_are_decoded():
     assert [figure([]) for figure in figures] == [None] * 3
 
 
+def test_a_round_is_from_handing_over_the_window_to_its_commit():
+    trace = Trace(world="simulated")
+    trace.begin_round(1.0)
+    trace.end_round(3.0, Window((4, 5, 6)), Verdict(2, 7), 3)
+    assert trace.rounds == [Round(1.0, 3.0, 3, 2, 3, (2, 7), None)]
+
+
 def test_a_hit_is_told_later():
     trace = Trace(world="simulated")
     for hit in (True, False):

@@ -222,6 +222,12 @@ def test_pickled_objects_are_not_unpickled(tmp_path):
         AcceptanceRecord.load(path)
 
 
+def test_a_record_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "folder").write_text("not a folder")
+    with pytest.raises(RecordError, match=r"record\.npz: cannot be written"):
+        record().save(tmp_path / "folder" / "record.npz")
+
+
 def rewritten(path: Path, **changes: object) -> Path:
     """A record's file with other arrays, or another header."""
     record(prompt()).save(path)

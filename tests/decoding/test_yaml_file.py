@@ -31,6 +31,12 @@ def complaint(text: str) -> str:
     return str(caught.value)
 
 
+def test_a_wrong_value_is_shown_where_it_stands():
+    found = complaint("name: a\nparts:\n  layer:\n    seconds: 1\n    rows: [1, two, 3]\n")
+    assert found.startswith("my.yaml:5:15: parts.layer.rows.1: ")
+    assert found.endswith("found 'two'")
+
+
 def test_all_mistakes_are_listed():
     lines = complaint("name: [1]\npairs:\n  - seconds: fast\n  - seconds: 2\n    row: 3\n").splitlines()
     assert [line.split(": ")[:2] for line in lines] == [
@@ -38,6 +44,10 @@ def test_all_mistakes_are_listed():
         ["my.yaml:3:14", "pairs.0.seconds"],
         ["my.yaml:5:10", "pairs.1.row"],
     ]
+
+
+def test_what_is_missing_is_told_at_its_parent():
+    assert complaint("name: a\npairs:\n  - rows: [1]\n").startswith("my.yaml:3:5: pairs.0.seconds: Field required")
 
 
 def test_an_exponent_without_a_point_is_explained_where_one_with_a_point_would_do():

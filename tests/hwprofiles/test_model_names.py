@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decoding.errors import ModelError
 from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.models.model_names import aliases, named_shape
 
@@ -109,3 +110,8 @@ def test_a_model_of_anothers_shape_has_its_own_longest_context(name, positions):
 )
 def test_what_ships_under_no_such_name_is_none(name):
     assert named_shape(name, SHIPPED) is None
+
+
+def test_an_unknown_name_is_told_what_is_close():
+    with pytest.raises(ModelError, match=r"'Qwen/Qwen3-9B'; did you mean .*qwen3.*config\.json"):
+        model_shape("Qwen/Qwen3-9B")

@@ -191,6 +191,13 @@ def test_a_faster_memory_moves_a_device_without_a_shipped_sheet_too(tmp_path: Pa
     assert both.reading_peak("npu").value == 1e11, "it was said to stay"
 
 
+def test_a_device_of_ones_own_reads_the_memory_that_it_is_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(OWN_CHIP)
+    added = with_devices(load_platform("lunar-lake"), [str(path)])
+    assert added.reading_peak("mine") == added.reading_peak("gpu")
+
+
 def test_all_that_ships_is_found_by_names_that_mean_one_thing_and_read_from_a_copy(tmp_path: Path) -> None:
     entries = list(shipped_entries())
     assert {(entry.kind, entry.name) for entry in entries} == {(k, name) for k in KINDS for name in shipped_names(k)}
@@ -252,3 +259,7 @@ def test_an_npu_in_another_chips_memory_reads_as_fast_as_where_it_was_measured()
     slow = with_overrides(away, {"memory.bytes_per_s": "20 GB/s"})
     assert speed_on(slow, "strix-halo-npu").bytes_per_s == 20e9, "no faster than that"
     assert at_home.reading_peak("npu") == at_home.memory_pools["memory"].bytes_per_s
+
+
+def test_a_chip_that_is_called_by_its_name_has_its_npu_too() -> None:
+    assert {*load_platform("Ryzen AI 9 HX 370").devices} == {"gpu", "npu", "cpu"}

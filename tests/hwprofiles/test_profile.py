@@ -27,6 +27,10 @@ ANY_CONTEXT = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1,), (2,)), sou
 ROWS, CONTEXTS = st.integers(1, 8), st.floats(32, 256)
 
 
+def test_grid_points_are_returned_as_measured() -> None:
+    assert [[TABLE.at(rows, context) for context in TABLE.contexts] for rows in TABLE.rows] == [[1, 3], [4, 6], [5, 9]]
+
+
 def test_between_grid_points_it_is_linear_in_rows_and_in_context() -> None:
     assert TABLE.at(2, 32) == pytest.approx(2)
     assert TABLE.at(1, 144) == pytest.approx(2)
@@ -101,6 +105,12 @@ def test_what_batches_share_is_of_the_tables_rows_and_contexts(change: dict[str,
     batch = OF_BATCHES.model_copy(update=change)
     with pytest.raises(ValidationError, match=f"batch.{next(iter(change))} must have as many rows as seconds"):
         LatencyTable.model_validate({**TABLE.model_dump(), "batch": batch.model_dump()})
+
+
+@given(st.floats(0, 1e6))
+def test_one_context_stands_for_all(context: float) -> None:
+    assert ANY_CONTEXT.at(2, context) == 2
+    assert ANY_CONTEXT.along(2, np.array([context, 0.0])).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize(

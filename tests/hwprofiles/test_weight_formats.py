@@ -168,3 +168,8 @@ def test_what_gpt_oss_is_published_in_stays_in_files_of_ollama_and_has_a_type_of
     assert weights_in_name("gpt-oss:20b", "mxfp4") == "mxfp4"
     assert weights_in_name("unsloth/gpt-oss-20b-GGUF:F16", "mxfp4") == "fp16"
     assert weights_in_name("ggml-org/gpt-oss-20b-GGUF", "mxfp4") == "mxfp4_moe"
+
+
+def test_words_that_name_no_format_are_told_what_is_close():
+    with pytest.raises(ConfigError, match="no weight format is called 'q4_z of mine'"):
+        weights_told("q4_z of mine")

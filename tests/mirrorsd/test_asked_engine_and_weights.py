@@ -12,6 +12,12 @@ from planner.published.published_gains import published_like
 from tests.mirrorsd.test_pair_on_platform import PROFILE
 
 
+def test_a_model_that_is_published_in_few_bits_is_planned_in_them():
+    plan = plan_pair("gpt-oss-20b", "prompt-lookup", "rx7900xtx", lengths=(64, 32))
+    assert plan.question.target.weights == "mxfp4_moe"
+    assert plan.plain.pair.target == "gpu"
+
+
 @pytest.mark.parametrize(
     ("engine", "is_told"),
     [
@@ -186,3 +192,9 @@ def test_gguf_files_are_priced_as_the_one_engine_that_loads_them_where_nobody_me
     assert usual.recommended.schedule == named.recommended.schedule
     assert usual.recommended.tpot_s == named.recommended.tpot_s
     assert usual.pays == named.pays
+
+
+def test_what_openvino_was_measured_with_is_told_to_run_with_openvino():
+    plan = plan_pair("qwen3-8b", "qwen3-0.6b", "lunar-lake", weights="int4", lengths=(64, 16))
+    engines = [one.engine for one in engines_of(plan, best_with_engine(plan))]
+    assert engines[:2] == ["openvino.genai", "llama.cpp"]

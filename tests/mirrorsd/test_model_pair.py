@@ -234,6 +234,13 @@ def test_parts_that_no_decoder_has_are_refused(name) -> None:
         shipped_shape_folder(f"shape:{name}")
 
 
+def test_a_shape_without_gates_is_not_run_as_one_with_gates(monkeypatch) -> None:
+    ungated = model_shape("smollm2-135m").model_copy(update={"is_gated": False})
+    monkeypatch.setattr("mirrorsd.model_pair.model_shape", lambda _: ungated)
+    with pytest.raises(ModelError, match="shape:smollm2-135m: a shape without gates is simulated"):
+        shipped_shape_folder("shape:smollm2-135m")
+
+
 def test_a_pair_is_found_by_names() -> None:
     pair = find_pair("shape:Qwen3-8B", drafter="shape:qwen3-0.6b", dtype="int4")
     assert (pair.target, pair.drafter.name) == ("shape:Qwen3-8B", str(pair.drafter.folder))

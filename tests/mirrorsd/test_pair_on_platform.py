@@ -10,6 +10,7 @@ from costs.cost_model import cost_of
 from costs.prices import pass_s
 from costs.round_plan import DRAFT_READS, DRAFT_STEP
 from decoding.errors import ConfigError, ProfileError
+from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from hwprofiles.profile import load_profile
@@ -161,6 +162,10 @@ def test_a_card_beside_an_imported_lane_runs_the_engine_of_that_lane():
         engine_of_card(imported, "llama.cpp")
 
 
+def test_in_another_form_of_weights_nothing_was_measured():
+    assert not planned(weights=("int4", None)).question.calibrated.has_target
+
+
 def test_lanes_on_the_same_cores_do_not_work_at_once(alone):
     pairs = {(pair.target, pair.draft) for pair in lane_pairs(calibrated_platform(PROFILE), sorted(LANES))}
     cores = {lane.name: set(lane.cores) for lane in PROFILE.lanes}
@@ -252,6 +257,12 @@ def test_a_profile_of_no_machine_is_refused_in_words():
     broken = PROFILE.model_copy(update={"lanes": (PROFILE.lanes[0].model_copy(update={"name": "a lane with spaces"}),)})
     with pytest.raises(ProfileError, match="describes no machine"):
         calibrated_platform(broken.model_copy(update={"links": (), "contention": ()}))
+
+
+def test_schedules_of_the_answer_name_lanes_and_drafters_of_the_calibration(alone):
+    assert isinstance(alone.drafting.schedule, Schedule)
+    assert alone.drafting.schedule.drafter == PROFILE.drafter
+    assert {alone.drafting.schedule.target_lane, alone.drafting.schedule.draft_lane} <= LANES
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,13 @@ def test_a_full_disk_leaves_the_rows_before_it_and_nothing_of_the_one_that_does_
     assert list(rows.rows) == ["a"]
 
 
+def test_a_file_of_other_settings_is_refused_with_the_difference(path):
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"rows\.jsonl:1: .*other settings \(seed 0, not 7\).*another --out"):
+        RunFile(path, SETTINGS | {"seed": 7})
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize(("temperature", "is_drawn"), [(0.0, False), (0.5, True)])
 def test_another_seed_is_another_setting_where_something_is_drawn(tmp_path, temperature, is_drawn):
     path, given = tmp_path / "rows.jsonl", SETTINGS | {"temperature": temperature}

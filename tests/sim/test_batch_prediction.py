@@ -27,7 +27,7 @@ from sim.derived.roofline import RooflineCost, StoredModel
 from sim.evaluator import predict
 from tests.sim.playing import by_rows
 from tests.sim.worlds.at_random import profiles, records, schedules
-from tests.sim.worlds.machines import lane, machine
+from tests.sim.worlds.machines import NUM_LAYERS, lane, machine
 from tests.sim.worlds.records import TREES
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, mirror, speculative, tree
 
@@ -163,6 +163,12 @@ def test_a_sequence_that_takes_a_place_has_no_branch_yet():
     assert found.mean_rows * 6 == pytest.approx(3 * (4 + 4) + (4 + 1) + 2 * (4 + 4))
 
 
+def test_where_nobody_has_a_branch_all_draft_afresh():
+    missing = Bernoulli(1.0, texts=Texts(num_texts=2, num_tokens=12), exit_coverage={4: (0.0,)})
+    found = predict_batch(mirror("exit", num_tokens=3), machine(), missing, batch_size=2)
+    assert (found.num_passes, found.mean_rows) == (3, 2 * 4)
+
+
 def rows_cost(per_row_s: float) -> Profile:
     """Passes that take 1 s and so much more for every row after the first eight: what a device gives away for free."""
     table = LatencyTable(
@@ -184,6 +190,18 @@ def test_larger_batches_want_shorter_windows_and_at_last_none():
     assert off is not None
     assert [best[size].schedule.method == "autoregressive" for size in best] == [size >= off for size in best]
     assert switch_off_at(best_by_batch(schedules_, machine(), acceptance, batch_sizes=(1, 2, 8))) is None
+
+
+def test_every_sequence_reads_its_own_cache():
+    """A second of weights, and a hundredth for every cached token of each sequence; measured from 50 tokens on."""
+    growing = LatencyTable(rows=(1, 2000), contexts=(50, 1000), seconds=((1.5, 11.0),) * 2, source="by hand")
+    target = lane("target", lm_head=0.0).model_copy(update={"layer": growing})
+    texts = Texts(num_texts=2, num_tokens=1, prompt_length=101)
+    [short, long] = Bernoulli(0.0, texts=texts).record.prompts
+    record = Bernoulli(0.0, texts=texts).record
+    ragged = replace(record, prompts=(short, replace(long, prompt_length=301)))
+    found = predict_batch(AUTOREGRESSIVE, machine(target), ragged, batch_size=2)
+    assert found.decode_s == pytest.approx(NUM_LAYERS * (1 + 1.0 + 3.0))
 
 
 def wanting(bytes_per_s: float, **fields: Any) -> Profile:

@@ -64,6 +64,34 @@ def test_a_single_chain_pays_for_a_window_whenever_its_guess_was_wrong(rate, num
     assert found.num_tokens / found.decode_s == pytest.approx(length / (VERIFY_S + (1 - whole) * drafting_s), rel=0.02)
 
 
+@pytest.mark.parametrize("draft_share", [0.1, 0.5, 0.8, 1.0, 2.0])
+def test_perfect_overlap_gains_at_most_what_theory_allows(draft_share):
+    """(1 + d) / max(1, d) over synchronous decoding, d = drafting over verifying."""
+    num_tokens = 16
+    profile = with_step(draft_share * VERIFY_S / num_tokens)
+    acceptance = drawn(0.9, 1, num_tokens=2000)
+    sync = predict(speculative(num_tokens), profile, acceptance)
+    overlapped = predict(mirror("draft", num_tokens=num_tokens), profile, acceptance)
+    bound = (1 + draft_share) / max(1, draft_share)
+    assert 0.93 * bound < sync.decode_s / overlapped.decode_s <= bound
+
+
+@pytest.mark.parametrize("draft_share", [0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("exit_layer", [4, 7])
+def test_an_early_exit_gains_less(draft_share, exit_layer):
+    """(1 + d) / (f + max(1 - f, d)), f = share of the target's time before the exit."""
+    num_tokens = 16
+    profile = machine(
+        lane("target", layer=1, lm_head=0, exit=0), lane("draft", draft_step=draft_share * 10 / num_tokens)
+    )
+    acceptance = drawn(0.9, 1, num_tokens=2000)
+    sync = predict(speculative(num_tokens), profile, acceptance)
+    overlapped = predict(mirror("exit", num_tokens=num_tokens, exit_layer=exit_layer), profile, acceptance)
+    before_exit = exit_layer / 10
+    bound = (1 + draft_share) / (before_exit + max(1 - before_exit, draft_share))
+    assert 0.93 * bound < sync.decode_s / overlapped.decode_s <= bound * (1 + 1e-9)
+
+
 def test_two_lanes_on_a_saturated_memory_gain_nothing():
     """A round moves the target's and the draft's bytes, over one bandwidth, in whatever order."""
     target, draft = lane("target"), lane("draft", draft_step=2.0)

@@ -112,6 +112,15 @@ def test_while_both_lanes_compute_the_time_is_as_wrong_as_their_slowdown(lanes):
     assert predict(speculative(), profile, TEXTS).relative_error == 0
 
 
+def test_what_slows_the_target_is_time_on_its_lane():
+    entry = Contention(lanes=("target", "draft"), slowdown=(2.0, 1.0), source="by hand")
+    found = predict(mirror("draft"), machine(contention=(entry,)), TEXTS)
+    waits = found.bottlenecks
+    assert waits.contention > 0
+    assert found.errors["lane target"].share == found.target_busy_s / found.decode_s
+    assert found.errors["lane draft"].share == (waits.draft + waits.fallback) / found.decode_s
+
+
 def test_a_schedules_own_error_stays_in_a_ratio_and_is_once_in_a_time():
     own = machine().model_copy(update={"schedule_error": 0.05})
     both = speculative(2), speculative(3)

@@ -83,6 +83,25 @@ def test_windows_of_any_length_pay_for_what_they_hold(latency_s, bytes_per_s, te
     assert decode_s(schedule, linked(latency_s, bytes_per_s), texts) == pytest.approx(expected_s, abs=TOLERANCE_S)
 
 
+@pytest.mark.parametrize(("latency_s", "bytes_per_s"), LINKS)
+@pytest.mark.parametrize("features", [False, True])
+def test_an_exit_message_delays_the_branches_that_wait_for_it(features, latency_s, bytes_per_s):
+    """All hits, of a draft that the target waits for: a round is the prefix, its message, all steps, the window.
+
+    The verdict comes while branches are at work, so its way is hidden.
+    """
+    texts = drawn(0.6, 1.0, num_tokens=30)
+    schedule = mirror("exit", num_tokens=3, exit_top_k=2, exit_features=features)
+    profiles = (linked(None, draft_step=40.0), linked(latency_s, bytes_per_s, draft_step=40.0))
+    [trace] = simulate(schedule, profiles[0], texts)
+    exit_bytes = 4 * (3 * 8 + features * STATE_BYTES)
+    message_s, window_s = latency_s + exit_bytes / bytes_per_s, latency_s + 3 * 8 / bytes_per_s
+    first_s = 3 * 40 + window_s  # and a last round, of which the target's time is all that counts
+    round_s = 4 + 1 + message_s + 3 * 40 + window_s + (0.0 if features else max(0.0, 40.0 - (5 + message_s)))
+    expected_s = first_s + (len(trace.rounds) - 1) * round_s + 12 + 0.5
+    assert decode_s(schedule, profiles[1], texts) == pytest.approx(expected_s, abs=TOLERANCE_S)
+
+
 def test_every_message_is_a_span_on_the_track_of_its_link():
     profile = machine(
         *map(lane, ("target", "draft", "host")),

@@ -101,6 +101,23 @@ def test_ends_are_those_of_two_lines(slowdowns, works_s, second_starts_s):
     assert ends_s(slowdowns, works_s, second_starts_s) == pytest.approx([first_s, second_s], abs=1e-9)
 
 
+def test_pieces_of_a_slowed_run_end_when_they_are_done():
+    """Four seconds of work, from 1 on at half of its pace: the halves end at 3 and 7."""
+    env = Environment()
+    memory = SharedMemory(env, lambda _one, _other: (2.0, 1.0), has_marks=True)
+    job = Job(4.0)
+    ends = []
+
+    def operation():
+        yield job
+        ends.append(job.end_times_s([2.0, 2.0]))
+
+    SimulatedDevice(memory).submit(operation())
+    SimulatedDevice(memory).submit(iter([Job(6.0)]), after_s=1.0)
+    env.run()
+    assert ends == [pytest.approx([0.0, 3.0, 7.0])]
+
+
 TOLERANCE_S = 1e-9
 
 

@@ -68,6 +68,20 @@ def test_a_request_waits_for_the_step_under_way():
     assert drafting(trace)[8:10] == [("rollout_step", 40, 45, 1), ("rollout_step", 45, 50, 1)]
 
 
+def test_after_a_hit_the_branch_goes_on_alone():
+    trace = play(mirror("draft"), with_draft_step(8), HIT_MISS_END)
+    assert drafting(trace)[2:7] == [
+        ("branch_step", 16, 24, 1),
+        ("branch_step", 24, 32, 3),
+        # asked at 27: one of two steps is done when the step under way ends
+        ("finish_step", 32, 40, 1),
+        ("branch_step", 40, 48, 1),
+        ("branch_step", 48, 56, 3),
+    ]
+    assert drafting(trace)[7:9] == [("rollout_step", 56, 64, 1), ("rollout_step", 64, 72, 1)]
+    assert trace.spans[6].round == 1
+
+
 def test_a_step_that_would_begin_when_the_request_arrives_does_not():
     profile = machine(lane("target", lm_head=2), lane("draft", draft_step=4))
     trace = play(mirror("draft", num_tokens=3), profile, record(prompt("00")))
@@ -92,6 +106,37 @@ def test_hybrid_joins_the_exit_at_the_next_step():
         ("draft", "branch_step", 12, 15, 6),
         ("draft", "branch_step", 15, 18, 3),
         ("draft", "branch_step", 18, 21, 1),
+    ]
+
+
+def test_hybrid_idles_between_its_sources():
+    trace = play(mirror("hybrid"), machine(), HIT_MISS_END)
+    assert drafting(trace)[2:7] == [
+        ("branch_step", 2, 3, 1),
+        ("branch_step", 3, 4, 3),
+        ("branch_step", 4, 5, 3),
+        ("branch_step", 7, 8, 3),
+        ("branch_step", 8, 9, 3),
+    ]
+
+
+def test_with_features_the_draft_waits_and_reads_the_window_again():
+    tables = {
+        "draft_step_features": by_rows(1, 1, 2),
+        "draft_step": by_rows(1, 1, 2),
+        "draft_start": by_rows(9, 9, 9, 9, 4),
+    }
+    draft = lane("draft").model_copy(update=tables)
+    trace = play(mirror("exit", exit_features=True), machine(lane("target"), draft), HIT_MISS_END)
+    assert drafting(trace)[2:8] == [
+        # the message comes at 7: two rows of the window and three roots, then the roots
+        ("branch_step", 7, 11, 5),
+        ("branch_step", 11, 13, 3),
+        ("branch_step", 19, 23, 5),
+        ("branch_step", 23, 25, 3),
+        # a miss at 26: what was committed is read again, each token with its feature
+        ("rollout_step", 26, 27, 2),
+        ("rollout_step", 27, 28, 1),
     ]
 
 

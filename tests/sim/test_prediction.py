@@ -113,6 +113,11 @@ def test_a_request_is_read_before_it_is_decoded():
     assert found.e2e_at(100) == 3 + 100 * found.tpot_s
 
 
+def test_without_a_measured_prefill_nothing_is_said_of_requests():
+    found = predict(speculative(), machine(), TEXTS)
+    assert (found.prefill_s, found.ttft_s, found.e2e_s, found.e2e_at(9)) == (None, None, None, None)
+
+
 @given(schedules(), profiles(), records(), records())
 @settings(deadline=None)
 def test_a_time_alone_and_one_of_other_texts_are_those_of_whole_predictions(schedule, profile, texts, others):

@@ -8,6 +8,7 @@ import pytest
 from decoding.record import AcceptanceRecord, RecordedTree
 from sim.batch_prediction import BatchPredictor
 from sim.evaluator import predict
+from sim.world import simulate
 from tests.sim.playing import by_rows, drafting, play, rounds, spans
 from tests.sim.worlds.machines import lane, machine, with_overheads
 from tests.sim.worlds.records import PATHS, prompt, record
@@ -170,3 +171,8 @@ def test_streams_draft_in_the_pass_that_verifies_and_nothing_is_drafted_before_t
         (7, 2, 3),
         (7, 1, 1),
     ]
+
+
+def test_each_prompt_has_a_trace_from_time_zero():
+    traces = simulate(AUTOREGRESSIVE, machine(), record(prompt("00"), prompt("000", prompt_length=7)))
+    assert [rounds(trace) for trace in traces] == [[(0, 11), (11, 22)], [(0, 11), (11, 22), (22, 33)]]

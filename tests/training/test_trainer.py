@@ -225,6 +225,12 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_its_end():
     assert learning_rate(settings, 99, 1000) == pytest.approx(0.2)
 
 
+def test_a_longer_run_begins_like_a_shorter_one():
+    short, long = (Optimisation(num_tokens=count) for count in (1000, 3000))
+    for step, num_tokens in ((0, 0), (50, 300), (200, 700)):
+        assert learning_rate(short, step, num_tokens) == learning_rate(long, step, num_tokens)
+
+
 def test_points_of_a_curve_come_back_and_those_after_a_resumed_one_are_written_anew(tmp_path):
     assert read_curve(tmp_path) == ()
     for num_tokens in (100, 200, 300):

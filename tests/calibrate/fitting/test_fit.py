@@ -92,6 +92,10 @@ def test_a_table_has_both_sides_of_every_jump_of_the_slots_and_grows_with_them_a
     assert table == [pytest.approx([1, 1, 1.2, 1.2, 1.2, 1.4, 1.4]), pytest.approx([2, 2, 2.4, 2.4, 2.4, 2.8, 2.8])]
 
 
+def test_where_every_position_has_a_slot_nothing_jumps():
+    assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}
+
+
 @given(SECONDS, SECONDS, SECONDS)
 def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s, last_s, known_s):
     times = {(1, 10): first_s, (1, 90): last_s, (4, 10): 2e-2, (4, 90): 3e-2}
@@ -122,7 +126,3 @@ def test_a_fall_that_visits_agree_on_stands_and_is_the_layers():
     assert LAYERS * tables.layer.at(4, 10) + tables.lm_head.at(4, 10) == pytest.approx(times.verify[4, 10].value)
     assert LAYERS * tables.layer.at(9, 10) + tables.lm_head.at(9, 10) == pytest.approx(times.verify[9, 10].value)
     assert tables.lm_head.at(9, 10) >= tables.lm_head.at(4, 10)
-
-
-def test_where_every_position_has_a_slot_nothing_jumps():
-    assert slots_between({10, 50, 90}, lambda context: context + 1) == {10: 11, 50: 51, 90: 91}

@@ -1,6 +1,7 @@
 """Times are as certain as they scatter; more rows take no less time, unless they were seen to more than once."""
 
 import random
+from itertools import pairwise
 from math import hypot, sqrt
 from statistics import fmean
 
@@ -40,6 +41,14 @@ def seen(*values: float) -> Estimate:
 
 
 # Rising times
+
+
+@given(TIMES)
+def test_times_rise_and_keep_their_sum(times):
+    found = rising(times)
+    assert list(found) == list(times)
+    assert all(before <= after for before, after in pairwise(found.values()))
+    assert sum(found.values()) == pytest.approx(sum(times.values()))
 
 
 @given(TIMES)

@@ -23,10 +23,12 @@ from tests.calibrate.profiling.fake_machine.asked import (
     TOLERANCE,
     calibrate,
     machine,
+    pairs_of,
     target_config,
     task,
     usual_profile,
 )
+from tests.calibrate.profiling.fake_machine.engine import LANES
 from tests.calibrate.profiling.fake_machine.known_runs import MIRROR
 from tests.calibrate.profiling.fake_machine.laws import GAP_S, GUESS_S, STEP_LEVEL
 from tests.planner.synthetic import acceptance_record
@@ -47,6 +49,20 @@ def test_every_part_of_every_lane_follows_its_law(quick):
         for rows in (1, 7, 16, 32):
             assert lane.draft_step.at(rows, 150) == pytest.approx(laws.step_s(rows, 150), **TOLERANCE)
         assert lane.draft_step_features is None
+
+
+def test_steps_with_features_have_a_table_of_their_own():
+    engine = machine()
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        laws = engine.laws[lane.name]
+        assert lane.draft_step_features.at(1, 20) == pytest.approx(laws.step_s(1, 20), **TOLERANCE)
+        for rows in (4, 9):
+            with_features = laws.step_s(rows, 20, with_features=True)
+            assert lane.draft_step_features.at(rows, 20) == pytest.approx(with_features, **TOLERANCE)
+        for rows in (4, 9, 40):
+            assert lane.draft_start.at(rows, 20) == pytest.approx(laws.start_s(rows, 20), **TOLERANCE)
+    assert profile.features_bytes_per_row == 2 * 16 * 2
 
 
 def wide_record(exit_features: tuple[int, ...] = ()) -> AcceptanceRecord:
@@ -168,6 +184,24 @@ def test_work_of_several_rows_has_a_level_of_its_own():
             assert lane.lm_head.at(rows, 100) == pytest.approx(factor * laws.head_s(rows), **TOLERANCE)
 
 
+def test_first_steps_of_rollouts_have_an_overhead_of_their_own():
+    engine = machine(step_in_run=1.2, first_step_s=2e-3)
+    profile = calibrate(engine, task(exit_features=(1, 3)))
+    for lane in profile.lanes:
+        assert lane.overhead("first_step").seconds == pytest.approx(2e-3, rel=0.1)
+        in_run = 1.2 * engine.laws[lane.name].step_s(1, 100)
+        assert lane.draft_step.at(1, 100) == pytest.approx(in_run, rel=0.02)
+    assert profile.relative_error == pytest.approx(0, abs=5e-3)
+
+
+def test_slowdowns_are_measured_both_ways_round_and_relative_to_the_level_of_runs():
+    profile = calibrate(machine(target_contended=1.1, step_contended=1.3, step_in_run=1.25), task())
+    assert pairs_of(profile) == {
+        ("cpu0", "cpu1"): pytest.approx((1.1, 1.3 / 1.25)),
+        ("cpu1", "cpu0"): pytest.approx((1.1, 1.3 / 1.25)),
+    }
+
+
 def test_what_a_shared_level_is_off_by_is_common_and_what_an_own_one_is_the_lanes(monkeypatch):
     levels = {"cpu0": Level(1.0, 0.1), "cpu1": Level(1.0, 0.2, is_own=True), "cpu0+1": Level(1.0, 0.1)}
     monkeypatch.setattr("calibrate.profiling.run_levels.shared_levels", lambda _by_lane, _prior: levels)
@@ -221,6 +255,13 @@ def test_a_plain_target_is_calibrated_without_a_draft():
     assert profile.links == profile.contention == ()
     assert profile.lane("cpu1").layer.at(9, 220) == pytest.approx(1.1 * engine.laws["cpu1"].layer_s(9, 220))
     assert profile.relative_error == pytest.approx(0, abs=1e-6)
+
+
+def test_one_core_is_one_lane_that_runs_both_models():
+    profile = calibrate(machine(), task(lanes=LANES[:1]))
+    assert [lane.name for lane in profile.lanes] == ["cpu0"]
+    assert profile.links == profile.contention == ()
+    assert profile.lane("cpu0").draft_step is not None
 
 
 def test_the_profile_says_where_it_is_from_and_survives_its_file(tmp_path):

@@ -68,6 +68,15 @@ def test_the_level_is_what_work_takes_in_a_run_over_what_it_takes_in_a_loop(sche
     assert step == (None if schedule is PLAIN else pytest.approx(1.2))
 
 
+@pytest.mark.parametrize("schedule", [PLAIN, SPECULATIVE])
+def test_a_machine_that_was_slower_all_the_time_changes_no_level(schedule):
+    """The profile knows the machine at another speed: both sides are taken relative to their anchors."""
+    weather = Weather(slow=1.4, fast_s=1e-9, slow_s=1e9)
+    run, profile = run_of(schedule, weather=weather, target_in_run=1.04)
+    found = level(run, "cpu0", (Work.VERIFY,), profile)
+    assert found == (pytest.approx(1.04), 0.03)
+
+
 def test_a_machine_that_changed_meanwhile_leaves_a_doubt():
     run, profile = run_of(PLAIN)
     before_s = run.anchors.alone["cpu0"][0]

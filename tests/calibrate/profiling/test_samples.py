@@ -1,6 +1,7 @@
 """All that was timed is kept, and a profile can be made of it again."""
 
 import gzip
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -55,6 +56,13 @@ def test_profiles_whose_names_differ_after_a_dot_keep_samples_of_their_own(made,
         assert made.save(tmp_path / name).samples == f"{own}.samples.json.gz"
 
 
+def test_a_profile_is_a_function_of_its_samples(made):
+    slower = [replace(visit, before_s=1.1 * visit.before_s) for visit in made.samples.visits]
+    once, twice = (fitted_profile(TASK, made.samples) for _ in range(2))
+    assert once == twice
+    assert fitted_profile(TASK, replace(made.samples, visits=slower)) != once
+
+
 DAMAGED = {
     "nothing": b"",
     "no gzip": b'{"format": "mirrorsd-samples-1"}',
@@ -81,6 +89,14 @@ def test_a_file_that_was_cut_or_changed_is_refused(damage, made, tmp_path):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ProfileError, match="not a readable file"):
         load_samples(path)
+
+
+def test_a_file_that_is_not_there_or_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(ProfileError, match="none.json.gz: not a readable file"):
+        load_samples(tmp_path / "none.json.gz")
+    (tmp_path / "file").touch()
+    with pytest.raises(ProfileError, match=r"s.json.gz: cannot be written"):
+        save_samples(Samples(), tmp_path / "file" / "s.json.gz")
 
 
 # What they say

@@ -208,6 +208,15 @@ def test_a_path_or_nothing_leaves_stdout_to_the_text_and_stdout_gets_nothing_but
     assert json.loads(capsys.readouterr().out) == {"a": 1}
 
 
+def test_a_file_tells_paths_as_seen_from_its_own_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    result = {"folder": "out/demo", "name": "out/demo"}
+    write_json(result, "results/deep/a.json", relative=["folder"])
+    assert json.loads(Path("results/deep/a.json").read_text()) == {"folder": "../../out/demo", "name": "out/demo"}
+    write_json(result, "-", relative=["folder"])
+    assert json.loads(capsys.readouterr().out) == result
+
+
 def test_a_path_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(ConfigError, match=str(tmp_path)):
         write_json({}, str(tmp_path))

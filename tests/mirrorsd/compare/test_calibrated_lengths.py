@@ -82,6 +82,11 @@ def test_texts_beyond_are_priced_with_a_warning_that_names_the_command(prompt_le
     )
 
 
+def test_texts_that_are_cut_are_as_long_as_they_are_used():
+    profile, record = narrowed(machine(), target=(20, 50, 400)), record_of(343, 60)
+    assert reaching(profile, record, ["target"], max_new_tokens=59) == (profile, None)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda one: one.method)
 def test_what_grows_in_a_straight_line_is_predicted_as_if_it_had_been_measured(schedule):
     """Of the made-up machine every time grows in one with the context; its interval widens with the distance."""
@@ -136,6 +141,12 @@ def test_where_no_time_differs_by_the_length_other_lengths_are_refused():
     longer, warning = reaching(profile, within, ["openvino:CPU"])
     assert longer.lanes[0].layer.at(1, 200) == 1e-3
     assert "up to 0 % of a layer's time" in warning
+
+
+def test_one_context_serves_for_all():
+    profile, record = narrowed(machine(), target=(64,), draft=(64,)), record_of(5000, 60)
+    assert calibrated_contexts(profile, LANES) is None
+    require_reach(profile, record, LANES)
 
 
 def test_intervals_hold_what_was_measured_beyond_the_anchors():

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 
 import pytest
@@ -6,7 +7,7 @@ from decoding.metrics import tpot_s
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.numbers import ratio_entry
+from mirrorsd.compare.numbers import json_text, ratio_entry
 from mirrorsd.compare.runs import Measured
 from planner.plan import make_plan
 from planner.search.search import rank
@@ -80,3 +81,11 @@ def test_a_run_that_left_its_rounds_or_lost_a_lane_does_not_tell_what_rounds_cos
     )
     assert found.speedup.on_these.value == pytest.approx(expected.speedup.on_these.value)
     assert found.speedup.on_these.high == pytest.approx(expected.speedup.on_these.high)
+
+
+def test_one_prompt_cannot_tell(plan):
+    found = judged(plan, {PLAIN: 1.0, DRAFTING: 1.0}, num_prompts=1)
+    assert found.verdict.pays == "cannot_tell"
+    assert found.verdict.speedup.value > 1
+    entry = json.loads(json_text(ratio_entry(found.verdict.speedup)))
+    assert (entry["low"], entry["high"]) == (None, None)

@@ -63,6 +63,10 @@ def test_nothing_is_said_of_what_stayed_nearly_as_it_was_or_of_what_nobody_looke
     assert sentences((1.0, 1.1), *now) == []
 
 
+def test_nothing_is_said_where_calibration_did_not_look():
+    assert sentences(None, (1.6, 1.6)) == []
+
+
 def speed_sentences(*paces):
     """Of runs that took so many times what was predicted, and their anchors as many times those of the calibration."""
     record = acceptance_record(num_prompts=len(paces), num_tokens=20)
@@ -122,6 +126,16 @@ def test_a_schedule_is_set_beside_plain_decoding_of_the_texts_that_it_ran_itself
     assert facts["winner"] == judged.verdict.recommended
     assert (facts["num_prompts"], facts["num_recorded_prompts"]) == (4, 4)
     assert facts["coverage"] == sum(one.is_held for one in judged.results) / 2
+
+
+def test_runs_without_plain_decoding_have_neither_a_baseline_nor_a_ratio_nor_a_winner():
+    record = acceptance_record(num_prompts=2, num_tokens=20)
+    plan = make_plan(SPACE, machine(), record)
+    candidates = rank([DRAFT_MIRROR], machine(), record).candidates
+    judged = judge_runs(candidates, made_up_runs([DRAFT_MIRROR], machine(), record), plan.profile, plan.record)
+    assert [entry["plain"] for entry in schedule_entries(judged)] == [None]
+    facts = outcome_facts(judged, plan, PAIR, used=None)
+    assert (facts["speedup"], facts["winner"]) == (None, None)
 
 
 def test_a_run_that_was_stopped_has_lost_no_lane():
@@ -215,6 +229,9 @@ def test_trees_are_counted_apart_with_their_reason_and_are_no_alarm():
     assert not is_unexplained(tree)
 
 
+TIMES = ("prefill_s", "ttft_s", "e2e_s")
+
+
 READING = LatencyTable(rows=(1, 1000), contexts=(0,), seconds=((0.1,), (2.0,)), source="made up")
 
 
@@ -233,3 +250,16 @@ def test_the_prediction_has_an_interval_and_else_the_same_numbers(both):
     measured = measured_numbers(traces)
     assert predicted.keys() - measured.keys() == {"tpot_s_low", "tpot_s_high"}
     assert measured == pytest.approx({name: predicted[name] for name in measured})
+
+
+def test_a_request_begins_with_its_prompt(both):
+    _, traces = both
+    measured, count = measured_numbers(traces), len(traces)
+    assert 0 < measured["prefill_s"] / count < measured["ttft_s"] < measured["e2e_s"]
+    assert measured["e2e_s"] == pytest.approx((measured["prefill_s"] + measured["decode_s"]) / count)
+
+
+def test_where_one_prefill_is_not_known_nothing_is_said_of_requests(both):
+    _, traces = both
+    traces[0].prefill_s = None
+    assert [measured_numbers(traces)[name] for name in TIMES] == [None, None, None]

@@ -45,6 +45,14 @@ def test_predictions_cover_exactly_the_prompts_that_were_run(evidence):
     assert all(one.same_rounds and one.num_equal == 2 for one in comparisons)
 
 
+def test_what_the_machine_does_by_itself_is_no_error_at_the_speed_of_the_anchors(evidence):
+    """Two speeds, and a prediction that is right at either: as calibrated it looks wrong."""
+    profile, record, _ = evidence
+    results, _ = compared(evidence, made_up_runs(SCHEDULES, profile, record, paces=[1.0, 1.6, 1.6]))
+    assert [one.error_at_anchor for one in results] == pytest.approx([0.0] * 3)
+    assert all(one.error < -0.2 for one in results)
+
+
 def test_what_the_prediction_misses_is_still_one(evidence):
     profile, record, _ = evidence
     measured = made_up_runs(SCHEDULES, profile, record, paces=[1.0, 1.6, 0.9], slower=1.25)

@@ -56,6 +56,14 @@ def test_rather_shorter_texts_are_recorded_than_fewer_than_twelve_prompts(left_s
     assert text_length(cost_of, 20, -1)[0] == 20, "shorter texts were asked for"
 
 
+def test_running_costs_at_least_plain_decoding_on_one_core_for_every_schedule():
+    cost = prompt_cost(machine(), prompt_length=50, max_new_tokens=40, max_window=8)
+    one_core = machine().lane("target")
+    token_s = 30 * one_core.layer.seconds[0][0] + one_core.lm_head.seconds[0][0]
+    assert cost.run_s == cost.short_run_s > 40 * token_s, "texts are no longer than what all run"
+    assert cost.record_s < cost.num_schedules * cost.run_s
+
+
 def test_heads_are_recorded_and_their_trees_are_run():
     sizes = {"prompt_length": 50, "max_new_tokens": 40, "max_window": 8}
     plain = machine().model_copy(

@@ -22,6 +22,14 @@ def test_what_is_left_is_expected_first_and_then_extrapolated(job):
     assert [one.share for one in reports] == pytest.approx([0, 20 / 90, 20 / 70])
 
 
+def test_a_stage_that_takes_longer_than_expected_is_not_left_with_less_than_nothing(job):
+    clock, reports, stages = job
+    report = stages.begin("measure")
+    clock.now_s += 100
+    report("still starting", 0.0)
+    assert reports[-1].left_s == 30
+
+
 def test_what_is_left_is_never_more_than_the_time_that_was_given():
     clock, reports = Clock(100.0), []
     stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)

@@ -98,6 +98,11 @@ def test_models_that_files_do_not_name_are_those_of_their_files(run, tmp_path):
     assert [one.of.model for one in found] == [*map(str, files)]
 
 
+def test_a_run_of_sglang_that_was_given_a_name_is_of_that_model():
+    (found,) = read("sglang-one-batch.jsonl").curves
+    assert found.of.model == "r"
+
+
 def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
     bench = {"model_type": "llama 8B", "gpu_info": "RTX 4090", "stddev_ns": 0, "avg_ns": 1e6}
     tests = [(0, 1, 0), (4, 0, 0), (8, 0, 0), (0, 1, 4096), (4, 0, 4096)]
@@ -289,6 +294,12 @@ def test_a_product_outside_of_a_table_is_no_guess(tmp_path):
     path.write_text("framework,device,gemm_dtype,m,n,k,latency\nTRTLLM,NVIDIA H100,bfloat16,1,1024,1024,0.01\n")
     with pytest.raises(MirrorsdError, match="no products around n = 6144, k = 4096"):
         import_files([path], Told(target=LLAMA))
+
+
+def test_what_else_an_answer_holds_does_not_matter(tmp_path):
+    path = tmp_path / "vllm-answer.json"
+    path.write_text((PAGES / path.name).read_text().replace('"text": "a"', '"text": []'))
+    assert import_files([path], Told()) == read(path.name)
 
 
 def test_an_older_sglang_is_read_by_its_own_names(tmp_path):

@@ -90,6 +90,11 @@ def test_a_line_that_was_cut_is_no_shorter_time(tmp_path):
             read_bench(written(tmp_path, cut))
 
 
+def test_depths_that_were_asked_for_are_contexts_of_their_own_however_near(tmp_path):
+    text = "\n".join(json.dumps(ROWS[-1] | {"n_depth": depth}) for depth in (1000, 1001))
+    assert [one.of.context for one in read_bench(written(tmp_path, text))] == [1000, 1001]
+
+
 def test_one_row_is_a_step_of_plain_decoding_where_that_was_timed_and_a_prompt_of_one_token_else(tmp_path):
     (found,) = read_bench(JSONL)
     assert found.times[1].time_s == pytest.approx(8.0e-3)
@@ -205,6 +210,12 @@ def test_what_cannot_be_read_is_named_with_its_line_and_what_was_expected(tmp_pa
         read_bench(written(tmp_path, text))
     assert told in str(failed.value)
     assert str(tmp_path) in str(failed.value)
+
+
+def test_curves_without_a_pass_over_one_row_have_times_and_no_ratios(tmp_path):
+    text = '{"n_prompt": 8, "n_gen": 0, "avg_ns": 1e6, "model_type": "m", "cpu_info": "c"}'
+    (found,) = read_bench(written(tmp_path, text))
+    assert (found.ratio(8), found.growth_per_row) == (None, None)
 
 
 @given(st.binary(max_size=200))

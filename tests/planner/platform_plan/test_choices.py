@@ -96,6 +96,10 @@ def test_what_drafts_for_a_gemma_4_is_a_model_of_its_own(target, millions):
     assert head_shape("mtp", narrow).hidden_size == 256
 
 
+def test_how_often_text_repeats_itself_is_a_guess():
+    assert planned("ngram").question.acceptance.status == "guessed"
+
+
 def test_what_a_record_found_in_its_texts_is_replayed():
     record = AcceptanceRecord.load("benchmarks/results/demos/3/record.npz")
     plan = plan_pair("smollm2-135m-instruct", "prompt-lookup", "cpu-2core", acceptance=record, weights=("bf16", None))
@@ -182,6 +186,19 @@ def test_a_mixture_that_no_memory_holds_alone_is_told_the_speed_with_experts_on_
     ):
         with pytest.raises(PlanError, match=told):
             plan_pair("gpt-oss-120b", "prompt-lookup", platform, weights=("mxfp4", None))
+
+
+def test_a_card_with_experts_on_the_cpu_is_ranked_by_that_split():
+    """A 30B mixture in four bits: six tenths of it on a card of 12 GB is faster than all of it in an M4's memory."""
+    asked = {
+        name: {"prompt-lookup": question_of("qwen3-30b-a3b", "prompt-lookup", name, weights=("q4_k_m", None))}
+        for name in ("M4 32GB", "rtx3060", "rtx3090")
+    }
+    found = choose_machine(asked)
+    assert [one.name for one in found] == ["rtx3090", "rtx3060", "M4 32GB"]
+    splits = [one.drafts[0].plan.split for one in found]
+    assert [split and split.num_apart for split in splits] == [None, 19, None]
+    assert found[1].drafts[0].plan.recommended.tpot_s > found[2].drafts[0].plan.recommended.tpot_s
 
 
 def test_a_machine_that_holds_a_target_in_two_memories_only_is_ranked_by_its_split():

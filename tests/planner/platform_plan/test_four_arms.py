@@ -8,6 +8,7 @@ from planner.platform_plan.default_acceptance import STREAM_RATES
 from planner.platform_plan.page import four_arms, render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import recorded_question
+from planner.wording import factor
 from sim.acceptance.assumed import Bernoulli
 from sim.evaluator import predict
 from tests.planner.platform_plan.conftest import question
@@ -45,6 +46,14 @@ def test_streams_that_are_given_are_ranked_like_everything_else():
     assert {one.schedule.method for one in found.ranking if one.schedule.draft_streams} == {"speculative", "mirror"}
     assert "Streams are as often right as assumed below" in render_page(found)
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in found.ranking)
+
+
+def test_the_page_names_the_arms_and_what_their_streams_stand_on(plan):
+    page = render_page(plan)
+    for arm in four_arms(plan):
+        assert f"<td>{arm.name}<td>" in page
+        assert factor(arm.speedup) in page
+    assert f"right at a rate of {STREAM_RATES[0]:g}" in page
 
 
 def test_a_record_without_streams_has_no_arms_with_them(plan):

@@ -4,6 +4,7 @@ import pytest
 
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import load_platform
+from mirrorsd.pair_on_platform import plan_pair
 from planner.platform_plan.device_pairs import USABLE, USABLE_OF_A_CARD, LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import plan_platform
@@ -138,6 +139,15 @@ def test_a_part_of_a_shared_memory_that_a_device_has_for_itself_holds_its_models
     assert [one.memory for one in needs_of(asking(whole), LanePair("gpu", "cpu"))] == ["memory"]
     everything = with_overrides(whole, {"gpu.memory_bytes": "1TB"})
     assert [one.memory for one in needs_of(asking(everything), LanePair("gpu", "cpu"))] == ["memory"]
+
+
+def test_what_does_not_fit_into_the_part_of_a_device_is_not_planned_there():
+    part = {"gpu.memory_bytes": "10GB"}
+    asked = {"weights": "q4_k_m", "lengths": (64, 16)}
+    before, after = (plan_pair("qwen3-32b", "qwen3-0.6b", "strix-halo", changes=one, **asked) for one in (None, part))
+    assert before.plain.pair.target == "gpu"
+    assert "gpu" not in {one.pair.target for one in after.ranking}
+    assert any("gpu has to hold 19.8 GB" in one and "too little" in one for one in after.left_out)
 
 
 def test_a_device_that_shares_the_hosts_memory_has_no_part_of_it_by_its_data_sheet(tmp_path):

@@ -219,6 +219,14 @@ def test_a_reason_to_leave_schedules_out_is_given_once_with_their_number():
     assert reason == f"{count} schedules: windows of more than 5 tokens are not assumed (`rates` of a YAML file)"
 
 
+def test_a_memory_too_small_for_both_models_leaves_out_only_the_places_that_share_it():
+    plan = plan_platform(question("h100x2", weights="bf16", changes={"gpu0.memory_bytes": 3.14e10}))
+    places = {one.pair for one in plan.ranking if one.schedule.draft_lane}
+    assert LanePair("gpu0", "gpu1") in places
+    assert LanePair.alone("gpu0") not in places
+    assert any("both on gpu0" in reason and "too little" in reason for reason in plan.left_out)
+
+
 def test_what_a_few_rows_may_cost_in_a_group_is_that_of_a_members_share(h100x2):
     lane = h100x2.profile.lane("gpus")
     one = next(one for one in h100x2.speculation if one.pair == LanePair.alone("gpus"))

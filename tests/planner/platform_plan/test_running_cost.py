@@ -62,6 +62,10 @@ def test_two_streams_draw_the_power_of_one_device_while_any_of_them_computes():
     )
 
 
+def test_without_a_power_there_is_no_energy():
+    assert energy_j_per_token(platform({"power_w": number(50.0)}, {}), SPLIT, BUSY) is None
+
+
 def test_rent_by_the_hour_is_paid_for_the_time_of_a_million_tokens():
     machine = platform({"price_usd_per_hour": number(3.6)}, {"price_usd_per_hour": number(7.2)})
     assert usd_per_million_tokens(machine, SPLIT, BUSY) == pytest.approx(10.8 / 3600 * 1e5)

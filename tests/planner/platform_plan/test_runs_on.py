@@ -27,6 +27,12 @@ def engines(platform, target, draft, *, head=None, models=None, weights="bf16", 
     return {one.engine: one.options for one in found}
 
 
+@pytest.mark.parametrize("engine", ["vllm", "SGLang", "sglang 0.5", "LM Studio"])
+def test_the_engine_that_was_named_comes_first(engine):
+    first = next(iter(engines(platform_run_by(load_platform("rtx4090"), engine), "gpu", "gpu")))
+    assert first == {"LM Studio": "llama.cpp"}.get(engine, engine.lower().split()[0])
+
+
 def test_a_draft_on_the_targets_card_runs_in_the_usual_engines():
     found = engines("rtx4090", "gpu", "gpu")
     assert list(found) == ["llama.cpp", "vllm", "sglang"]
@@ -206,6 +212,12 @@ def test_plain_decoding_takes_no_option_of_speculation():
     assert engines("rtx4090", "gpu", "gpu", **lookup)["llama.cpp"].endswith(" -ctk q8_0 -ctv q8_0"), "no draft's cache"
 
 
+def test_cards_that_split_a_model_share_its_tensors():
+    """llama.cpp's default puts its layers on one card after the other."""
+    assert " --split-mode tensor " in engines("2xrtx3090", "gpus", "gpus")["llama.cpp"]
+    assert "--split-mode" not in engines("2xrtx3090", "gpu0", "gpu0")["llama.cpp"]
+
+
 def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_done():
     for num, models, are_even in (
         (3, ["mistral-large-123b"], True),
@@ -221,11 +233,9 @@ def test_engines_that_split_attention_heads_evenly_are_named_where_that_can_be_d
     ("platform", "engine", "first"),
     [
         ("h100", "tensorrt-llm", "vllm"),
-        ("h100", "sglang 0.5", "sglang"),
+        ("h100", "sglang", "sglang"),
         ("m4-max", "mlx", "mlx-lm"),
         ("m4-max", "ollama", "llama.cpp"),
-        ("rtx4090", "LM Studio", "llama.cpp"),
-        ("rtx4090", "SGLang", "sglang"),
         ("rtx4090", "mlx", "mlx-lm"),
         ("strix-halo", "vllm", "vllm"),
         ("lunar-lake", None, "openvino.genai"),

@@ -13,7 +13,8 @@ from planner.report.table import bars_end_s, exit_layers, marks_end_s, result_ro
 from planner.report.timeline import KEY, TARGET_WORK, common_end_s, pieces, timeline
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.wording import in_ms, milliseconds
+from planner.what_if.sensitivity import BreakEven
+from planner.wording import in_ms, milliseconds, percent
 from tests.planner.synthetic import TREES, acceptance_record, machine
 from tests.sim.playing import together_s
 
@@ -162,6 +163,15 @@ def test_the_picture_of_a_sweep_marks_today_and_every_tie(data):
         for x, y in marks:
             lowest = max(np.interp(x, *zip(*line, strict=True)) for line in lines)
             assert y == pytest.approx(lowest, abs=0.1), "where the fastest is, whoever that may be"
+
+
+def test_ties_that_round_to_one_number_have_a_mark_each(data):
+    (sweep,) = (one for one in data.plan.sensitivity.sweeps if one.quantity == "acceptance")
+    lookup, synchronous = list(sweep.best_tpot_s)[:2]
+    ends = {lookup: BreakEven(0.621, 0.6, 0.64), synchronous: BreakEven(0.624, 0.6, 0.64)}
+    picture = sweep_picture(replace(sweep, break_evens=ends), "the draft model's tokens")
+    assert picture.count(f">{percent(0.62)}<") == 2
+    assert len(places(picture, 5)) >= 3
 
 
 def test_stacked_bars_are_as_long_as_the_predicted_time_and_no_mark_is_beyond_the_scale(data):

@@ -30,6 +30,10 @@ def test_nothing_is_fetched(page, html):
     assert "default-src 'none'" in own
 
 
+def test_the_same_data_gives_the_same_page(data, html):
+    assert render_report(data) == html
+
+
 def test_figures_that_can_be_explored_are_drawn_from_json_and_others_are_pictures(page, html):
     assert set(page.figures) == {"timeline-0", "timeline-1"}
     assert html.count("<svg viewBox") == 4

@@ -100,6 +100,14 @@ def test_it_finds_the_bottom_of_a_bowl(bottom):
     assert found == pytest.approx(place, abs=1e-3)
 
 
+def test_it_finds_the_end_of_a_bent_valley():
+    def rosenbrock(x):
+        return float((1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2)
+
+    found = minimize(rosenbrock, np.array([-1.2, 1.0]), step=0.5, tolerance=1e-12, max_calls=2000)
+    assert found == pytest.approx([1, 1], abs=1e-3)
+
+
 def test_it_keeps_to_its_calls_and_to_the_best_it_saw():
     seen = []
 

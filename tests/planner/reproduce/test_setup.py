@@ -44,6 +44,11 @@ def test_no_way_round_by_the_cpu_undercuts_a_handover(setup):
     assert profile.link(setup.target_lane, setup.draft_lane).latency_s == 2e-4
 
 
+def test_one_chip_has_no_link_between_machines(setup):
+    names = [one.name for one in on(setup, load_platform("lunar-lake")).unknowns()]
+    assert names == ["handover_s", "exit_coverage"]
+
+
 def test_a_platform_without_an_npu_is_refused(setup):
     with pytest.raises(ConfigError, match="no npu; its devices are gpu, cpu"):
         on(setup, load_platform("h200"))

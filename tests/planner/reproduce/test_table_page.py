@@ -52,6 +52,10 @@ def test_a_table_may_say_in_words_of_its_own_what_it_is_of(setup, table):
     assert first.partition(",")[0] in render_page(found, UNKNOWN, "given")
 
 
+def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup):
+    assert "itted" not in words(predict_table(table, setup, setup.datasheet()))
+
+
 def test_what_no_acceptance_gives_is_said(setup):
     table = parse_table("temperature,task,Vanilla SD\n0,qa,1.8\n0,maths,40\n", source="t.csv")
     text = words(predict_table(table, setup, setup.datasheet()))

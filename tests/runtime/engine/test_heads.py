@@ -156,6 +156,12 @@ def test_published_heads_are_known_by_their_configs(tiny_folders, tmp_path, conf
     assert "known kinds" not in str(caught.value)
 
 
+def test_a_config_that_is_no_json_is_refused(tiny_folders, tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelFormatError, match=r"config\.json: not valid JSON"):
+        load_drafter(tmp_path, context_of(tiny_folders))
+
+
 @pytest.mark.parametrize("method", HEADS)
 def test_a_step_of_every_head_can_be_timed_and_no_other(engine, folders, method):
     lane = engine.load_draft("small", str(folders / method))

@@ -176,6 +176,19 @@ def test_a_pooled_lane_holds_both_models_in_one_process():
     assert both["big"] == split["big"] + replace(split["small"], process=0)
 
 
+def test_more_of_anything_never_needs_less():
+    draft = DraftSize(layers=tiny_config(num_layers=2), num_outputs=61, weights=1000)
+
+    def total(schedule=MIRROR, num_tokens=70, **changes):
+        needs = memory_needed(
+            tiny_config(**changes), schedule, dtype="bfloat16", num_tokens=num_tokens, draft=draft
+        ).values()
+        return sum(need.total for need in needs)
+
+    assert total(num_tokens=700) > total() > total(num_layers=3) > total(SPECULATIVE, num_layers=3)
+    assert total(vocab_size=200) > total()
+
+
 def test_a_draft_has_its_own_weights_or_its_files_and_what_is_the_targets(tiny_folders):
     target = tiny_folders.decoder.config
     whole = draft_size(tiny_folders.target, target, "bfloat16", shares_lane=False)

@@ -176,3 +176,11 @@ def test_an_adapter_adds_a_residual_mlp_to_an_affine_map():
     inner = adapter.up.weight @ unit
     expected = y + adapter.down.weight @ (inner * inner.sigmoid())
     assert torch.allclose(adapter(x), expected, atol=1e-5)
+
+
+def test_one_token_at_a_time_is_plain_decoding():
+    decoder = tiny_target()
+    target = begin(decoder)
+    tokens = [target.verify(NO_WINDOW).next_token for _ in range(20)]
+    assert tokens == plain.continue_text(decoder, PROMPT, 20)
+    assert len(set(tokens)) > 5

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,6 +42,13 @@ def test_mean_acceptance_length_is_the_closed_form(rate):
         assert acceptance.mean_acceptance_length(num_tokens) == pytest.approx(expected, rel=1e-12)
         found = predict(speculative(num_tokens), machine(), acceptance)
         assert found.mean_acceptance_length == pytest.approx(expected, rel=1e-3)
+
+
+def test_rates_by_place_are_conditional():
+    acceptance = PositionRates((0.8, 0.5, 0.9), texts=LONG)
+    expected = 1 + 0.8 + 0.8 * 0.5 + 0.8 * 0.5 * 0.9
+    assert acceptance.mean_acceptance_length(3) == pytest.approx(expected, rel=1e-12)
+    assert predict(speculative(3), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("num_tokens", [-1, 4])
@@ -114,6 +122,17 @@ def test_more_acceptance_never_takes_more_rounds(rates, others, num_tokens, seed
     assert all(less <= more_ + 1e-9 for less, more_ in zip(fast.prompt_decode_s, slow.prompt_decode_s, strict=True))
 
 
+@pytest.mark.parametrize("source", ["exit", "draft"])
+def test_with_branches_more_acceptance_is_faster_in_the_mean(source):
+    """Rounds end elsewhere, so that single hits become misses: that is no law of every draw."""
+    machine_ = machine(lane("target"), lane("draft", draft_step=3.0))
+    times = [
+        predict(mirror(source, num_tokens=3), machine_, Bernoulli(rate, **EVERYTHING)).tpot_s
+        for rate in np.linspace(0, 1, 11)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
 REFUSED = {
     "windows of more than 3 tokens are not assumed (`rates` of a YAML file)": speculative(4),
     "roots from exit_layer 4 are not assumed (`exit_coverage` of a YAML file); layers it holds: none": mirror("exit"),
@@ -179,6 +198,11 @@ IMPOSSIBLE = {
 def test_more_texts_than_memory_holds_are_not_drawn(texts):
     with pytest.raises(ConfigError, match=f"{texts.num_texts} texts of {texts.num_tokens} tokens, .* are too many"):
         Bernoulli(0.8, texts=texts)
+
+
+def test_a_seed_below_zero_is_refused():
+    with pytest.raises(ConfigError, match="seed: Input should be greater than or equal to 0"):
+        Texts(seed=-1)
 
 
 @pytest.mark.parametrize("message", IMPOSSIBLE)

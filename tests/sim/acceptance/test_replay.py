@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from costs.round_plan import step_rows
 from decoding.errors import RecordError
 from decoding.record import PromptRecord
 from decoding.roots import choose_roots
@@ -116,6 +117,12 @@ def test_without_a_window_a_round_has_the_roots_of_the_row_after_one(schedule, t
     if len(texts.prompts) == 1:
         roots = max(1, round(np.mean(num_fresh))) if schedule.root_source == "hybrid" else from_exit[0]
         assert replay.num_exit_roots(schedule, 0) == roots
+
+
+def test_budgets_are_always_filled():
+    shape = Replay(record(prompt("0"))).shape(mirror("exit"))
+    rows = step_rows(mirror("exit", exit_top_k=1, num_tokens=3), shape.num_exit_roots)
+    assert rows == {"one_row": 1, "last_drafted": 1, "exit_roots": 3, "exit_later": 3}
 
 
 def test_roots_that_both_sources_name_are_counted_once():

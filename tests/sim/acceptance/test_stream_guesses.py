@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from decoding.errors import ProfileError, RecordError
+from decoding.trace import Work
 from sim.acceptance.joined_record import Guessing
 from sim.evaluator import predict
+from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import MAX_WINDOW, prompt, record
 from tests.sim.worlds.schedules import mirror, speculative
@@ -74,6 +76,16 @@ def streaming_record():
     known = {"stream_hits": hits, "feature_stream_hits": hits}
     one = prompt("111110")
     return record(type(one)(**{name: getattr(one, name) for name in one.__slots__} | known), num_streams=1)
+
+
+def test_by_hand():
+    """Two windows of four: the first in steps of 1, 2 and 1 rows, the second in 1, 2, 2 and 1."""
+    profile = machine(lane("target", layer=10.0), lane("draft", draft_step=4.0, draft_streams=3.0))
+    schedule = speculative(4, draft_streams=1)
+    (trace,) = simulate(schedule, profile, streaming_record())
+    drafted = [(span.rows, span.end_s - span.start_s) for span in trace.spans if span.work is Work.ROLLOUT_STEP]
+    assert drafted == [*[(1, 4.0), (2, 7.0), (1, 4.0)], *[(2, 4.0), (2, 7.0), (2, 7.0), (1, 4.0)]]
+    assert predict(schedule, profile, streaming_record()).decode_s == trace.decode_s
 
 
 @pytest.mark.parametrize("schedule", [speculative(4, draft_streams=2), mirror("draft", draft_streams=2)])

@@ -61,6 +61,12 @@ TEXTS = Texts(num_texts=2, num_tokens=24, prompt_length=64)
 ACCEPTANCE = Bernoulli(0.6, texts=TEXTS, alternative_rates=(0.2, 0.3), exit_coverage={20: (0.3, 0.4)})
 
 
+def test_lanes_of_one_device_never_work_at_the_same_time():
+    pairs = derived_profile(platform(), demand(ALL)).profile.split_pairs()
+    assert {("gpu0", "npu"), ("npu", "gpus"), ("gpus", "npu")} <= set(pairs)
+    assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_lanes_never_work_at_once_where_a_head_drafts_on_the_targets_lane(head):
     asked = demand(ALL)
@@ -184,6 +190,15 @@ def test_a_group_beside_a_lane_on_its_memory_needs_no_more_positions_than_a_mode
     assert found.slowdown("gpus", "npu") == pytest.approx(
         derived_profile(platform(), asked).profile.slowdown("gpus", "npu"), rel=1e-3
     )
+
+
+def test_members_of_a_group_on_one_memory_draw_from_it_together():
+    data = platform().model_dump(exclude_none=True)
+    data["memory_pools"]["memory"]["devices"] = ["gpu0", "npu", "gpu1"]
+    data["devices"]["gpu1"] = data["devices"]["gpu0"]
+    crowded = Platform.model_validate(data)
+    alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
+    assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])

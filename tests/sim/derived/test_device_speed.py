@@ -64,6 +64,11 @@ def test_errors_widen_with_every_step_that_nobody_measured():
     assert measured.reading_error < guessed.reading_error < derived_too.reading_error
 
 
+def test_a_measured_rate_of_computing_is_reached_and_a_published_peak_is_not():
+    assert device_speed("gpu", sheet(bf16_flops=known(1e13, "measured")), POOL).flops == 1e13
+    assert device_speed("gpu", sheet(flops_efficiency=known(0.3)), POOL).flops == pytest.approx(3e12)
+
+
 def test_a_device_draws_no_more_than_its_own_cap():
     assert device_speed("npu", sheet(kind="npu", memory_cap_bytes_per_s=known(2e10)), POOL).bytes_per_s == 2e10
     assert device_speed("npu", sheet(kind="npu", memory_cap_bytes_per_s=known(9e11)), POOL).bytes_per_s == 1e11

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.cost_model import Part
+from costs.cost_model import Part, traffic
 from costs.durations import DurationTables
 from costs.round_plan import RoundPlan, RoundShape
 from decoding.errors import OutOfRangeError, ProfileError
@@ -89,6 +89,12 @@ def test_an_exit_is_a_head_and_a_drafts_step_is_all_of_it():
     assert at(here, "draft_step", 1, 100) == pytest.approx(num_bytes / 1e11, abs=1e-15)
 
 
+def test_a_member_of_a_group_has_its_share_of_the_work():
+    group = cost(num_devices=4)
+    assert at(group, "layer", 2, 0) == pytest.approx(at(cost(), "layer", 2, 0) / 4, abs=1e-15)
+    assert at(group, "lm_head", 2, 0) == pytest.approx(at(cost(), "lm_head", 2, 0) / 4, abs=1e-15)
+
+
 def attention(model, kind, rows, context):
     """Bytes and FLOPs of a part for the cache of one sequence."""
     shape, num_layers = model.shape, {"layer": 1, "lm_head": 0}.get(kind, model.shape.num_layers)
@@ -169,6 +175,12 @@ def test_caches_are_read_as_fast_as_for_their_sequences_rows_and_weights_as_for_
     assert together(slowed, "layer", [1] * 3, contexts) == pytest.approx(weights_s + caches_s, rel=1e-12)
 
 
+def test_a_member_of_a_group_reads_its_share_of_every_cache():
+    contexts = [500, 9000, 9000]
+    shared_s = together(cost(num_devices=4), "layer", [1] * 3, contexts)
+    assert shared_s == pytest.approx(together(cost(), "layer", [1] * 3, contexts) / 4, rel=1e-12)
+
+
 STATIC = DeviceSpeed(
     name="npu", bytes_per_s=1e11, flops=1e13, row_buckets=(1, 8, 64), context_step=256, max_prompt=1024
 )
@@ -217,6 +229,13 @@ def test_what_a_lane_does_not_have_is_said_and_refused():
         here.facts(Part("layer"))
     with pytest.raises(OutOfRangeError):
         here.seconds(Part("layer"), 1, np.zeros(1))
+
+
+def test_facts_name_model_and_device_and_traffic_is_that_of_one_member():
+    group, contexts = cost(num_devices=4), np.array([0.0, 30000.0])
+    assert group.facts(Part("layer")).source == "roofline of Qwen3-14B in bf16 on gpu"
+    expected = [layer_bytes(TARGET, 3, context) / 4 for context in contexts]
+    assert traffic(group, Part("layer"), 3, contexts) == pytest.approx(expected)
 
 
 def test_products_of_eight_bits_are_computed_faster_in_layers_alone():

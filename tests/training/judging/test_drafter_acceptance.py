@@ -3,9 +3,12 @@ from itertools import pairwise
 import pytest
 import torch
 
+from runtime.drafters.registry import find_drafter, shipped_names
+from runtime.storage.weight_folder import WEIGHTS_FILE
 from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
 from training.data.states import Conversation
+from training.judging.card import TEXT_FILE, read_card
 from training.judging.drafter_acceptance import AgreementCount, HeldOutAcceptance, accepted_by_round, judge_draft
 
 
@@ -21,6 +24,12 @@ def test_figures_follow_their_definitions():
     assert result.num_rounds == 4
     assert result.mean_acceptance_length == pytest.approx(11 / 4)
     assert result.conditional_acceptance_rate == pytest.approx((3 / 4, 2 / 3, 1.0), abs=1e-4)
+
+
+def test_no_round_gives_no_figure():
+    result = HeldOutAcceptance.of([], 2, with_features=False)
+    assert result.mean_acceptance_length != result.mean_acceptance_length
+    assert result.conditional_acceptance_rate == ()
 
 
 def play(draft, prompt, answer, window):
@@ -74,3 +83,12 @@ def test_agreement_is_counted_over_all_batches():
     assert [figures[f"agreement_head1_top{top_k}"] for top_k in (1, 3, 8)] == [2 / 3, 2 / 3, 1]
     assert [figures[f"agreement_head2_top{top_k}"] for top_k in (1, 3, 8)] == [1 / 3, 2 / 3, 1]
     assert count.shares == {1: {1: 2 / 3, 3: 2 / 3, 8: 1}, 2: {1: 1 / 3, 3: 2 / 3, 8: 1}}
+
+
+TRAINED = [name for name in shipped_names() if (find_drafter(name) / WEIGHTS_FILE).is_file()]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_text_of_a_shipped_card_is_what_its_figures_give(name):
+    folder = find_drafter(name)
+    assert (folder / TEXT_FILE).read_text(encoding="utf-8") == read_card(folder).text

@@ -174,3 +174,8 @@ def test_the_prefix_layer_starts_as_the_targets_last_with_its_strongest_neurons(
 def test_the_same_seed_starts_with_the_same_hydra_heads(target):
     first, again = (initial_hydra(HYDRA_RECIPE, target, KEPT).state_dict() for _ in range(2))
     assert all(torch.equal(weight, again[name]) for name, weight in first.items())
+
+
+def test_only_the_medusa_heads_are_trained(target, states):
+    names = {name.split(".")[2] for name, _ in medusa_task(target, states).module.named_parameters()}
+    assert names == {"blocks", "projection"}

@@ -117,6 +117,12 @@ def test_without_a_generator_rows_are_spread_evenly():
     assert choose_rows(predicting((0, 11)), 5, 1, None).positions.tolist() == [[0, 2, 4, 6, 8]]
 
 
+def test_an_answer_of_one_token_has_nothing_to_learn_from():
+    rows = choose_rows(predicting((3, 4), (0, 3)), 9, 2, None)
+    assert not rows.has_target[0].any()
+    assert rows.has_target[1].any()
+
+
 def test_a_finished_run_leaves_streams_with_the_tree_they_are_judged_with(task, tmp_path):
     blur(task.module)
     judgement = task.finish(tmp_path / "streams", target_name="tiny", metadata={}, progress=lambda *_: None)

@@ -1,12 +1,13 @@
 """Trees are grown by hand from counted paths; rounds are walked one by one."""
 
+from collections import Counter
 from itertools import product
 from statistics import fmean
 
 import numpy as np
 import pytest
 
-from decoding.tree_shape import MOST_RANKS
+from decoding.tree_shape import MOST_RANKS, parents_of
 from training.tasks.states_task import grow_tree, judge_heads
 
 
@@ -25,6 +26,11 @@ def share(ranks, path):
     return sum(list(row[: len(path)]) == list(path) for row in ranks.tolist())
 
 
+def test_the_path_that_stands_most_often_is_added_first():
+    ranks = ranks_of([0, 1], [0, 1], [0, 0], [1, 0], [1, 0], [1, -1], [1, -1], [-1, 0])
+    assert grow_tree(ranks, 4) == ((0,), (1,), (1, 0), (0, 0)), "(1,) and (0, 1) wait for better siblings"
+
+
 def test_every_step_takes_the_best_of_all_nodes_that_may_follow():
     ranks = random_ranks()
     tree = grow_tree(ranks, 40)
@@ -39,6 +45,16 @@ def test_every_step_takes_the_best_of_all_nodes_that_may_follow():
             and (other[-1] == 0 or (*other[:-1], other[-1] - 1) in present)
         ]
         assert share(ranks, path) == max(share(ranks, other) for other in possible)
+
+
+def test_a_grown_tree_is_a_tree_whose_siblings_stand_best_first():
+    tree = grow_tree(random_ranks(seed=1), 64)
+    assert len(set(tree)) == 64
+    parents_of(tree)
+    children = Counter()
+    for path in tree:
+        assert path[-1] == children[path[:-1]]
+        children[path[:-1]] += 1
 
 
 def test_a_tree_ends_where_levels_and_ranks_end():

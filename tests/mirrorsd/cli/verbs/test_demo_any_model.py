@@ -63,6 +63,15 @@ def paired(run_demo, model_pair):
     return run_demo("--target", target, "--drafter", draft)
 
 
+def test_a_target_without_a_draft_model_ends_with_a_verdict_and_a_page(alone):
+    folder, shown, result = alone
+    methods = {entry["method"] for entry in result["schedules"]}
+    assert methods == {"autoregressive", "prompt_lookup", "eagle2"}
+    assert result["verdict"] in shown.stdout
+    assert (folder / "report.html").is_file()
+    assert AcceptanceRecord.load(folder / "record.npz").drafter is None
+
+
 @two_cores
 def test_another_model_as_draft_is_searched_in_turn_and_at_the_same_time(paired):
     folder, _, result = paired

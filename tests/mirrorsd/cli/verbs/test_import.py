@@ -36,6 +36,19 @@ def test_growth_by_sequences_with_a_cache_each_is_told_as_the_most_that_a_verifi
     assert told not in call("import", JSONL, exit_code=0).shown
 
 
+def test_scripts_get_curves_in_the_form_of_curve():
+    (found,) = json_of("import", JSONL)["curves"]
+    assert {"target", "device", "engine", "context", "source", "rows"} <= set(found)
+    assert found["rows"][0]["rows"] == 1
+    assert all(one["low"] <= one["time_s"] <= one["high"] for one in found["rows"])
+    assert found["growth_per_row"]["low"] <= found["growth_per_row"]["value"] <= found["growth_per_row"]["high"]
+
+
+def test_pages_that_tell_acceptance_alone_are_shown_as_what_a_plan_takes():
+    shown = call("import", PAGES / "llama-server-metrics.txt", exit_code=0).shown
+    assert "2.25 tokens per verification. In a plan: --acceptance 0.75,0.667" in shown
+
+
 def test_numbers_that_round_to_none_or_to_one_are_shown_so(tmp_path):
     """Every row twice as long as the one before, and no drafted token accepted."""
     rows = [json.loads(JSONL.read_text().splitlines()[0]) | {"n_prompt": rows, "n_gen": 0} for rows in (1, 2)]

@@ -244,6 +244,11 @@ def test_what_is_assumed_of_an_added_device_is_in_json_too():
     assert len(assumed) == " ".join(run(*asked).output.split()).count("Assumed: rtx3060 is joined by") == 1
 
 
+def test_a_cpu_that_takes_the_assumed_ones_place_is_joined_by_no_link():
+    result = run("--platform", "rtx4070", "--weights", "q4_k_m", "--add", "ryzen-5800x")
+    assert "is joined by" not in result.stderr
+
+
 def test_a_draft_that_cannot_draft_for_the_target_is_left_out_of_several():
     several = "--platform", "rtx4090", "--draft", "mtp,prompt-lookup,eagle3"
     answer = found(*several)

@@ -97,6 +97,17 @@ def test_models_that_the_schedule_does_not_run_are_told(run, words, schedule_fil
 SEED_UNUSED = "--seed is not used: at temperature 0 nothing is drawn"
 
 
+def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
+    schedule = schedule_file(method="speculative", verification="match")
+    words = ("--schedule", schedule, "--prompt", PROMPTS[0], "--temperature", "1.0", "--json")
+    results = [json.loads(run(*words, "--seed", seed).stdout) for seed in (1, 1, 2)]
+    texts = [result["prompts"][0]["token_ids"] for result in results]
+    assert texts[0] == texts[1] != texts[2]
+    assert [[one[name] for name in ("temperature", "seed", "max_new_tokens")] for one in results] == [
+        [1.0, seed, 24] for seed in (1, 1, 2)
+    ]
+
+
 def test_a_prompt_that_is_asked_again_is_answered_by_the_next_seed(run, schedule_file, prompt_file, tmp_path):
     schedule = schedule_file(method="speculative", verification="match")
     twice = prompt_file(PROMPTS[0], PROMPTS[1], PROMPTS[0], PROMPTS[0])
