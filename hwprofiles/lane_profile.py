@@ -18,6 +18,7 @@ from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
 from hwprofiles.bounds import Bytes, BytesPerSecond, RelativeError, Seconds
 from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.sheets import DeviceKind
 
 V = TypeVar("V")
 
@@ -114,6 +115,7 @@ class LaneProfile(StrictModel):
     Attributes:
         device: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`. Acceptance holds
             for the lanes of the back end that it was recorded on.
+        kind: what that is.
         devices: a platform's devices that the lane occupies, several for a group; empty for a part of this machine.
         dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
         overheads: what events take beyond the tables, by key, see the module.
@@ -138,6 +140,7 @@ class LaneProfile(StrictModel):
 
     name: str
     device: str
+    kind: DeviceKind = "cpu"
     devices: Many[str] = ()
     cores: Many[Annotated[int, Field(ge=0, le=100_000)]] = ()
     dispatch_s: Seconds

@@ -22,6 +22,7 @@ from hwprofiles.weights.formats import stored_weights
 _FOLDER = Path(__file__).parent
 Kind = Literal["device", "link", "platform"]
 KINDS: Final[tuple[Kind, ...]] = ("device", "link", "platform")
+DeviceKind = Literal["cpu", "gpu", "npu"]
 
 # Least and most of each kind of number, in SI units.
 _Times = Annotated[Quantity, within(1e-12, LONGEST_S)]
@@ -127,7 +128,7 @@ class DeviceSheet(Priced):
     """
 
     name: Annotated[str, Field(min_length=1)]
-    kind: Literal["cpu", "gpu", "npu"]
+    kind: DeviceKind
     aliases: Many[Annotated[str, Field(min_length=1)]] = ()
     maker: Maker | None = None
     chip: str = ""

@@ -108,6 +108,7 @@ class LaneParts:
         return LaneProfile(
             name=self._lane.name,
             device=_CORES if self._device == CORES else self._device.name,
+            kind=self._device.kind,
             cores=self._lane.cores,
             dispatch_s=dispatch_s,
             layer=layer,

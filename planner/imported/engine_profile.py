@@ -5,6 +5,7 @@ reads all rows of a verification once more (`hwprofiles.engines.READS_AGAIN`). R
 of a window: the cache that each reads is small while contexts are short.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,16 @@ from decoding.errors import ConfigError, ProfileError
 from hwprofiles.engines import READS_AGAIN
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
+from hwprofiles.machines.device_names import find_device
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.profile import Profile
+from hwprofiles.sheets import DeviceKind, device_sheet
 from hwprofiles.weights.formats import weights_in_name
 from planner.wording import counted, milliseconds
 
+_CPU: Final = re.compile(r"cpu|blas|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
+"""What is in the names of CPUs that engines tell; vLLM and SGLang tell none, and run on GPUs."""
 How = Literal["one sequence", "several sequences"]
 UNNAMED: Final = "the device"
 """What a device is called that a file does not name."""
@@ -271,6 +276,7 @@ def _lane(of: CurveOf, target: _Grid, draft: _Grid | None, source: str) -> LaneP
     return LaneProfile(
         name=LANE,
         device=of.device,
+        kind=_kind(of.device),
         dispatch_s=0.0,
         layer=_table(target, source),
         lm_head=_table(nothing, source),
@@ -278,6 +284,13 @@ def _lane(of: CurveOf, target: _Grid, draft: _Grid | None, source: str) -> LaneP
         draft_reads=None if again is None else _table(again, source),
         heads={LOOKUP: _table(nothing, source)},
     )
+
+
+def _kind(label: str) -> DeviceKind:
+    """Return the kind of the device that an engine says it ran on."""
+    if (found := find_device(label)) is not None:
+        return device_sheet(found.sheet).kind
+    return "cpu" if _CPU.search(label.lower()) else "gpu"
 
 
 def _steps(draft: _Grid, *, reads_again: bool) -> _Grid:

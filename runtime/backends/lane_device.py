@@ -98,9 +98,17 @@ class Device:
         return self.backend == "openvino:CPU"
 
     @property
+    def kind(self) -> Literal["cpu", "gpu", "npu"]:
+        """What it is."""
+        if self.library == "cuda":
+            return "gpu"
+        kinds: dict[str, Literal["gpu", "npu"]] = {"openvino:GPU": "gpu", "openvino:NPU": "npu"}
+        return kinds.get(self.backend, "cpu")
+
+    @property
     def is_npu(self) -> bool:
         """Whether it is an NPU: its compiled models have few sizes, and its compiler may end its process."""
-        return self.backend == "openvino:NPU"
+        return self.kind == "npu"
 
     def knows(self, architecture: str) -> bool:
         """Return whether it computes an architecture, named as in a Hugging Face configuration; torch does all."""

@@ -4,7 +4,6 @@ With the models of the calibration a lane costs what its tables say. With others
 computes and starts graphs as fast as it did with those, with a wider interval.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
@@ -23,7 +22,6 @@ from hwprofiles.machines.device_names import find_device
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Profile
 from hwprofiles.quantity import CALIBRATION, Quantity
-from hwprofiles.sheets import device_sheet
 from hwprofiles.weights.formats import stored_weights
 from sim.derived.assumption import Assumption
 from sim.derived.roofline import RooflineCost
@@ -33,8 +31,6 @@ CARRIED: Final = (0.75, 1.35)
 """Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
 by the speed of a core with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
 _FEW_ROWS: Final = 8
-_CPU: Final = re.compile(r"cpu|blas|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
-"""What is in the names of CPUs that engines tell; vLLM and SGLang tell none, and run on GPUs."""
 _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
 
 
@@ -174,8 +170,7 @@ def calibrated_platform(profile: Profile) -> Platform:
 
 def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
-    kind = _kind(lane, profile)
-    device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": kind, "cores": lane.cores}
+    device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": lane.kind, "cores": lane.cores}
     if engine_of(engine := str(profile.host.get("engine", ""))) is not None:
         device["engine"] = engine
     if lane.dispatch_s:
@@ -183,7 +178,7 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     streams = profile.contention_of(lane.name, f"{lane.name}{SECOND_STREAM}")
     if streams is not None:
         device["two_streams_slowdown"] = _measured(max(1.0, *streams.slowdown), profile)
-    if kind == "gpu" and (memory := _memory_of(lane.device)) is not None:
+    if lane.kind == "gpu" and (memory := _memory_of(lane.device)) is not None:
         device["memory_bytes"] = memory
     layer, head = lane.layer, lane.lm_head
     if layer is None or head is None:
@@ -194,7 +189,7 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
         return device
     device["memory_cap_bytes_per_s"] = _measured(num_bytes / one_s, profile, CARRIED)
     device["memory_efficiency"] = _measured(1.0, profile)  # of that rate, so that no curves tell another
-    if kind != "cpu":
+    if lane.kind != "cpu":
         device["memory_bytes_per_s"] = _measured(num_bytes / one_s, profile)
     if few > 1:
         growth = (_pass_s(lane, profile, few) / one_s - 1) / (few - 1)
@@ -205,17 +200,6 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     flops = 2 * num_bytes / weight_bytes * (most - fewer) / max(added_s, one_s / 100)
     device["bf16_flops"] = _measured(flops, profile, CARRIED)
     return device
-
-
-def _kind(lane: LaneProfile, profile: Profile) -> str:
-    """Return the kind of a lane's device: by the lane's name, or that of a device which an engine says it ran on."""
-    named = next((kind for kind in ("npu", "gpu", "cuda") if kind in lane.name.lower()), None)
-    if named is not None:
-        return "gpu" if named == "cuda" else named
-    found = find_device(lane.device)
-    if found is not None:
-        return device_sheet(found.sheet).kind
-    return "gpu" if "engine" in profile.host and not _CPU.search(lane.device.lower()) else "cpu"
 
 
 def _memory_of(label: str) -> Quantity | None:

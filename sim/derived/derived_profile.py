@@ -263,12 +263,14 @@ def _way(platform: Platform, start: str, end: str, *, collective: bool = False) 
 
 def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
     """Return a lane without tables; equal devices err together."""
-    device = " + ".join(dict.fromkeys(platform.device(member).name for member in platform.members(name)))
+    members = platform.members(name)
+    device = " + ".join(dict.fromkeys(platform.device(member).name for member in members))
     return LaneProfile(
         name=name,
         device=device,
+        kind=platform.device(members[0]).kind,
         errs_with=f"{device} of {cost.device.bytes_per_s:.6g} bytes/s and {cost.device.flops:.6g} FLOP/s",
-        devices=platform.members(name),
+        devices=members,
         dispatch_s=cost.device.graph_s,
         group=group,
         relative_error=cost.device.reading_error,

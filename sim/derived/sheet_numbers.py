@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import Reading, RowPrices
 from hwprofiles.engines import ANYWHERE, EAGER, LAW_ENGINE, CurvePrices, is_eager
 from hwprofiles.quantity import CALIBRATION, Quantity, Status
-from hwprofiles.sheets import DeviceSheet, is_shipped
+from hwprofiles.sheets import DeviceKind, DeviceSheet, is_shipped
 from sim.derived.assumption import Assumption
-
-_Kind = Literal["cpu", "gpu", "npu"]
 
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 GROWING_ROWS: Final = 8
@@ -38,9 +36,9 @@ CAPS: Final = ("memory_cap_bytes_per_s", "int8_cap_bytes_per_s", "int4_cap_bytes
 
 
 @cache
-def guesses() -> Mapping[str, Mapping[_Kind, Quantity]]:
+def guesses() -> Mapping[str, Mapping[DeviceKind, Quantity]]:
     """Return numbers for sheets that do not give them, by field and kind of device."""
-    return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[_Kind, Quantity]])
+    return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[DeviceKind, Quantity]])
 
 
 class SheetNumbers:

@@ -148,6 +148,12 @@ def test_noise_of_steps_is_none_of_the_targets():
     assert min(lane.draft_step.relative_error, lane.draft_prefill.relative_error) > 0.05
 
 
+@pytest.mark.parametrize(("name", "kind"), [("a", "cpu"), ("openvino:NPU", "npu"), ("cuda:0", "gpu")])
+def test_a_lane_says_what_it_is(name, kind):
+    parts = parts_of(name)
+    assert found(parts, estimates_of(parts, Laws())).kind == kind
+
+
 @pytest.mark.parametrize(("part", "last"), [("draft_step", 36), ("verify", 5)])
 def test_on_an_npu_lines_between_the_rows_timed_are_the_steps_of_its_graphs(part, last):
     """A step of 3 rows costs what one of 4 does, and so on."""

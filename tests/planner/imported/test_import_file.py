@@ -115,6 +115,26 @@ def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
     assert not any("Left out" in note for note in engine_profile(read("vllm-serve-1.json").curves).notes)
 
 
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [
+        ("NVIDIA A999 Tensor Core GPU", "gpu"),
+        ("Apple M9 GPU 20-core", "gpu"),
+        ("the device", "gpu"),
+        ("Radeon 890M", "gpu"),
+        ("Intel(R) Core(TM) i9-99999", "cpu"),
+        ("AMD Zen 9 64-Core Processor", "cpu"),
+        ("AMD EPYC 9654", "cpu"),
+    ],
+)
+def test_what_an_engine_ran_on_is_told_by_the_device_that_its_files_name(label, kind, tmp_path):
+    """A GPU that counts its cores is no CPU."""
+    bench = {"model_type": "llama 8B", "gpu_info": label, "stddev_ns": 0, "avg_ns": 1e6, "n_prompt": 0, "n_gen": 1}
+    (tmp_path / "l.jsonl").write_text(json.dumps(bench))
+    profile = engine_profile(import_files([tmp_path / "l.jsonl"], Told()).curves)
+    assert (profile.lanes[0].device, profile.lanes[0].kind) == (label, kind)
+
+
 def benches(tmp_path, **rows):
     """Return the profile of llama.cpp's two benchmarks with these rows alone of `target` and `draft`."""
     for model, page in (("target", "llama-bench.jsonl"), ("draft", "draft-bench.jsonl")):

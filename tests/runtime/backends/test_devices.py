@@ -18,24 +18,24 @@ from runtime.lanes.lane_set import LaneSet
 
 
 @pytest.mark.parametrize(
-    ("lane", "device", "backend"),
+    ("lane", "device", "backend", "kind"),
     [
-        ("cpu0", "cpu", "torch"),
-        ("cpu0+1", "cpu", "torch"),
-        ("big", "cpu", "torch"),
-        ("openvino:CPU", "openvino:CPU", "openvino:CPU"),
-        ("openvino:CPU@1", "openvino:CPU", "openvino:CPU"),
-        ("openvino:CPU@0+1", "openvino:CPU", "openvino:CPU"),
-        ("openvino:GPU.1", "openvino:GPU.1", "openvino:GPU"),
-        ("openvino:NPU", "openvino:NPU", "openvino:NPU"),
-        ("cuda:0", "cuda:0", "cuda"),
-        ("cuda:1#2", "cuda:1", "cuda"),
-        ("cuda:1-2ranks", "cuda:1", "cuda"),
+        ("cpu0", "cpu", "torch", "cpu"),
+        ("cpu0+1", "cpu", "torch", "cpu"),
+        ("big", "cpu", "torch", "cpu"),
+        ("openvino:CPU", "openvino:CPU", "openvino:CPU", "cpu"),
+        ("openvino:CPU@1", "openvino:CPU", "openvino:CPU", "cpu"),
+        ("openvino:CPU@0+1", "openvino:CPU", "openvino:CPU", "cpu"),
+        ("openvino:GPU.1", "openvino:GPU.1", "openvino:GPU", "gpu"),
+        ("openvino:NPU", "openvino:NPU", "openvino:NPU", "npu"),
+        ("cuda:0", "cuda:0", "cuda", "gpu"),
+        ("cuda:1#2", "cuda:1", "cuda", "gpu"),
+        ("cuda:1-2ranks", "cuda:1", "cuda", "gpu"),
     ],
 )
-def test_a_lanes_name_says_its_device_and_back_end_and_torchs_cores_alone_run_streams(lane, device, backend):
+def test_a_lanes_name_says_its_device_and_back_end_and_torchs_cores_alone_run_streams(lane, device, backend, kind):
     found = Device.of_lane(lane)
-    assert (found.name, found.backend) == (device, backend)
+    assert (found.name, found.backend, found.kind) == (device, backend, kind)
     assert found.has_readable_cache == (backend == "torch")
 
 

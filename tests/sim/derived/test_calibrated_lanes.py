@@ -1,21 +1,20 @@
-"""What the lanes of an imported engine run on, by the device that its files name."""
+"""A timed lane is the device that its profile says it is, whatever it is called."""
 
-from types import SimpleNamespace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sim.derived.calibrated_lanes import _kind
+from hwprofiles.profile import load_profile
+from hwprofiles.sheets import DeviceKind
+from sim.derived.calibrated_lanes import calibrated_platform
+
+PROFILE = load_profile(Path(__file__).parents[3] / "benchmarks" / "results" / "demos" / "1" / "profile.yaml")
 
 
-@pytest.mark.parametrize(
-    ("label", "kind"),
-    [
-        ("NVIDIA A999 Tensor Core GPU", "gpu"),
-        ("Apple M9 GPU 20-core", "gpu"),
-        ("the device", "gpu"),
-        ("Intel(R) Core(TM) i9-99999", "cpu"),
-        ("AMD Zen 9 64-Core Processor", "cpu"),
-    ],
-)
-def test_a_gpu_that_counts_its_cores_is_no_cpu(label, kind):
-    assert _kind(SimpleNamespace(name="engine", device=label), SimpleNamespace(host={"engine": "llama.cpp"})) == kind
+@pytest.mark.parametrize("kind", get_args(DeviceKind))
+def test_what_a_lane_is_does_not_depend_on_its_name(kind):
+    name = "npu-of-cuda"
+    lane = PROFILE.lanes[0].model_copy(update={"name": name, "kind": kind})
+    alone = PROFILE.model_copy(update={"lanes": (lane,), "links": (), "contention": ()})
+    assert calibrated_platform(alone).device(name).kind == kind

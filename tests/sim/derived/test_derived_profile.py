@@ -67,6 +67,11 @@ def test_lanes_of_one_device_never_work_at_the_same_time():
     assert not {("gpu0", "gpus"), ("gpus", "gpu0"), ("gpu1", "gpus")} & set(pairs)
 
 
+def test_a_lane_says_what_its_devices_are():
+    lanes = derived_profile(platform(), demand(ALL)).profile.lanes
+    assert {lane.name: lane.kind for lane in lanes} == {"gpu0": "gpu", "npu": "npu", "gpu1": "gpu", "gpus": "gpu"}
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_lanes_never_work_at_once_where_a_head_drafts_on_the_targets_lane(head):
     asked = demand(ALL)
