@@ -116,11 +116,7 @@ class MeasuredCost:
 
     @cached_property
     def _tables(self) -> dict[Part, LatencyTable]:
-        lane, tables = self._lane, dict(_tables_of(self._lane))
-        if lane.draft_start is None and lane.draft_step_features is not None:
-            # profiles without `draft_start`: the step with features stands in for it
-            tables[Part("draft_start")] = lane.draft_step_features
-        return tables
+        return dict(_tables_of(self._lane))
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""

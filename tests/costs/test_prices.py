@@ -105,6 +105,13 @@ def test_what_was_not_measured_is_refused_and_named():
         Prices(bare).operation_s(AUTOREGRESSIVE, Work.VERIFY, 1, AT)
 
 
+def test_a_step_with_features_is_no_first_step_of_branches():
+    measured = LatencyTable(rows=(1, 2), contexts=(0,), seconds=((1.0,), (2.0,)), source="by hand")
+    lane = LaneProfile(name="one", device="x", dispatch_s=0, draft_step_features=measured)
+    with pytest.raises(ProfileError, match="lane 'one' has no measured draft_start; measured there: draft_step_feat"):
+        MeasuredCost(lane).seconds(Part("draft_start"), 1, AT)
+
+
 @pytest.mark.parametrize(
     ("part", "rows", "option"),
     [

@@ -77,6 +77,7 @@ def lane(name: str, cores: tuple[int, ...], *, speed: float = 1.0, draft_step_s:
         exit={layer: table(1.5e-3, speed=speed) for layer in EXIT_LAYERS},
         draft_step=table(draft_step_s, speed=speed),
         draft_step_features=table(draft_step_s * 1.1, speed=speed),
+        draft_start=table(draft_step_s * 1.1, speed=speed),
         draft_streams=table(draft_step_s / 10, speed=speed, rows=(1, 2)),
         heads={name: table(step_s, speed=speed) for name, step_s in HEADS_S.items()},
         streams={"streams": table(4e-3, speed=speed)},

@@ -50,9 +50,7 @@ def tall(profile: Profile) -> Profile:
     def grown(table: LatencyTable) -> LatencyTable:
         return table.model_copy(update={"rows": (*table.rows[:-1], 5000)})
 
-    lanes = [
-        one.model_copy(update={"group": None, "draft_start": one.draft_streams}) for one in with_tables(profile, grown)
-    ]
+    lanes = [one.model_copy(update={"group": None}) for one in with_tables(profile, grown)]
     return profile.model_copy(update={"lanes": tuple(lanes), "memory_pool_bytes_per_s": None})
 
 

@@ -49,7 +49,7 @@ def with_lane_parts(profile: Profile, index: int, share: float, *parts: str) -> 
 
 def with_traffic(one: LaneProfile, bytes_per_s: float) -> LaneProfile:
     """The lane with parts that take so much of the memory's bandwidth."""
-    parts = ("layer", "lm_head", "draft_step", "draft_step_features")
+    parts = ("layer", "lm_head", "draft_step", "draft_step_features", "draft_start")
     tables = {part: getattr(one, part) for part in parts}
     return one.model_copy(
         update={
@@ -106,7 +106,7 @@ def test_a_faster_target_never_slows_a_run(schedule, profile, rate, hit_rate, sh
 @given(schedules(method="speculative", drawn=True), constant_machines(), RATE, st.floats(0, 1))
 @settings(deadline=None)
 def test_a_faster_draft_never_slows_synchronous_decoding(schedule, profile, rate, share):
-    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
+    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features", "draft_start")
     assert decode_s(schedule, faster, rate, 0) <= decode_s(schedule, profile, rate, 0) + SLACK_S
 
 
@@ -114,7 +114,7 @@ def test_a_faster_draft_never_slows_synchronous_decoding(schedule, profile, rate
 @settings(deadline=None)
 def test_a_faster_draft_costs_mirror_at_most_a_step_per_round(schedule, profile, rate, hit_rate, share):
     """Faster steps may end so that a miss has just missed a boundary: nothing is cut in the middle of a step."""
-    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features")
+    faster = with_lane_parts(profile, 1, share, "draft_step", "draft_step_features", "draft_start")
     acceptance = drawn(rate, hit_rate, num_tokens=40)
     slow, fast = predict(schedule, profile, acceptance), predict(schedule, faster, acceptance)
     table = faster.lanes[1].draft_step

@@ -144,7 +144,8 @@ def test_with_features_the_draft_waits_and_reads_the_window_again():
 def test_no_verdict_overtakes_the_exit_message(contended):
     link = LinkProfile(lanes=("target", "draft"), latency_s=0, bytes_per_s=4, source="by hand")
     slow = Contention(lanes=("target", "draft"), slowdown=(1, 2), source="by hand")
-    draft = lane("draft").model_copy(update={"draft_step_features": by_rows(1, 2, 4)})
+    tables = dict.fromkeys(("draft_step_features", "draft_start"), by_rows(1, 2, 4))
+    draft = lane("draft").model_copy(update=tables)
     profile = machine(lane("target"), draft, links=(link,), contention=(slow,) if contended else ())
     trace = play(mirror("exit", exit_features=True), profile, HIT_MISS_END)
     assert spans(trace)[2:12] == [

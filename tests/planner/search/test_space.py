@@ -176,7 +176,7 @@ def test_a_record_without_prompts_or_beyond_the_tables_offers_nothing(profile, s
 
 def narrow_machine(rows: tuple[int, ...]) -> Profile:
     """A machine whose draft was measured with fewer rows, and whose exits with other ones."""
-    narrow = {"draft_step": table(6e-3, rows=rows), "draft_step_features": table(6e-3, rows=rows)}
+    narrow = dict.fromkeys(("draft_step", "draft_step_features", "draft_start"), table(6e-3, rows=rows))
     profile = machine()
     return profile.model_copy(update={"lanes": tuple(lane.model_copy(update=narrow) for lane in profile.lanes)})
 

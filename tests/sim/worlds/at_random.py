@@ -62,6 +62,7 @@ def profiles(draw: st.DrawFn, *, contended: bool | None = None) -> Profile:
             exit={layer: table(1.0) for layer in EXIT_LAYERS},
             draft_step=table(draft_share),
             draft_step_features=table(draft_share),
+            draft_start=table(draft_share),
             draft_streams=table(draft_share),
             heads={name: table(draft_share) for name in ("head", "other", "lookup")},
             streams={"streams": table(draft_share)},

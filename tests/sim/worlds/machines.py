@@ -21,6 +21,7 @@ def lane(name: str, *, dispatch_s: float = 0.0, **parts: float) -> LaneProfile:
     """A lane whose parts cost constant seconds; what is not named costs one second."""
     names = ("layer", "lm_head", "exit", "draft_step", "draft_step_features", "draft_streams", "head_step", "streams")
     seconds = dict.fromkeys(names, 1.0) | parts
+    seconds.setdefault("draft_start", seconds["draft_step_features"])
     exit_s, head_step_s, streams_s = (seconds.pop(part) for part in ("exit", "head_step", "streams"))
     return LaneProfile(
         name=name,
