@@ -6,10 +6,11 @@ A schedule that has lost is run no further, and the time goes to those that may 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
+from costs.prefill import PrefillTimes
 from costs.prices import Prices
 from decoding.record import PromptRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from hwprofiles.profile import LaneProfile, Profile
 from mirrorsd.compare.measured_answer import KnownRounds, measured_schedules, put_together
 from mirrorsd.compare.runs import Measured
 from planner.first_of_each import first_of_each
@@ -82,7 +83,7 @@ def prompt_cost(
     record_s = _prefill_s(profile, fast, prompt_length) + max_new_tokens * step_s
     if fast.draft_step is not None:
         rows = prompt_length + (max_window + 1) * max_new_tokens
-        record_s += 2 * rows * _row_s(fast.draft_step)
+        record_s += 2 * rows * fast.draft_step.seconds[-1][0] / fast.draft_step.rows[-1]
     step_s = sum(fast.heads[name].seconds[-1][0] for name in growing)
     record_s += _GROWN_SHARE * max_new_tokens * num_tree_steps * step_s
     num_schedules = NUM_SCHEDULES + (NUM_TREES if fast.heads or fast.streams else 0)
@@ -166,13 +167,10 @@ def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> floa
     return _prefill_s(profile, lane, prompt_length) + _AROUND_STEPS * _token_s(profile, lane)
 
 
-def _prefill_s(profile: Profile, lane: LaneProfile, num_rows: float) -> float:
-    assert lane.layer is not None
-    return num_rows * profile.num_layers * _row_s(lane.layer)
-
-
-def _row_s(table: LatencyTable) -> float:
-    return table.seconds[-1][0] / table.rows[-1]
+def _prefill_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
+    plain = Schedule(method="autoregressive", target_lane=lane.name)
+    [seconds] = PrefillTimes(profile, Prices(profile).costs).seconds(plain, [round(prompt_length)])
+    return seconds
 
 
 class Race:

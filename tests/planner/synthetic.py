@@ -107,6 +107,17 @@ def machine(*, draft_step_s: float = 6e-3, pooled_speed: float = 1.6) -> Profile
     )
 
 
+PREFILL = LatencyTable(
+    rows=(1, 16, 2048), contexts=(0,), seconds=((0.04,), (0.05,), (4.0,)), relative_error=0.02, source="made up"
+)
+
+
+def with_prefill(profile: Profile) -> Profile:
+    """The machine with what its target takes to read prompts."""
+    lanes = tuple(lane.model_copy(update={"prefill": PREFILL}) for lane in profile.lanes)
+    return profile.model_copy(update={"lanes": lanes})
+
+
 def tree_ranks(random: np.random.Generator, recorded: RecordedTree, num_tokens: int, share: float) -> np.ndarray:
     """Places along paths that end where a tree does not know the token, or behind its pool or its paths."""
     ranks = np.full((num_tokens, recorded.depth), -1, dtype=np.int32)

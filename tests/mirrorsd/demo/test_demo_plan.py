@@ -27,7 +27,9 @@ from planner.search.search import rank
 from planner.search.space import SearchSpace
 from tests.mirrorsd.clock import Clock
 from tests.mirrorsd.compare.made_up_runs import made_up_runs
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import PREFILL, acceptance_record, machine, with_prefill
+
+MACHINE = with_prefill(machine())
 
 
 @pytest.mark.parametrize(("left_s", "expected"), [(100, 65), (44, 17.6), (50, 20), (0, 0), (64, 29)])
@@ -57,24 +59,29 @@ def test_rather_shorter_texts_are_recorded_than_fewer_than_twelve_prompts(left_s
 
 
 def test_running_costs_at_least_plain_decoding_on_one_core_for_every_schedule():
-    cost = prompt_cost(machine(), prompt_length=50, max_new_tokens=40, max_window=8)
-    one_core = machine().lane("target")
+    cost = prompt_cost(MACHINE, prompt_length=50, max_new_tokens=40, max_window=8)
+    one_core = MACHINE.lane("target")
     token_s = 30 * one_core.layer.seconds[0][0] + one_core.lm_head.seconds[0][0]
     assert cost.run_s == cost.short_run_s > 40 * token_s, "texts are no longer than what all run"
     assert cost.record_s < cost.num_schedules * cost.run_s
 
 
+def test_prompts_cost_what_the_profile_says_of_reading_them():
+    short, long = (prompt_cost(MACHINE, prompt_length=length, max_new_tokens=40, max_window=8) for length in (17, 117))
+    assert long.run_s - short.run_s == pytest.approx(PREFILL.at(116, 0) - PREFILL.at(16, 0))
+
+
 def test_heads_are_recorded_and_their_trees_are_run():
     sizes = {"prompt_length": 50, "max_new_tokens": 40, "max_window": 8}
-    plain = machine().model_copy(
-        update={"lanes": tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in machine().lanes)}
+    plain = MACHINE.model_copy(
+        update={"lanes": tuple(lane.model_copy(update={"heads": {}, "streams": {}}) for lane in MACHINE.lanes)}
     )
-    without, with_heads = prompt_cost(plain, **sizes), prompt_cost(machine(), **sizes)
+    without, with_heads = prompt_cost(plain, **sizes), prompt_cost(MACHINE, **sizes)
     assert (without.num_schedules, with_heads.num_schedules) == (NUM_SCHEDULES, NUM_SCHEDULES + NUM_TREES)
     assert with_heads.run_s == without.run_s
     assert with_heads.record_s == without.record_s
-    one = prompt_cost(machine(), **sizes, growing=["eagle"], num_tree_steps=10).record_s - without.record_s
-    both = prompt_cost(machine(), **sizes, growing=["eagle", "eagle-3"], num_tree_steps=20).record_s - without.record_s
+    one = prompt_cost(MACHINE, **sizes, growing=["eagle"], num_tree_steps=10).record_s - without.record_s
+    both = prompt_cost(MACHINE, **sizes, growing=["eagle", "eagle-3"], num_tree_steps=20).record_s - without.record_s
     assert both == pytest.approx(4 * one)
     assert one > 0
 
@@ -82,7 +89,7 @@ def test_heads_are_recorded_and_their_trees_are_run():
 def candidates(*schedules):
     return {
         one.schedule: one
-        for one in rank(schedules, machine(), acceptance_record(num_prompts=3, num_tokens=24)).candidates
+        for one in rank(schedules, MACHINE, acceptance_record(num_prompts=3, num_tokens=24)).candidates
     }
 
 
@@ -114,13 +121,13 @@ def test_what_decides_the_answer_comes_first():
 def test_a_run_costs_what_is_predicted_and_its_anchors():
     (prompt,) = acceptance_record(num_prompts=1, num_tokens=24).prompts
     found = candidates(PLAIN, SLOW_PLAIN)
-    fast, slow = (run_s(found[schedule], machine(), prompt, 24) for schedule in (PLAIN, SLOW_PLAIN))
+    fast, slow = (run_s(found[schedule], MACHINE, prompt, 24) for schedule in (PLAIN, SLOW_PLAIN))
     decode_s = [24 * found[schedule].tpot_s for schedule in (PLAIN, SLOW_PLAIN)]
     assert slow - fast == pytest.approx(4 / 3 * (decode_s[1] - decode_s[0])), "a quarter of the time for anchors"
     around_s = fast - 4 / 3 * decode_s[0]
-    assert around_s > 4 * pass_s(cost_of(machine().lane("target")), 30, 1, 0), "4 plain steps, and prompts"
-    assert run_s(found[PLAIN], machine(), prompt, 12) - around_s == pytest.approx(4 / 3 * decode_s[0] / 2), "cut"
-    assert run_s(found[PLAIN], machine(), prompt, 99) == fast, "a text that ends before"
+    assert around_s > 4 * pass_s(cost_of(MACHINE.lane("target")), 30, 1, 0), "4 plain steps, and prompts"
+    assert run_s(found[PLAIN], MACHINE, prompt, 12) - around_s == pytest.approx(4 / 3 * decode_s[0] / 2), "cut"
+    assert run_s(found[PLAIN], MACHINE, prompt, 99) == fast, "a text that ends before"
 
 
 @pytest.mark.parametrize(("left_s", "expected"), [(300, 10), (50, 10), (49, 9), (41, 8), (25, 5), (20, 4), (-5, 4)])
@@ -137,7 +144,7 @@ PACES = [1.0, 1.1, 0.95, 1.05, 1.0, 0.9, 1.0, 1.0, 1.1, 1.0, 1.0, 1.0]
 @pytest.fixture(scope="module")
 def plan():
     space = SearchSpace(windows=(2, 5, 8), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
-    return make_plan(space, machine(), acceptance_record(num_prompts=len(CUTS), num_tokens=24))
+    return make_plan(space, MACHINE, acceptance_record(num_prompts=len(CUTS), num_tokens=24))
 
 
 def ran(plan, slower, num_prompts, paces=PACES):

@@ -26,12 +26,12 @@ from runtime.lanes.sequence_lanes import NOBODY
 from runtime.wire.operations import TimedReply
 from runtime.wire.stops import STOPS
 from sim.world import simulate
-from tests.planner.synthetic import acceptance_record, machine
+from tests.planner.synthetic import acceptance_record, machine, with_prefill
 
 NUM_TOKENS, NUM_PROMPTS = 32, 40
 
 
-PROFILE = machine()
+PROFILE = with_prefill(machine())
 
 
 RECORD = acceptance_record(num_prompts=NUM_PROMPTS, num_tokens=NUM_TOKENS)
