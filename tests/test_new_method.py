@@ -5,6 +5,7 @@ See docs/adding-a-method.md.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -99,6 +100,18 @@ def halving(lanes: Lanes, schedule: Schedule) -> MethodFlow:
         length = schedule.num_speculative_tokens if is_whole else length // 2
 
 
+def tiring(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Verify a single drafted token from the third round on."""
+    verdict: Verdict | None = None
+    for place in count():
+        if not lanes.unfinished:
+            return
+        drafted: Window = yield lanes.draft.rollout(verdict)
+        window = drafted if place < 2 else drafted.first(1)
+        verdict = yield lanes.target.verify(window)
+        lanes.commit(window, verdict)
+
+
 RESTLESS = MethodTraits(
     name="restless", title="restless speculation", flow=restless, drafts="draft", window="chain", rules=("match",)
 )
@@ -107,6 +120,7 @@ DOUBTFUL = replace(RESTLESS, name="doubtful", flow=doubtful)
 FORGETFUL = replace(RESTLESS, name="forgetful", flow=forgetful)
 WAVERING = replace(RESTLESS, name="wavering", flow=wavering)
 HALVING = replace(RESTLESS, name="halving", flow=halving, shortens=True)
+TIRING = replace(RESTLESS, name="tiring", flow=tiring)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
 MAX_NEW_TOKENS = 20
 
@@ -268,6 +282,7 @@ def test_both_simulated_worlds_and_batches_play_shortened_windows_alike(num_toke
     ("traits", "said"),
     [
         (replace(HALVING, shortens=False), "verifies 1 drafted tokens in a round for which 3 were drafted"),
+        (TIRING, "verifies 1 drafted tokens in a round for which 3 were drafted"),
         (HESITANT, "verifies 0 drafted tokens in a round for which none was drafted"),
         (replace(HESITANT, shortens=True), "verifies 0 drafted tokens in a round for which none was drafted"),
         (DOUBTFUL, "drafts twice in a round"),

@@ -5,7 +5,7 @@ rule draws which of its tokens were drafted. Where a text ends the sequence is f
 after it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from costs.cost_model import Ints
 from costs.round_plan import RoundShape, tree_shape
 from decoding.errors import ConfigError, shown
+from decoding.method_traits import MethodTraits
 from decoding.record import AcceptanceRecord, round_starts
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS, RootRanks
@@ -71,6 +72,7 @@ class Replay(WithoutCaches):
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
+        self._played: set[MethodTraits] = set()
 
     def __repr__(self) -> str:
         """In a line: its texts would fill pages."""
@@ -123,9 +125,13 @@ class Replay(WithoutCaches):
         return sum(budget) if num_drafted else budget[-1]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        """Return all rounds of all prompts."""
+        """Return all rounds of all prompts; raise `ConfigError` for a method that no simulator plays."""
         record = self.record
         self._check(schedule)
+        if schedule.traits not in self._played:
+            longest = max(self._texts(max_new_tokens), key=lambda text: int(text.stop - text.start))
+            self._num_verified(schedule, [longest])
+            self._played.add(schedule.traits)
         window: tuple[object, ...] = (
             schedule.num_speculative_tokens,
             schedule.exit_features,
@@ -231,17 +237,25 @@ class Replay(WithoutCaches):
             return self._joined.drafts(schedule)
         return self._joined.chain(self.record.chain(schedule))
 
+    def _texts(self, max_new_tokens: int | None) -> list[slice]:
+        """Return the positions of every text."""
+        starts, lengths = self._joined.starts.tolist(), self._joined.lengths(max_new_tokens)
+        return [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+
+    def _num_verified(self, schedule: Schedule, texts: Sequence[slice]) -> Ints:
+        """Return how many tokens of its windows the method verifies in rounds of some texts, and all elsewhere."""
+        joined, accepted, drafted = self._joined, self._accepted(schedule), self._drafted(schedule)
+        verified = drafted.copy()
+        for text in texts:
+            of_text = (values[text].tolist() for values in (joined.text, drafted, accepted))
+            verified[text] = num_verified(schedule, *of_text)
+        return verified
+
     def _walked(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
         joined, accepted, drafted = self._joined, self._accepted(schedule), self._drafted(schedule)
-        lengths = joined.lengths(max_new_tokens)
-        texts = [slice(start, start + length) for start, length in zip(joined.starts.tolist(), lengths, strict=True)]
-        verified = drafted
-        if schedule.traits.shortens:
-            verified = drafted.copy()
-            for text in texts:
-                of_text = (values[text].tolist() for values in (joined.text, drafted, accepted))
-                verified[text] = num_verified(schedule, *of_text)
-            accepted = np.minimum(accepted, verified)
+        lengths, texts = joined.lengths(max_new_tokens), self._texts(max_new_tokens)
+        verified = self._num_verified(schedule, texts) if schedule.traits.shortens else drafted
+        accepted = np.minimum(accepted, verified)
         counts = accepted.tolist()
         rounds = [round_starts(counts[text], length) for text, length in zip(texts, lengths, strict=True)]
         prompt = np.repeat(np.arange(len(rounds)), list(map(len, rounds)))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decoding.errors import ConfigError
-from decoding.messages import Verdict, Window
+from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import MAX_TREE, Schedule
 from sim.acceptance.joined_record import NO_TOKEN
 
@@ -41,7 +41,7 @@ def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None)
 def num_verified(schedule: Schedule, text: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> list[int]:
     """Return `drafted`, the tokens of a whole window from every position of a text, with what is verified in rounds.
 
-    `accepted` are the tokens accepted of whole windows.
+    `accepted` are the tokens accepted of whole windows. Raises `ConfigError` for a method that no simulator plays.
     """
     lanes = _UntimedLanes(schedule, text, drafted, accepted)
     flow, reply = schedule.traits.flow(lanes, schedule), None
@@ -63,6 +63,7 @@ class _UntimedLanes:
         self.num_verified = list(drafted)
         self._schedule, self._text, self._accepted, self._at = schedule, text, accepted, 0
         self._num_drafted: int | None = None
+        self._window = WINDOWS[0]
 
     @property
     def unfinished(self) -> bool:
@@ -70,8 +71,27 @@ class _UntimedLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> Window:  # noqa: ARG002
         require_no_draft(self._schedule, is_drafted=self._num_drafted is not None)
-        self._num_drafted = self.num_verified[self._at]
+        self._num_drafted = self.num_verified[self._at] if self.unfinished else 0
         return WINDOWS[self._num_drafted]
+
+    def branch(self, window: Window) -> "_UntimedLanes":  # noqa: ARG002
+        return self
+
+    def join(self, signal: ExitSignal) -> None:
+        pass
+
+    def take(self, verdict: Verdict) -> Window:
+        return self.rollout(verdict)
+
+    def prefix(self, window: Window, exit_layer: int) -> ExitSignal:  # noqa: ARG002
+        self._window = window
+        return ExitSignal(())
+
+    def suffix(self) -> Verdict:
+        return self.verify(self._window)
+
+    def stream(self, window: Window) -> Verdict:
+        return self.verify(window)._replace(window=WINDOWS[1])
 
     def verify(self, window: Window) -> Verdict:
         require_drafted(self._schedule, window, self._num_drafted)

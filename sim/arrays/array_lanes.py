@@ -19,7 +19,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
-from sim.acceptance.shortened import WINDOWS, require_drafted, require_no_draft
+from sim.acceptance.shortened import WINDOWS
 from sim.acceptance.walk import Rounds, Walk
 from sim.arrays.mirror_round import OverlapTimeline, overlap_timeline
 from sim.prediction import RoundTimes
@@ -65,7 +65,7 @@ class ArrayLanes:
         self.target = self.draft = self
         self._schedule, self._durations, self._decided = schedule, durations, decided
         self._num_rounds_begun, self._begins_round = 0, True
-        self._window, self._is_drafted = WINDOWS[schedule.num_speculative_tokens], False
+        self._window = WINDOWS[schedule.num_speculative_tokens]
         self._overlap: OverlapTimeline | None = None
         num_rounds = len(decided.walk.at)
         self.times = RoundTimes(np.zeros(num_rounds), np.zeros(num_rounds))
@@ -75,22 +75,12 @@ class ArrayLanes:
         """Whether a first round and another one have been played."""
         return self._num_rounds_begun > 2
 
-    def _verifies(self, window: Window) -> None:
-        require_drafted(self._schedule, window, len(self._window.tokens) if self._is_drafted else None)
-        self._is_drafted = False
-
-    def _drafts(self) -> None:
-        require_no_draft(self._schedule, is_drafted=self._is_drafted)
-        self._is_drafted = True
-
-    def verify(self, window: Window) -> _Handle:
+    def verify(self, window: Window) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        self._verifies(window)
         return self._operation(self._verify, _REPLY)
 
     def prefix(self, window: Window, exit_layer: int) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.TargetLane`."""
-        self._verifies(window)
         half_s = self._durations.target_half_s
         return self._operation(lambda rounds: self._compute(rounds, 0, "target_prefix", half_s), _REPLY)
 
@@ -105,7 +95,6 @@ class ArrayLanes:
 
     def rollout(self, verdict: Verdict | None = None) -> _Handle:
         """See `decoding.lanes.DraftLane`."""
-        self._drafts()
         return self._operation(partial(self._draft, is_first=verdict is None), self._window)
 
     def branch(self, window: Window) -> "ArrayLanes":  # noqa: ARG002
@@ -119,7 +108,6 @@ class ArrayLanes:
 
     def take(self, verdict: Verdict) -> _Handle:  # noqa: ARG002
         """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
-        self._drafts()
         return self._handle(self._take, self._window)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
