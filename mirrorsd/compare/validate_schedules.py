@@ -150,7 +150,7 @@ def by_schedule(schedules: Mapping[Path, Schedule]) -> tuple[dict[Schedule, Path
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
     """Return the prompts of the record, in its order and by its names: those of the same tokens.
 
-    Raises `RecordError` where one is missing or has other tokens now.
+    Raises `RecordError` where one is missing, has other tokens now, or was recorded without their hash.
     """
     names, by_tokens = {one.name for one in prompts}, {hash_of_ids(one.ids): one for one in prompts}
     found = []
@@ -158,7 +158,9 @@ def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord)
         one = by_tokens.get(entry.prompt_hash or "")
         if one is None:
             why = f"is not among the {len(names)} prompts given; give those that were recorded (--prompts)"
-            if entry.name in names:
+            if entry.prompt_hash is None:
+                why = "has no hash of its tokens in the record, by which it is found; record it again"
+            elif entry.name in names:
                 why = "was recorded with other tokens: its text, the chat template or the tokenizer has changed"
             raise RecordError(f"prompt {entry.name!r} {why}")
         found.append(one._replace(name=entry.name))

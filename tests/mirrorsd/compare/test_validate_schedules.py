@@ -101,6 +101,8 @@ def test_prompts_come_in_the_order_of_the_record_and_those_missing_or_with_other
         matching_prompts([EncodedPrompt(names[0], "", other), wanted[1]], known)
     with pytest.raises(RecordError, match="'prompt 0' is not among the 1 prompts given"):
         matching_prompts(wanted[1:], known)
+    with pytest.raises(RecordError, match="'prompt 0' has no hash of its tokens in the record"):
+        matching_prompts(wanted, record)
 
 
 def test_a_prompt_that_was_recorded_under_two_names_is_one_to_run(tmp_path):
