@@ -4,6 +4,7 @@ Weights are int8: no lane of torch computes with them, so nothing here can have 
 """
 
 import json
+import shutil
 
 import pytest
 
@@ -83,7 +84,9 @@ def test_heads_are_recorded_there_and_streams_are_left_out_by_name(made, head_fo
 def test_what_was_recorded_there_is_what_lanes_there_do(made, files, tiny_folders, head_folders) -> None:
     """Texts to the last token, and rounds one by one, of chains and of a head's trees."""
     root, _, prompts = made
-    chain = {"draft_lane": LANES[1], "drafter": str(tiny_folders.drafter), "num_speculative_tokens": 2}
+    copied = root / "called-otherwise"
+    shutil.copytree(tiny_folders.drafter, copied)
+    chain = {"draft_lane": LANES[1], "drafter": str(copied), "num_speculative_tokens": 2}
     schedules = {
         "speculative": chain,
         "medusa": {
@@ -101,6 +104,8 @@ def test_what_was_recorded_there_is_what_lanes_there_do(made, files, tiny_folder
     result = call("validate", *words, *files, *given)
     assert result.exit_code == 0, result.stderr
     found = json.loads((root / "out" / "validate.json").read_text())
+    told = f"The schedule's drafter {copied} is taken for {tiny_folders.drafter}: nothing here tells them apart."
+    assert told in found["warnings"]
     assert [(one["method"], one["same_rounds"], one["events"]) for one in found["schedules"]] == [
         (method, True, []) for method in schedules
     ]
