@@ -17,10 +17,12 @@ Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Positions = Annotated[int, Field(ge=1, le=1 << 22)]
 """Cosines and sines of every position are made at the start."""
 _Count = Annotated[int, Field(ge=1, le=4096)]
-_TokenId = Annotated[int, Field(ge=0, le=1 << 31)]
+_TokenId = Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]
+"""One below 0 is of no token."""
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 CONFIG_FILE: Final = "config.json"
+_ADAPTER_FILE: Final = "adapter_config.json"
 GENERATION_FILE: Final = "generation_config.json"
 _QUANTIZED_FILE: Final = "hf_quant_config.json"
 """Where NVIDIA's ModelOpt says how weights are quantized."""
@@ -52,7 +54,7 @@ class HfRope(HfModel):
     """`rope_scaling`, or newer `rope_parameters`; the four factors are those of `llama3`."""
 
     rope_type: Annotated[
-        Literal["default", "llama3"] | None, Field(validation_alias=AliasChoices("rope_type", "type"))
+        Literal["default", "linear", "llama3"] | None, Field(validation_alias=AliasChoices("rope_type", "type"))
     ] = None
     rope_theta: Positive | None = None
     factor: Positive | None = None
@@ -63,6 +65,8 @@ class HfRope(HfModel):
     @property
     def scaling(self) -> Llama3Rope | None:
         """The scaling, if there is any; raises `ModelError` for a factor that is missing or wrong."""
+        if self.rope_type == "linear" and self.factor != 1:
+            raise ModelError(f"rope_scaling of type 'linear' has factor {self.factor}; only 1 is read, which is none")
         if self.rope_type != "llama3":
             return None
         factor, low, high = self.factor, self.low_freq_factor, self.high_freq_factor
@@ -88,6 +92,10 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def _of_tokens(ids: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(one for one in ids if one >= 0)
+
+
 _Ids = Annotated[Many[_TokenId], BeforeValidator(_listed)]
 
 
@@ -110,6 +118,11 @@ class HfDecoder(HfModel):
         if found:
             method = found.get("quant_method", "unknown") if isinstance(found, dict) else found
             raise ValueError(_unread(method))
+
+    @field_validator("eos_token_ids")
+    @classmethod
+    def _are_of_tokens(cls, found: tuple[int, ...]) -> tuple[int, ...]:
+        return _of_tokens(found)
 
     @abstractmethod
     def config(self, architecture: str) -> ModelConfig:
@@ -245,6 +258,11 @@ class HfGeneration(HfModel):
 
 def read_config(folder: Path) -> ModelConfig:
     """See `ModelConfig.from_folder`."""
+    if (path := folder / _ADAPTER_FILE).is_file():
+        raise ModelError(
+            f"{path}: is of an adapter (PEFT), which is not applied; merge it into its model (merge_and_unload), save "
+            "that, and name its folder"
+        )
     path = folder / CONFIG_FILE
     holds = "a model folder holds config.json, tokenizer.json and *.safetensors"
     config = translated(read_object(path, holds=holds), str(path))
@@ -255,8 +273,8 @@ def read_config(folder: Path) -> ModelConfig:
     path = folder / GENERATION_FILE
     if not path.is_file():
         return config
-    generation = validated(HfGeneration, read_object(path, holds=holds), ModelFormatError, source=str(path))
-    return replace(config, eos_token_ids=generation.eos_token_id or config.eos_token_ids)
+    ids = validated(HfGeneration, read_object(path, holds=holds), ModelFormatError, source=str(path)).eos_token_id
+    return replace(config, eos_token_ids=_of_tokens(ids)) if ids else config
 
 
 def unheeded(folder: Path, temperature: float = 0.0) -> str | None:

@@ -1,9 +1,12 @@
 """Our decoder says what Hugging Face transformers says, for every family it claims to read."""
 
+import json
+
 import pytest
 import torch
 
 from decoding.messages import NO_WINDOW
+from decoding.sequence import DecodedSequence
 from runtime.models.decoder import load_decoder
 from runtime.models.tokenizer import Tokenizer
 from runtime.target.target_model import TargetModel
@@ -33,6 +36,10 @@ FAMILIES = {
     "llama, tied, own head size": ("LlamaConfig", {"tie_word_embeddings": True, "head_dim": 16}),
     "llama, biased": ("LlamaConfig", {"attention_bias": True, "mlp_bias": True}),
     "llama 3.1": ("LlamaConfig", {"rope_parameters": LLAMA3_ROPE}),
+    "llama, scaled by 1": (
+        "LlamaConfig",
+        {"rope_parameters": {"rope_type": "linear", "factor": 1.0, "rope_theta": 5000.0}},
+    ),
     "mistral": ("MistralConfig", {"sliding_window": None, "head_dim": 8}),
     "mistral, sliding window": ("MistralConfig", {"sliding_window": 40, "head_dim": 8}),
     "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
@@ -83,6 +90,51 @@ def test_cached_decoding_agrees(reference):
     with torch.inference_mode():
         logits = model(torch.tensor([[*IDS[:10], *tokens]])).logits[0]
     assert tokens == logits.argmax(-1).tolist()[9:-1]
+
+
+@pytest.mark.parametrize(
+    ("in_config", "in_generation", "end"),
+    [(-1, None, 30), (None, -1, 30), ([-1, 7], None, 8), (None, [5, 7], 6), (7, [11, 9], 10), (7, -1, 30)],
+)
+def test_texts_end_where_they_do_in_transformers(tmp_path, in_config, in_generation, end):
+    """EOS ids are named by the place at which their token first comes in the text that none ends; -1 is no id."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, eos_token_id=None))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_()
+    model.eval().save_pretrained(tmp_path)
+    config, generation = tmp_path / "config.json", tmp_path / "generation_config.json"
+    generation.unlink()
+    whole = text_of(tmp_path)
+    assert len({*whole[:12]}) == 12, "so that a place says which token ends the text"
+
+    def named(places):
+        if isinstance(places, list):
+            return [named(one) for one in places]
+        return places if places in (None, -1) else whole[places]
+
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"eos_token_id": named(in_config)}))
+    if in_generation is not None:
+        generation.write_text(json.dumps({"eos_token_id": named(in_generation)}))
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    ids = torch.tensor([IDS[:10]])
+    found = theirs.generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=30, do_sample=False, pad_token_id=0
+    )
+    assert text_of(tmp_path) == found[0, 10:].tolist() == whole[:end]
+
+
+def text_of(folder):
+    """The greedy text of a folder's model, as long as its EOS ids let it be."""
+    target = TargetModel.of(load_decoder(folder, dtype=torch.float32))
+    sequence = DecodedSequence(IDS[:10], max_new_tokens=30, eos_token_ids=target.config.eos_token_ids)
+    target.prefill(IDS[:10], capacity=60)
+    while sequence.unfinished:
+        sequence.commit(NO_WINDOW, target.verify(NO_WINDOW))
+    return sequence.tokens
 
 
 PROMPTS = ["What is the capital of France?", "Who would want an honest answer?", "How do I explain winter?"]

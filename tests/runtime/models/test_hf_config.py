@@ -71,7 +71,12 @@ def test_what_is_missing_is_named(name):
         ({"rope_scaling": 3}, "rope_scaling: "),
         ({"rope_scaling": LLAMA3 | {"factor": None}}, "rope_scaling of type .llama3. needs factor"),
         ({"rope_scaling": LLAMA3 | {"low_freq_factor": 4.0}}, "rope_scaling has low_freq_factor 4.0, not below"),
-        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.*: Input should be 'default' or 'llama3', found 'yarn'"),
+        ({"rope_scaling": {"type": "yarn"}}, "rope_scaling.*: Input should be 'default', 'linear' or 'llama3', f"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 4.0}},
+            "rope_scaling of type 'linear' has factor 4.0; only 1 is",
+        ),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling of type 'linear' has factor None"),
         ({"quantization_config": ["x" * 10_000]}, "quantization_config: .*weights quantized by "),
         (
             {"compression_config": {"quant_method": "fp8"}},
@@ -99,6 +104,19 @@ def test_what_others_write_for_nothing_is_nothing():
     found = ModelConfig.from_hf(LLAMA | absent | {"attention_bias": None, "rope_theta": 500_000, "unknown": {}})
     assert (found.num_kv_heads, found.head_dim, found.rope_theta, found.rope_scaling) == (4, 8, 500_000.0, None)
     assert found.eos_token_ids == ()
+    assert ModelConfig.from_hf(LLAMA | {"rope_scaling": {"type": "linear", "factor": 1.0}}).rope_scaling is None
+    assert [ModelConfig.from_hf(LLAMA | {"eos_token_id": ids}).eos_token_ids for ids in (-1, [-1, 7])] == [(), (7,)]
+
+
+@pytest.mark.parametrize("has_config", [False, True])
+def test_an_adapter_that_would_not_be_applied_is_refused(tmp_path, has_config):
+    path = tmp_path / "adapter_config.json"
+    path.write_text('{"peft_type": "LORA", "base_model_name_or_path": "owner/base"}')
+    if has_config:
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    with pytest.raises(ModelError) as refused:
+        ModelConfig.from_folder(tmp_path)
+    assert str(refused.value).startswith(f"{path}: is of an adapter (PEFT), which is not applied; merge it into its")
 
 
 def test_an_opt_config_says_what_is_other_about_it():
