@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from decoding.errors import ConfigError, MirrorsdError, cut, listed, mistake, shown
+from decoding.errors import ConfigError, MirrorsdError, cut, listed, mistake, shown, unknown
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -49,11 +49,15 @@ def _is_given_up(item: Mapping[str, Any]) -> bool:
     return bool(item["type"] == "too_short" and len(item["input"]) > item["ctx"]["actual_length"])
 
 
-def described(error: ValidationError, *, source: str | None = None) -> str:
-    """Return the first mistakes, a line each, with the name of the file before each of them."""
+def described(error: ValidationError, *, source: str | None = None, model: Any = None) -> str:
+    """Return the first mistakes, a line each, with the name of the file before each of them.
+
+    Of a field that `model` does not have, those that it has are told.
+    """
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
-    return listed([before + mistake(item) for item in found[:MOST_SHOWN]], num_others=len(found[MOST_SHOWN:]))
+    lines = [before + mistake(item) + known_fields(item, model) for item in found[:MOST_SHOWN]]
+    return listed(lines, num_others=len(found[MOST_SHOWN:]))
 
 
 def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: str | None = None) -> M:
@@ -61,7 +65,25 @@ def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: s
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise kind(described(error, source=source)) from error
+        raise kind(described(error, source=source, model=model)) from error
+
+
+def known_fields(item: Mapping[str, Any], model: Any) -> str:
+    """Return in brackets, of a mistake that is a field which is not known, which ones are; nothing of others."""
+    if item["type"] != "extra_forbidden":
+        return ""
+    *before, name = item["loc"]
+    names = fields_at(model, before)
+    return f" ({unknown('field', name, names)})" if names else ""
+
+
+def plain(value: object) -> object:
+    """Return numbers and arrays of numpy, and lists of them, as Python's; anything else as it is."""
+    if isinstance(value, list):
+        return [*map(plain, value)]
+    if type(value) is tuple:
+        return tuple(map(plain, value))
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def require_whole(name: str, value: object, least: int | None = None) -> None:

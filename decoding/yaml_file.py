@@ -5,16 +5,15 @@ are written out. So a file is read in seconds or refused.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from decoding.errors import ConfigError, cut, listed, mistake, shown, unknown
+from decoding.errors import ConfigError, cut, listed, mistake, shown
 from decoding.files import read_text, replace_file
-from decoding.validation import MOST_SHOWN, errors_as, fields_at, mistakes_in
+from decoding.validation import MOST_SHOWN, errors_as, known_fields, mistakes_in, plain
 
 T = TypeVar("T")
 
@@ -46,21 +45,16 @@ class StrictModel(BaseModel):
 class UserModel(StrictModel):
     """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well.
 
-    Whole numbers of numpy are taken for what they are.
+    Numbers and arrays of numpy are taken for what they are.
     """
 
     def __init__(self, **data: Any) -> None:
-        integers = {
-            name: int(value)
-            for name, value in data.items()
-            if isinstance(value, Integral) and not isinstance(value, bool)
-        }
         try:
-            super().__init__(**data | integers)
+            super().__init__(**{name: plain(value) for name, value in data.items()})
         except ValidationError as error:
             model, found = type(self), mistakes_in(error)
             lines = [
-                mistake({**item, "loc": (model.__name__, *item["loc"])}) + _fields(item, model)
+                mistake({**item, "loc": (model.__name__, *item["loc"])}) + known_fields(item, model)
                 for item in found[:MOST_SHOWN]
             ]
             raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
@@ -109,7 +103,7 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
         return TypeAdapter(model).validate_python(data)
     except ValidationError as error:
         found = mistakes_in(error)
-        lines = [_describe(item, root, source) + _fields(item, model) for item in found[:MOST_SHOWN]]
+        lines = [_describe(item, root, source) + known_fields(item, model) for item in found[:MOST_SHOWN]]
         raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
 
 
@@ -226,15 +220,6 @@ def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
 def _describe(item: Any, root: yaml.Node, source: str) -> str:
     mark = _find(root, item["loc"]).start_mark
     return f"{source}:{mark.line + 1}:{mark.column + 1}: {mistake(item)}{_hint(item.get('input'), item['type'])}"
-
-
-def _fields(item: Any, model: Any) -> str:
-    """Say of a field that is not known which ones are."""
-    if item["type"] != "extra_forbidden":
-        return ""
-    *before, name = item["loc"]
-    names = fields_at(model, before)
-    return f" ({unknown('field', name, names)})" if names else ""
 
 
 def _hint(value: object, kind: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from decoding.errors import ConfigError, shown
 from decoding.files import named_path
-from decoding.validation import validated
+from decoding.validation import plain, validated
 from decoding.yaml_file import StrictModel, load_yaml
 from hwprofiles.profile import Profile
 from sim.acceptance.drawn_texts import draw_record
@@ -129,4 +129,5 @@ def _loaded(path: str, texts: Texts | None) -> AssumedAcceptance:
 def _rates(rates: float | Sequence[float] | TaskRates, assumptions: Mapping[str, Any]) -> TaskRates:
     if isinstance(rates, TaskRates):
         return rates
-    return validated(TaskRates, {"rates": rates, **assumptions}, ConfigError)
+    given = {name: plain(value) for name, value in {"rates": rates, **assumptions}.items()}
+    return validated(TaskRates, given, ConfigError)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from costs.round_plan import step_rows
@@ -27,6 +28,13 @@ from tests.planner.synthetic import (
 )
 
 SMALL = SearchSpace(windows=(2, 4), exit_top_k=(1, 4), draft_top_k=(2,), uneven_roots=(6,))
+
+
+def test_what_varies_may_be_numbers_and_arrays_of_numpy():
+    found = SearchSpace(windows=np.arange(2, 5), exit_top_k=[np.int64(3)], tree_sizes=(np.int32(8),))
+    assert (found.windows, found.exit_top_k, found.tree_sizes) == ((2, 3, 4), (3,), (8,))
+    with pytest.raises(ConfigError, match="windows"):
+        SearchSpace(windows=np.array([1.5]))
 
 
 def test_every_method_and_root_source_is_offered_once(profile):

@@ -51,6 +51,21 @@ def test_rates_by_place_are_conditional():
     assert predict(speculative(3), machine(), acceptance).mean_acceptance_length == pytest.approx(expected, rel=1e-3)
 
 
+def test_rates_may_be_numbers_and_arrays_of_numpy():
+    places = (0.75, 0.5)
+    for of_numpy, own in (
+        (Bernoulli(np.float32(0.75), texts=SHORT), Bernoulli(0.75, texts=SHORT)),
+        (PositionRates(np.array(places), texts=SHORT), PositionRates(places, texts=SHORT)),
+        (ByTask({"code": np.array(places, dtype=np.float32)}, texts=SHORT), ByTask({"code": places}, texts=SHORT)),
+    ):
+        assert of_numpy.by_task == own.by_task
+
+
+def test_an_assumption_that_is_not_known_is_refused_with_what_was_meant():
+    with pytest.raises(ConfigError, match=r"exit_covrage: Extra .*\(no field is called 'exit_covrage'; .*exit_cov"):
+        Bernoulli(0.5, texts=SHORT, exit_covrage={4: (0.5,)})
+
+
 @pytest.mark.parametrize("num_tokens", [-1, 4])
 def test_a_length_without_rates_is_refused(num_tokens):
     message = f"num_speculative_tokens is {num_tokens}, rates are given for 3 positions"
