@@ -1,6 +1,7 @@
 """Measuring models by name: an engine on this machine's lanes is calibrated; models in this process are recorded."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Required, TypedDict, Unpack
 
@@ -95,6 +96,12 @@ def calibration_task(
         left_out=left_out,
         **settings,
     )
+    if not (pair.drafter or pair.head_methods):
+        what = "the longest prompt and its new tokens"
+        engine.config.require_positions(task.contexts[1], 0, what=what, whose=pair.target)
+        # no windows: passes of several rows, as those of batches, are timed as far as they fit
+        room = engine.config.max_position - task.contexts[1] - 2
+        return replace(task, max_window=min(task.max_window, room))
     draft = sizes.draft if isinstance(sizes.draft, ModelConfig) else engine.config
     what = f"the longest prompt, its new tokens and windows (--max-window {task.max_window})"
     for name, most in {pair.target: engine.config, name_of(pair.drafter): draft}.items():

@@ -321,3 +321,19 @@ def test_what_is_calibrated_has_the_positions_that_a_run_asks_for(tiny_folders):
             accept(room)
             with pytest.raises(ConfigError, match="windows .*need 513 positions"):
                 accept(room + 1)
+
+
+def test_a_calibration_of_nothing_that_drafts_has_the_positions_of_plain_decoding(tiny_folders):
+    pair = find_pair(str(tiny_folders.target), drafter="none", heads=(), dtype="float32")
+    lanes = device_lanes("cpu", "float32")
+    with new_engine(pair, lanes) as engine:
+
+        def task(num_new):
+            contexts = contexts_of([300], num_new)
+            return calibration_task(engine, pair, lanes, contexts=contexts, max_window=8, quick=True)
+
+        room = 512 - 300 - 2
+        assert [task(num_new).max_window for num_new in (1, room - 3, room)] == [8, 3, 0]
+        assert task(room).effort.target_rows == (1,)
+        with pytest.raises(ConfigError, match="the longest prompt and its new tokens need 513 positions"):
+            task(room + 1)
