@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from decoding.errors import ProfileError
+from decoding.errors import ProfileError, unknown
 from hwprofiles.curves.names import device_in, device_key, engine_of, facts_in, family_of
 from hwprofiles.engines import LAW_ENGINE, default_engine
 from hwprofiles.machines.device_names import DEFAULT_HOST_LINK, TOGETHER, NamedDevice, counted, find_device
@@ -87,7 +87,7 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
     named = called or find_device(device_in(label)) or find_device(bare)
     count = (called or counted(label)).num_devices
     sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(device_key(label))
-    reason = f"no device that ships is called {whole!r}, and none is known to be of its architecture"
+    reason = f"{unknown('device that ships', whole, shipped_names('device'))}; none is known to be of its architecture"
     if sheet is not None and sheet.memory_pool is not None and kind and kind != sheet.kind:
         reason = f"no sheet that ships is of the {kind.upper()} of {sheet.name}"
         sheet = _beside(sheet, kind)
@@ -137,7 +137,8 @@ def _num_together(label: str, sheet: DeviceSheet, engine: str, count: int, *, dr
     if told is None:
         does_share = (engine_of(engine) or default_engine(sheet)) == LAW_ENGINE and not _APART.search(label)
         return max(1, count - drafts_apart) if does_share else 1
-    return num_told if 0 < num_told < count and count % num_told == 0 else count  # others hold other layers, or copies
+    is_share = count % num_told == 0 if num_told else False  # others hold other layers, or copies
+    return num_told if 0 < num_told < count and (is_share or drafts_apart) else count
 
 
 def _running(label: str, *, is_on_cpu: bool) -> str:

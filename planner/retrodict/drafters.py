@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
 from costs.cost_model import Part
 from costs.round_plan import DRAFT_STEP, LAYER, LM_HEAD
-from decoding.errors import PlanError
+from decoding.errors import PlanError, shown, unknown
 from hwprofiles.engines import head_weights, weights_for
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import IN_ONE_PASS, head_shape
@@ -38,9 +38,11 @@ _HEADS: Final = Part("heads")
 class _Called(NamedTuple):
     """What people call a kind of drafter, as a pattern; its shape, how it drafts, and its share of a target's layers.
 
-    `head` is the name by which `hwprofiles.models.head_shapes` knows the shape; empty where it is the target's or told.
+    `name` is the usual one; `head` that by which `hwprofiles.models.head_shapes` knows the shape, and empty where it is
+    the target's or told.
     """
 
+    name: str
     words: str
     kind: Kind
     head: str = ""
@@ -54,7 +56,7 @@ def _kinds() -> tuple[_Called, ...]:
     with _KINDS_FILE.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     told = TypeAdapter(tuple[_Called, ...])
-    names = ("called", "kind", "head", "flow")
+    names = ("name", "called", "kind", "head", "flow")
     return told.validate_python([(*(one[name] for name in names), one["layers"] or 1.0) for one in lines])
 
 
@@ -87,18 +89,38 @@ class Draft(NamedTuple):
         """What one step reads of weights, on all devices together."""
         return sum(count * self.model.shared_work(part.kind, 1).num_bytes for part, count in self.step.items())
 
-    def step_rows(self, num_rows: int) -> int:
-        """Return the rows of a step for a verification of so many: a whole window's where one step drafts it."""
-        return max(1, num_rows - 1) if self.is_once and self.kind != "heads" else 1
+    def step_rows(self, drafted: int, top_k: int = 1) -> tuple[int, ...]:
+        """Return the rows of every step for a window, or for so many levels of a tree of which each keeps `top_k`.
+
+        One step that drafts all of it has a whole window's, and Medusa's heads, which read the last state alone, one. A
+        tree's later steps read every token that the level above kept, as `costs.round_plan.tree_shape` has it.
+        """
+        if self.kind == "lookup":
+            return ()
+        if self.is_once:
+            return (1 if self.kind == "heads" else drafted,)
+        return (1,) + (top_k,) * (drafted - 1)
 
     def num_steps(self, drafted: int) -> int:
         """Return steps for a window."""
-        return (1 if self.is_once else drafted) if self.kind != "lookup" else 0
+        return len(self.step_rows(drafted))
 
     def num_rows(self, drafted: int, engine: str) -> int:
         """Return the rows of a verification by an engine: a window and the token before it, or the nodes of a tree."""
         is_tree = self.kind == "heads" and _OF_CHAINS not in engine.lower()
         return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
+
+
+def _called(drafter: CaseDrafter) -> _Called | None:
+    """Return the kind that a drafter is called: a draft model where a shape is told under a name that nobody knows."""
+    unnamed = _Called("draft", "", "draft") if drafter.shape else None
+    return next((one for one in _kinds() if re.search(one.words, drafter.kind.lower())), unnamed)
+
+
+def drafts_in_parallel(drafter: CaseDrafter) -> bool:
+    """Return whether a drafter runs while the target verifies, as is told of it or of its kind."""
+    called = _called(drafter)
+    return drafter.parallel or (called is not None and called.flow == "parallel")
 
 
 def draft_of(drafter: CaseDrafter, target: StoredModel, engine: str = "") -> Draft:
@@ -108,12 +130,11 @@ def draft_of(drafter: CaseDrafter, target: StoredModel, engine: str = "") -> Dra
         PlanError: nobody knows what such a drafter computes, or a draft model is not named.
         ModelError, ConfigError: its shape or weights are not known.
     """
-    unnamed = _Called("", "draft") if drafter.shape else None
-    called = next((one for one in _kinds() if re.search(one.words, drafter.kind.lower())), unnamed)
+    called = _called(drafter)
     if called is None:
-        kinds = ", ".join(get_args(Kind))
-        raise PlanError(f"nobody knows what a drafter of kind {drafter.kind!r} takes; kinds are {kinds}")
-    kind, is_once, is_parallel = called.kind, called.flow == "once", drafter.parallel or called.flow == "parallel"
+        known = unknown("drafter", drafter.kind, [one.name for one in _kinds()])
+        raise PlanError(f"nobody knows what a drafter of kind {shown(drafter.kind)} takes: {known}")
+    kind, is_once, is_parallel = called.kind, called.flow == "once", drafts_in_parallel(drafter)
     shape, head = target.shape, called.head or kind
     if called.head:
         shape = head_shape(head, target.shape)

@@ -17,7 +17,7 @@ from hwprofiles.model_shape import ModelShape, model_shape
 from planner.published.usual_rates import Kind
 from planner.retrodict.case_machine import CaseMachine, case_machine
 from planner.retrodict.cases import Case, PublishedSpeed
-from planner.retrodict.drafters import Draft, accepted, draft_of
+from planner.retrodict.drafters import Draft, accepted, draft_of, drafts_in_parallel
 from planner.retrodict.windows import SizedRound, num_in_a_row, window_of
 from planner.row_curve import few_rows_error
 from sim.derived.derived_profile import exchanges
@@ -74,7 +74,7 @@ class PredictedCase:
         Raises:
             ModelError, ConfigError, ProfileError: its models, weights or device are not known.
         """
-        machine = case_machine(case.device, case.engine, drafts_apart=case.drafter.parallel)
+        machine = case_machine(case.device, case.engine, drafts_apart=drafts_in_parallel(case.drafter))
         sheet, shape = machine.sheet, model_shape(case.target.shape)
         target = StoredModel(shape=shape, weights=_weights(case, shape))
         if sheet.memory_bytes_per_s is None:
@@ -163,10 +163,9 @@ class PredictedCase:
     def _round_s(self, of: SizedRound, context: int, pace: float) -> tuple[float, float]:
         """Return the seconds of rounds of one size at a pace, and their error in seconds."""
         verifying_s = pace * self._pass_s(of.num_rows, context)
-        drafting_s, host_s = 0.0, of.num_steps * self.cost.device.engine_step_s
-        if of.num_steps:
-            step_s = calls_s(self._drafting, self.draft.step, self.draft.step_rows(of.num_rows), context)
-            drafting_s = pace * of.num_steps * (step_s + self.cost.device.graph_s)
+        steps_s = (calls_s(self._drafting, self.draft.step, rows, context) for rows in of.step_rows)
+        drafting_s = pace * sum(step_s + self.cost.device.graph_s for step_s in steps_s)
+        host_s = len(of.step_rows) * self.cost.device.engine_step_s
         does_read = self.draft.model.reads_verified_rows and not self.draft.is_parallel
         if does_read and self.cost.device.reads_again:
             drafting_s += pace * calls_s(self._drafting, {DRAFT_READS: 1}, of.num_rows, context)

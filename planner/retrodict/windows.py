@@ -30,10 +30,10 @@ _ENDS_EARLY: Final = "ik_llama.cpp"
 
 
 class SizedRound(NamedTuple):
-    """Rounds of one size: their portion of all, the steps that draft them, and the rows that verify them."""
+    """Rounds of one size: their portion of all, the rows of each step that drafts them, and those that verify them."""
 
     portion: float
-    num_steps: int
+    step_rows: tuple[int, ...]
     num_rows: int
 
 
@@ -67,7 +67,7 @@ def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | Non
     rounds: tuple[SizedRound, ...] = (_round_of(draft, one.drafted, engine),)
     if tree is not None:
         found = found if share is not None else _brought_by(tree, draft)
-        rounds = (SizedRound(1.0, draft.num_steps(tree.levels), tree.size),)
+        rounds = (SizedRound(1.0, draft.step_rows(tree.levels, min(tree.top_k, tree.size - 1)), tree.size),)
     elif is_limit and share is None:
         rounds = _ending_early(draft, one.drafted, engine)
     return DraftedWindow(rounds, RoundTokens(found.tokens, hypot(found.error, error)))
@@ -87,7 +87,8 @@ def _ending_early(draft: Draft, most: int, engine: str) -> tuple[SizedRound, ...
 
 
 def _round_of(draft: Draft, drafted: int, engine: str, portion: float = 1.0) -> SizedRound:
-    return SizedRound(portion, draft.num_steps(drafted), draft.num_rows(drafted, engine))
+    num_rows = draft.num_rows(drafted, engine)
+    return SizedRound(portion, draft.step_rows(drafted, _TOP_K if num_rows > drafted + 1 else 1), num_rows)
 
 
 def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
@@ -103,7 +104,7 @@ def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
     usual = _LEVELS_OF_HEADS if draft.kind == "heads" else _LEVELS
     levels = steps or (one.drafted if one.drafted < size else usual)
     levels = max(1, min(levels, size - 1, MAX_WINDOW))
-    return _Tree(size, levels, min(top_k or _TOP_K, len(ALTERNATIVES) + 1))
+    return _Tree(size, levels, top_k or _TOP_K)
 
 
 def _brought_by(tree: _Tree, draft: Draft) -> RoundTokens:
@@ -125,5 +126,5 @@ def _tokens_of_tree(tree: _Tree, rate: float) -> float:
     with EAGLE-2's levels brings 3.8 tokens at the usual rate; EAGLE-2 published 3.5 to 4.2 (arXiv 2503.01840, table 1).
     """
     rates = TaskRates(rates=(rate,) * tree.levels, alternative_rates=ALTERNATIVES).rank_rates()
-    paths = pool_paths(rates, tree.levels, tree.top_k)[: tree.size - 1]
+    paths = pool_paths(rates, tree.levels, min(tree.top_k, len(ALTERNATIVES) + 1))[: tree.size - 1]
     return 1 + sum(float(np.prod(rates[range(len(path)), path])) for path in paths)

@@ -107,8 +107,9 @@ def test_as_many_share_a_layer_as_the_label_tells(label, engine, num_together):
 
 
 def test_a_draft_beside_its_target_has_a_device_of_its_own():
-    found = [case_machine(label, "vLLM", drafts_apart=True).num_together for label in ("2x H100", "5x H100, TP4")]
-    assert found == [1, 5]
+    labels = "2x H100", "5x H100", "5x H100, TP4", "6x H100, TP4", "8x H100, TP4", "8x H100, TP8"
+    found = [case_machine(label, "vLLM", drafts_apart=True).num_together for label in labels]
+    assert found == [1, 4, 4, 4, 4, 8]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,14 @@ def test_heads_that_need_the_token_before_run_one_after_the_other(kind):
         ("prompt_lookup", "lookup"),
         ("REST", "lookup"),
         ("n-gram", "lookup"),
+        ("n_gram", "lookup"),
+        ("n gram", "lookup"),
+        ("ngram-map-k4v", "lookup"),
+        ("Token Recycling", "lookup"),
+        ("SAM decoding", "lookup"),
+        ("suffix decoding", "lookup"),
+        ("PLD", "lookup"),
+        ("qwen3_next_mtp", "mtp"),
     ],
 )
 def test_names_of_papers_and_engines_mean_a_kind(kind, known):
@@ -85,6 +93,10 @@ def test_names_of_papers_and_engines_mean_a_kind(kind, known):
 def test_a_drafter_of_an_unknown_name_without_a_shape_is_refused():
     with pytest.raises(PlanError, match="nobody knows what a drafter of kind 'oracle' takes"):
         drafting("oracle")
+    with pytest.raises(PlanError, match="no drafter is called 'egale3'; did you mean eagle-3 or eagle"):
+        drafting("egale3")
+    with pytest.raises(PlanError, match="no drafter is called 'medsua'; did you mean medusa"):
+        drafting("medsua")
 
 
 @pytest.mark.parametrize(

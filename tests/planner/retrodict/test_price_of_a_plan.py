@@ -46,11 +46,13 @@ def test_a_draft_on_a_device_of_its_own_has_that_alone():
     """Its steps were shared out over the target's devices."""
     told = {"id": "one", "engine": "vLLM", "target": {"shape": "llama-3.1-70b", "weights": "bf16"}}
     drafting = {"kind": "draft", "shape": "llama-3.2-1b", "parallel": True}
-    labels = "5x H100", "1x H100"
+    labels = "5x H100", "5x H100, TP4", "1x H100"
     found = [PredictedCase.of(Case.model_validate(told | {"device": one, "drafter": drafting})) for one in labels]
-    assert [one.machine.num_together for one in found] == [4, 1]
-    beside, alone = (calls_s(one._drafting, one.draft.step, 1, 512) for one in found)
-    assert beside == pytest.approx(alone)
+    named = {"kind": "SSD", "shape": "llama-3.2-1b"}  # which says that it drafts apart
+    found += [PredictedCase.of(Case.model_validate(told | {"device": labels[0], "drafter": named}))]
+    assert [one.machine.num_together for one in found] == [4, 4, 1, 4]
+    steps_s = [calls_s(one._drafting, one.draft.step, 1, 512) for one in found]
+    assert steps_s == pytest.approx(4 * [steps_s[0]])
 
 
 def test_models_of_rotary_positions_are_priced_at_every_context_of_a_public_run():

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costs.round_plan import RoundPlan, tree_shape
+from decoding.schedule import Schedule
 from hwprofiles.model_shape import model_shape
 from planner.published.round_tokens import tokens_of_rate
 from planner.published.usual_rates import usual_rate
@@ -28,15 +30,15 @@ def window(drafter: dict[str, str], key: str | int, note: str = "", engine: str 
 
 
 def shapes(drafter: dict[str, str], key: str | int, note: str = "") -> list[tuple[int, int]]:
-    return [(one.num_steps, one.num_rows) for one in window(drafter, key, note).rounds]
+    return [(len(one.step_rows), one.num_rows) for one in window(drafter, key, note).rounds]
 
 
 @given(most=st.integers(1, 40))
 def test_a_draft_that_stops_where_it_is_unsure_drafts_one_token_more_than_are_accepted_or_all(most):
     found, rate = window(DRAFT, most, STOPPED), usual_rate("draft", is_single=most == 1).value
     assert sum(one.portion for one in found.rounds) == pytest.approx(1)
-    assert [(one.num_steps, one.num_rows) for one in found.rounds] == [(size, size + 1) for size in range(1, most + 1)]
-    mean = sum(one.portion * one.num_steps for one in found.rounds)
+    assert [one[1:] for one in found.rounds] == [((1,) * size, size + 1) for size in range(1, most + 1)]
+    mean = sum(one.portion * len(one.step_rows) for one in found.rounds)
     assert mean == pytest.approx(tokens_of_rate(rate, most - 1))
     assert found.brought.tokens == pytest.approx(1 + rate * mean), "the rate is the share of those drafted"
     assert found.brought.tokens == pytest.approx(window(DRAFT, most).brought.tokens)
@@ -94,6 +96,41 @@ def test_a_limit_of_drafted_tokens_costs_no_more_than_what_is_drafted():
 )
 def test_more_tokens_than_a_head_drafts_in_a_row_are_a_trees(kind, key, note, shape):
     assert shapes({"kind": kind}, key, note) == [shape]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "note", "rows"),
+    [
+        ("eagle", 60, "", (1, 10, 10, 10, 10, 10)),
+        ("eagle", 64, "steps 5 topk 8 num-draft-tokens 64", (1, 8, 8, 8, 8)),
+        ("mtp", 4, "a tree of 4 in two steps", (1, 3)),
+        ("eagle", 4, "", (1, 1, 1, 1)),
+        ("hydra", 4, "", (1, 10, 10, 10)),
+        ("medusa", 64, "", (1,)),
+        ("dflash", 15, "a tree of 22", (15,)),
+        ("lookup", 8, "", ()),
+    ],
+)
+def test_a_step_of_a_tree_reads_what_the_level_above_kept(kind, key, note, rows):
+    """Every step was priced as one row, where EAGLE expands ten tokens of a level (arXiv 2406.16858)."""
+    (found,) = window({"kind": kind}, key, note, engine="").rounds
+    assert found.step_rows == rows
+
+
+def test_steps_of_a_tree_are_those_of_a_plan():
+    schedule = Schedule(
+        method="eagle2",
+        target_lane="gpu",
+        draft_lane="gpu",
+        drafter="eagle",
+        num_speculative_tokens=6,
+        tree_size=59,
+        tree_top_k=10,
+    )
+    planned = RoundPlan.of(schedule, tree_shape(schedule, ()), TARGET.shape.num_layers)
+    (found,) = window({"kind": "eagle"}, 60).rounds
+    assert found.step_rows[1:] == planned.later_rows
+    assert found.num_rows == planned.segments[0].rows
 
 
 def test_a_tree_of_sixty_brings_what_eagle2_published():
