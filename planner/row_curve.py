@@ -9,8 +9,8 @@ from typing import Final
 from costs.prices import pass_s
 from costs.round_plan import LAYER
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
-from hwprofiles.curves.row_prices import STEP_IN_WORDS
-from hwprofiles.engines import CurvePrices, engine_on, priced
+from hwprofiles.curves.row_prices import STEP_IN_WORDS, RowPrices
+from hwprofiles.engines import engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.page_template import rendered
@@ -51,7 +51,7 @@ class RowCurve:
 
     Attributes:
         engine: what runs the model; None where none is known.
-        by_curves: numbers by public curves, where there are any.
+        prices: of rows by public curves; None where they are by a law, or by `growth_per_row`.
         known_rows: most rows that there is a price of; None where they are fed one after the other.
         by_law: whether passes are by a measured kernel law.
     """
@@ -59,7 +59,7 @@ class RowCurve:
     model: StoredModel
     device: str
     engine: str | None
-    by_curves: CurvePrices | None
+    prices: RowPrices | None
     known_rows: int | None
     by_law: bool
     context: int
@@ -71,13 +71,12 @@ class RowCurve:
         """The status of each number, and the curves that rows are by, in words."""
         fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
         for one in self.assumptions:
-            fields[one.status].append(one.field.rpartition(".")[2])
+            fields[one.status].append(one.number)
         known = "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
-        rows = None if self.by_curves is None else self.by_curves.rows
-        are_used = any(one.field.endswith("growth_per_row") and "by step" in one.source for one in self.assumptions)
-        if rows is None or not are_used:
+        if self.prices is None:
             return known
-        return f"{known}. Rows from measured curves, some of {STEP_IN_WORDS[rows.step]}; above all: {rows.source}"
+        step = STEP_IN_WORDS[self.prices.step]
+        return f"{known}. Rows from measured curves, some of {step}; above all: {self.prices.source}"
 
     @property
     def beyond(self) -> str:
@@ -85,8 +84,7 @@ class RowCurve:
         most = max(one.rows for one in self.rows)
         if self.known_rows is None or most <= self.known_rows:
             return ""
-        is_told = any(one.field.endswith("growth_per_row") and "by step" not in one.source for one in self.assumptions)
-        if not is_told:
+        if self.prices is not None or self.by_law:
             return f"Some passes have more rows ({most}) than {known_in_words(self.known_rows, by_law=self.by_law)}."
         return (
             f"growth_per_row is told of up to {GROWING_ROWS} rows: further ones cost no more in the times, and as much "
@@ -131,9 +129,9 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         model=model,
         device=name,
         engine=engine_on(sheet, model.weights),
-        by_curves=by_curves,
+        prices=speed.prices,
         known_rows=speed.known_rows,
-        by_law=speed.unhidden_share is not None,
+        by_law=speed.is_by_law,
         context=context,
         rows=tuple(found[count] for count in rows),
         assumptions=speed.assumptions,

@@ -185,14 +185,23 @@ def left_out_error(found: Reproduction) -> float | None:
 _FOLDER: Final = Path(__file__).parent
 
 
-def known_constants(platform: str, setup: Setup) -> tuple[Constants, str]:
+class Origin(NamedTuple):
+    """Where constants are from, in words, and the shipped table that they were fitted to before, by its name."""
+
+    words: str
+    table: str | None = None
+
+
+def known_constants(platform: str, setup: Setup) -> tuple[Constants, Origin]:
     """Return the constants that were fitted to a shipped platform before, else those of data sheets; and their origin.
 
     Latencies of links are in the platform's own file, where plans find them too. What was not fitted is taken from data
     sheets.
     """
     if platform not in {path.stem for path in _FOLDER.glob("*.yaml")}:
-        return setup.datasheet(), "data sheets and nearest measurements"
+        return setup.datasheet(), Origin("data sheets and nearest measurements")
     found = load_yaml(_FOLDER / f"{platform}.yaml", dict[str, Any])
     values: Constants = {**setup.datasheet(), **setup.placed(), **found["constants"]}
-    return values, f"fitted to {found['fitted_to']}, {found['num_cells']} cells, on {found['platform']}"
+    table = found["fitted_to"]
+    words = f"fitted to {table}.csv, {found['models']}, {found['num_cells']} cells, on {found['platform']}"
+    return values, Origin(words, table)

@@ -19,15 +19,14 @@ from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.platform import Platform, load_platform
 from planner.page_template import rendered
 from planner.published.hidden_steps import TOKENS_PER_HIDDEN_STEP, WINDOW
-from planner.reproduce.fitted_table import Baselines
-from planner.reproduce.published_table import PublishedTable, load_table, plain_name, shipped_tables
+from planner.reproduce.fitted_table import Baselines, Origin
+from planner.reproduce.published_table import PublishedTable, load_table, plain_name
 from planner.reproduce.reproduction import Reproduction
 from planner.reproduce.setup import PROMPT_TOKENS, Unknown
 from planner.verdict import fact
 from planner.wording import counted, error_percent, factor, milliseconds, signed_percent
 
 _FILE: Final = Path(__file__).with_name("tokens-per-round.csv")
-_EAGLE_ROWS: Final = 10
 _NUM_HEADS: Final = 4
 
 
@@ -59,11 +58,8 @@ def other_columns(found: Reproduction) -> list[OtherColumn]:
     for method, rows in _published_tokens():
         cells = [pair for row in rows for pair in _cells(found.table, method, row)]
         if cells:
-            tree_rows, steps = int(rows[0]["rows"]), int(rows[0]["steps"])
-            if method.startswith("EAGLE"):
-                drafting_s = steps * seconds({LAYER: 1, LM_HEAD: 1}, _EAGLE_ROWS)
-            else:
-                drafting_s = seconds({LM_HEAD: _NUM_HEADS}, 1)
+            tree_rows, steps, nodes = (int(rows[0][name]) for name in ("rows", "steps", "nodes"))
+            drafting_s = steps * seconds({LAYER: 1, LM_HEAD: 1}, nodes) if nodes else seconds({LM_HEAD: _NUM_HEADS}, 1)
             a_token = one_s / (prices.pass_s(lane, tree_rows, PROMPT_TOKENS) + drafting_s)
             published, tokens = (fmean(values) for values in zip(*cells, strict=True))
             columns.append(OtherColumn(method, len(cells), published, tokens * a_token))
@@ -100,13 +96,13 @@ _SIDE: Final = 400.0
 """Of the picture, in its own units."""
 
 
-def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
+def render_page(found: Reproduction, baselines: Baselines, origin: Origin) -> str:
     """Return the page as text."""
     top = int(max(max(cell.mirror, cell.published.mirror or 0.0) for cell in found.cells)) + 1
     return rendered(
         Path(__file__).with_name("page.html"),
         found=found,
-        origin=origin,
+        origin=origin.words,
         paragraphs=list(sentences(found, baselines, origin)),
         others=other_columns(found),
         arm_names=ARM_NAMES,
@@ -119,7 +115,7 @@ def render_page(found: Reproduction, baselines: Baselines, origin: str) -> str:
     )
 
 
-def sentences(found: Reproduction, baselines: Baselines, origin: str = "") -> Iterator[str]:
+def sentences(found: Reproduction, baselines: Baselines, origin: Origin) -> Iterator[str]:
     """Yield the lines of a reproduction, what is wrong with it first; `origin` says where the constants are from."""
     means = list(found.mean_arms)
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
@@ -197,7 +193,7 @@ def _errors(found: Reproduction) -> Iterator[str]:
         yield f"mean lead over the published EAGLE-3 {factor(predicted)} predicted, {factor(published)} published"
 
 
-def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
+def _cautions(found: Reproduction, origin: Origin) -> Iterator[str]:
     if found.fitted:
         yield (
             f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
@@ -209,8 +205,12 @@ def _cautions(found: Reproduction, origin: str) -> Iterator[str]:
         yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"
 
 
-def _is_of_these_cells(origin: str, table: PublishedTable) -> bool:
+def _is_of_these_cells(origin: Origin, table: PublishedTable) -> bool:
     """Return whether constants are from a table that ships and has the numbers of this one, whatever it is called."""
-    cells = [(cell.temperature, cell.task, cell.vanilla, cell.mirror) for cell in table.cells]
-    named = (load_table(name).cells for name in shipped_tables() if origin.startswith(f"fitted to {name}.csv,"))
-    return any(cells == [(cell.temperature, cell.task, cell.vanilla, cell.mirror) for cell in of] for of in named)
+    if origin.table is None:
+        return False
+    own, theirs = (
+        [(cell.temperature, cell.task, cell.vanilla, cell.mirror) for cell in of.cells]
+        for of in (table, load_table(origin.table))
+    )
+    return own == theirs

@@ -44,6 +44,11 @@ class Assumption:
         return cls.of_quantity(name.partition("/")[0], _shipped()[name])
 
     @property
+    def number(self) -> str:
+        """The name without the part that it is of: `memory_efficiency`."""
+        return self.field.rpartition(".")[2]
+
+    @property
     def relative_error(self) -> float:
         """Half the distance of its ends over its value; 0 where they are equal, such as for a rate of 0."""
         return (self.high - self.low) / 2 / self.value if self.high > self.low else 0.0

@@ -102,7 +102,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         one
         for name, cost in derived.items()
         for one in (calibrated[name].assumptions(cost) if name in calibrated else cost.device.assumptions)
-        if has_mixture or not one.field.endswith(".starts_of_mixtures")
+        if has_mixture or one.number != "starts_of_mixtures"
     ]
     assumptions += [streams_slowdown(platform, *pair) for pair in pairs if are_streams(*pair)]
     overhead, pool = demand.constant(ROUND_OVERHEAD), demand.constant(POOL_EFFICIENCY)

@@ -8,7 +8,7 @@ from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
 from mirrorsd.cli.options import option
 
 if TYPE_CHECKING:
-    from planner.reproduce.fitted_table import Baselines
+    from planner.reproduce.fitted_table import Baselines, Origin
     from planner.reproduce.reproduction import PredictedCell, Reproduction
 
 EXAMPLE = "mirrorsd reproduce --published mirror-sd-qwen3-14b --target qwen3-14b --platform m2-ultra-x8"
@@ -48,7 +48,7 @@ def reproduce(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.platform import load_platform
     from hwprofiles.weights.formats import weights_in_name, weights_named
-    from planner.reproduce.fitted_table import Baselines, known_constants
+    from planner.reproduce.fitted_table import Baselines, Origin, known_constants
     from planner.reproduce.fitted_table import fit as fit_to
     from planner.reproduce.published_table import load_table
     from planner.reproduce.reproduction import predict_table
@@ -64,7 +64,7 @@ def reproduce(
         StoredModel(shape=model_shape(draft), weights=stored),
     )
     if fit:
-        found, origin = fit_to(table, setup), f"fitted to {table.source}"
+        found, origin = fit_to(table, setup), Origin(f"fitted to {table.source}")
     else:
         values, origin = known_constants(platform, setup)
         found = predict_table(table, setup, values)
@@ -104,7 +104,7 @@ def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _constants(found: "Reproduction", origin: str) -> Any:
+def _constants(found: "Reproduction", origin: "Origin") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import amount
 
@@ -118,10 +118,10 @@ def _constants(found: "Reproduction", origin: str) -> Any:
         )
         for one in found.setup.unknowns()
     )
-    return plain_table(f"Constants, {origin}", ("constant", "value", "bounds", "data sheet", "status"), (), rows)
+    return plain_table(f"Constants, {origin.words}", ("constant", "value", "bounds", "data sheet", "status"), (), rows)
 
 
-def _result(found: "Reproduction", baselines: "Baselines", origin: str) -> dict[str, Any]:
+def _result(found: "Reproduction", baselines: "Baselines", origin: "Origin") -> dict[str, Any]:
     from mirrorsd.compare.numbers import picked
     from planner.reproduce.table_page import at_bounds, other_columns
 
@@ -133,7 +133,7 @@ def _result(found: "Reproduction", baselines: "Baselines", origin: str) -> dict[
         "cells": [_cell(cell) for cell in found.cells],
         "mean_abs_error": found.mean_abs_error,
         "fitted": {name: constants[name] for name in found.fitted},
-        "constants": {"origin": origin, "values": constants},
+        "constants": {"origin": origin.words, "values": constants},
         "plain_tpot_s": found.arms.plain_s,
         "baselines": {"constant_times_vanilla": baselines.constant, "task_left_out": baselines.left_out},
         "at_bounds": [one.name for one in at_bounds(found)],

@@ -3,14 +3,14 @@
 import re
 from dataclasses import replace
 
-from planner.reproduce.fitted_table import Baselines
+from planner.reproduce.fitted_table import Baselines, Origin
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
 from planner.reproduce.table_page import at_bounds, render_page, sentences
 
 
 def words(found):
-    return "\n".join(sentences(found, Baselines(0.05, 0.04)))
+    return "\n".join(sentences(found, Baselines(0.05, 0.04), Origin("given")))
 
 
 def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
@@ -40,7 +40,9 @@ def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, s
     assert "the table is of Apple M4 Max (--platform m4-max)" in text
     assert (table.target, table.platform) == ("qwen3-14b", "m2-ultra-x8")
     assert "Not what the table is of" not in words(fitted)
-    before = sentences(replace(fitted, fitted=(), table=others), Baselines(0.05, 0.04), f"fitted to {others.source}, x")
+    before = sentences(
+        replace(fitted, fitted=(), table=others), Baselines(0.05, 0.04), Origin("fitted", "mirror-sd-qwen3-14b")
+    )
     assert "that of a fit" not in "\n".join(before)
 
 
@@ -49,7 +51,7 @@ def test_a_table_may_say_in_words_of_its_own_what_it_is_of(setup, table):
     found = predict_table(told, setup, setup.datasheet())
     first = "Not compared with what is priced, as no model or machine is called so: target 'Llama 3.1 8B Instruct, "
     assert words(found).startswith(f"{first}bf16'; platform 'eight H100 with NVLink'.")
-    assert first.partition(",")[0] in render_page(found, UNKNOWN, "given")
+    assert first.partition(",")[0] in render_page(found, UNKNOWN, Origin("given"))
 
 
 def test_without_a_fit_nothing_is_said_to_be_fitted(table, setup):
@@ -68,7 +70,7 @@ UNKNOWN = Baselines(None, None)
 
 
 def test_every_cell_is_a_dot_and_a_row(fitted):
-    page = render_page(fitted, UNKNOWN, "fitted to x")
+    page = render_page(fitted, UNKNOWN, Origin("fitted to x"))
     assert page.count("<circle") == 12
     assert page.count("<tr><td>") == 12 + 4 + 4 + 3
     assert "fitted to x; none belongs to a cell" in page
@@ -78,14 +80,14 @@ def test_what_is_predicted_as_published_lies_on_the_diagonal(setup, fitted):
     table = parse_table("temperature,task,Vanilla SD,Mirror-SD\n0,qa,2,3\n", source="t.csv")
     exact = predict_table(table, setup, fitted.constants).cells[0].mirror
     table = parse_table(f"temperature,task,Vanilla SD,Mirror-SD\n0,qa,2,{exact}\n", source="t.csv")
-    page = render_page(predict_table(table, setup, fitted.constants), UNKNOWN, "given")
+    page = render_page(predict_table(table, setup, fitted.constants), UNKNOWN, Origin("given"))
     x, y = map(float, re.search(r'cx="([\d.]+)" cy="([\d.]+)"', page).groups())
     assert x + y == 400.0
 
 
 def test_it_fetches_nothing_and_takes_text_literally(setup):
     table = parse_table("temperature,task,Vanilla SD\n0,<b>qa</b>,1.8\n", source="t.csv")
-    page = render_page(predict_table(table, setup, setup.datasheet()), UNKNOWN, "given")
+    page = render_page(predict_table(table, setup, setup.datasheet()), UNKNOWN, Origin("given"))
     assert "<b>" not in page
     assert "<circle" not in page
     assert "http" not in page
