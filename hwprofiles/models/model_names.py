@@ -48,7 +48,7 @@ def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:
     """Return which of the shapes that ship a name means; None if none of them does."""
     known = {_key(one): Alias(one) for one in shipped} | {_key(alias): one for alias, one in aliases().items()}
     known = {key.replace(".", ""): one for key, one in known.items()} | known  # llama.cpp says `qwen35`
-    text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip()
+    text = _NOTES.sub("", name.strip().lower().rpartition("/")[2]).strip().replace("+", "-plus")
     named = (_found(one, known) for one in (text, _OWNER.sub("", text)))
     return next(filter(None, named), None)
 
