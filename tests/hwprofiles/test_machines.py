@@ -50,6 +50,7 @@ LABELS = {
     "DGX B200": ("b200-sxm", 8, None),
     "H100 (8x)": ("h100-sxm", 8, None),
     "TPU v6e-8": ("tpu-v6e", 8, None),
+    "TPU v7x-8 (TP8)": ("tpu-v7", 4, None),
     "NVIDIA A100-SXM4-40GB": ("a100-40-sxm", 1, None),
     "NVIDIA A100 80GB PCIe": ("a100-80-pcie", 1, None),
     "H100-80GB-PCIe": ("h100-pcie", 1, 80e9),
