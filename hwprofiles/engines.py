@@ -20,6 +20,8 @@ from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_
 _Sheet = TypeVar("_Sheet", bound=DeviceSheet)
 LAW_ENGINE: Final = "vllm"
 """The engine whose kernels were measured for kernel laws."""
+_LAW_WEIGHTS: Final = "sixteen"
+"""The kernels that were, by `hwprofiles.curves.names.weights_class`."""
 EAGER: Final = "transformers"
 """The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
 ANYWHERE: Final = "llama.cpp"
@@ -263,17 +265,21 @@ def is_eager(sheet: DeviceSheet) -> bool:
 def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
     """Return what curves tell of a model on a device; None without an engine that has any, or by a kernel law.
 
+    A curve of this device with such weights comes before a law of kernels for others, which tells the reading then.
     Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
     Mixtures on a GPU that no engine was measured on are priced by the engine that runs anywhere.
     """
     engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
     if engine is None and is_mixture and sheet.kind == "gpu" and not is_apart(sheet):
         engine = ANYWHERE
-    if engine is None or is_eager(sheet) or (has_law(sheet, weights) and not is_mixture):
+    if engine is None or is_eager(sheet):
         return None
     read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
     billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
     asked = Asked.of(sheet, engine, weights, billions, is_mixture=is_mixture)
+    if has_law(sheet, weights) and not is_mixture:
+        rows = None if asked.weights == _LAW_WEIGHTS else _row_prices(asked)
+        return CurvePrices(engine, rows, None) if rows is not None and rows.step == "device" else None
     return CurvePrices(engine, _row_prices(asked), _reading(asked), is_mixture)
 
 

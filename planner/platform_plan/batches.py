@@ -219,7 +219,7 @@ def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str
         speed = plan.machine.speeds.get(lane)
         if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
             told.add(lane)
-            known = known_in_words(speed.known_rows, by_law=speed.unhidden_share is not None)
+            known = known_in_words(speed.known_rows, by_law=speed.is_by_law)
             yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
 
 

@@ -41,7 +41,8 @@ class DeviceSpeed:
         flops: achieved half-precision FLOP/s.
         times_flops: how many times as fast layers' products are whose weights and rows are multiplied in fewer bits,
             by format of weights; those of all others are widened before they are multiplied.
-        unhidden_share: share of computing that a measured kernel law adds to starts and reading; None without a law.
+        unhidden_share: share of computing that a measured kernel law adds to starts and reading, 0 where curves tell
+            what rows cost; None without a law.
         growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
         prices: the price of rows by public curves of an engine.
         kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
@@ -91,6 +92,11 @@ class DeviceSpeed:
         return self.unhidden_share is None and self.queues_kernels
 
     @property
+    def is_by_law(self) -> bool:
+        """Whether rows are priced by a measured kernel law."""
+        return self.unhidden_share is not None and self.prices is None
+
+    @property
     def feeds_single_rows(self) -> bool:
         """Whether its only graph is of one row, as that of OpenVINO GenAI's draft on an NPU (its pull request 2544)."""
         return self.row_buckets == (1,)
@@ -111,7 +117,7 @@ class DeviceSpeed:
         """Most rows that there is a price of; None where they are fed one after the other."""
         if self.feeds_single_rows:
             return None
-        if self.unhidden_share is not None:
+        if self.is_by_law:
             return LAW_ROWS
         return GROWING_ROWS if self.prices is None else self.prices.rows[-1]
 
@@ -129,7 +135,7 @@ class DeviceSpeed:
 
     def error_of(self, *numbers: str) -> float:
         """Return the relative error (half-width, 90 %) of some of its numbers together."""
-        found = (one for one in self.assumptions if one.field.rpartition(".")[2] in numbers)
+        found = (one for one in self.assumptions if one.number in numbers)
         return hypot(*(one.relative_error for one in found))
 
     @property
@@ -163,7 +169,7 @@ def device_speed(
     Raises:
         ProfileError: nothing tells what it computes.
     """
-    is_law = has_law(sheet, weights) and by_curves is None
+    is_law = has_law(sheet, weights) and (by_curves is None or by_curves.reading is None)
     found = SheetNumbers(name, sheet, by_curves, moved or {}, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     of_format = f"{weights}_cap_bytes_per_s"
@@ -172,7 +178,7 @@ def device_speed(
     peak_flops = found.take("bf16_flops")
     efficiency = 1.0 if is_reached(sheet.bf16_flops) else found.take("flops_efficiency")
     # a law's share is of the time at peak
-    unhidden_share = found.take("unhidden_share") * efficiency if is_law else None
+    unhidden_share = (0.0 if found.prices else found.take("unhidden_share") * efficiency) if is_law else None
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"
     engine = engine_on(sheet, weights) or (LAW_ENGINE if is_law else None)

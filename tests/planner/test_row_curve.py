@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
+from hwprofiles.curves.row_curves import read_curves
 from hwprofiles.engines import engine_on, run_by
 from hwprofiles.model_shape import model_shape, shipped_models
 from hwprofiles.quantity import Quantity
@@ -149,6 +150,22 @@ def test_an_8b_in_bf16_on_an_rtx_4090_takes_what_others_measured_there():
     found = {one.rows: one for one in curve(context=0).rows}
     assert found[1].low < 16.8e-3 < found[1].high
     assert found[8].ratio_low < 17.6 / 16.8 < found[8].ratio_high
+
+
+def test_a_curve_of_this_device_and_such_weights_comes_before_its_law_of_others():
+    """By the law, of kernels in 16 bits, two of the three ratios that were measured in 4 bits lay outside."""
+    is_own = lambda one: (one.device, one.engine, one.weights) == ("rtx3090", "vllm", "four")  # noqa: E731
+    (measured,) = filter(is_own, read_curves())
+    sheet = run_by(device_sheet("rtx3090"), "vllm")
+    model = StoredModel(shape=model_shape(measured.model), weights="awq-int4")
+    found = row_curve(model, "rtx3090", sheet, measured.rows, 512)
+    for one, ratio in zip(found.rows, measured.ratios, strict=True):
+        assert one.ratio_low <= ratio <= one.ratio_high
+    assert found.rows[0].low < measured.one_row_s < found.rows[0].high, "which the law tells"
+    assert "Rows from measured curves, some of this device, engine and such weights; above all: Qwen3.8" in found.source
+    in_16_bits = row_curve(replace(SMALL, weights="bf16"), "rtx3090", sheet, (1, 64), 512)
+    assert "unhidden_share" in in_16_bits.source
+    assert not in_16_bits.beyond, "kernels were timed with 64 rows"
 
 
 @pytest.mark.parametrize("weights", ["bf16", "fp8", "awq-int4", "q4_k_m"])
