@@ -89,6 +89,15 @@ def test_memory_of_a_lane_is_in_huge_pages_unless_the_user_has_decided():
     assert thread_environment(1, {"GLIBC_TUNABLES": "glibc.cpu.x=1"})["GLIBC_TUNABLES"] == "glibc.cpu.x=1"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_numpy_has_no_threads_in_a_lane_that_would_spin_on_its_cores():
+    code = "import os, numpy; numpy.ones((2048, 512)) @ numpy.ones(512); print(len(os.listdir('/proc/self/task')))"
+    environment = {**os.environ, **thread_environment(8, {})}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "1"
+
+
 def test_the_parent_of_lanes_needs_no_torch():
     code = "import sys, runtime.engine; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
