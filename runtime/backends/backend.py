@@ -60,6 +60,8 @@ class Backend(ABC):
     """Device of its tensors; None for arrays of numpy."""
     has_readable_cache: bool = False
     """Whether torch modules may read the KV cache, as streams do."""
+    has_layouts: bool = False
+    """Whether a call pays for a memory layout wherever the one before it, of the same layers, had another size."""
     self_test_chunks: tuple[tuple[int, ...], ...]
     """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
     self_test_fills: tuple[int, ...] = (250,)

@@ -50,7 +50,11 @@ class MeasureRole:
     def measure(self, measurement: Measurement) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
         seconds = self._seconds(measurement)
-        return [next(seconds) for _ in range(measurement.repeats)]
+        found = [next(seconds) for _ in range(measurement.repeats)]
+        if measurement.is_aside:
+            assert self.target is not None, "work aside of no target"
+            self.target.lay_out_again()
+        return found
 
     @operation
     def keep_busy(self, measurement: Measurement) -> list[float]:
@@ -179,7 +183,8 @@ class TargetParts:
                 exit_layer=measurement.exit_layer,
                 least_slots=measurement.context,
             )
-            model.prefill([0], capacity=capacity)
+            model.begin(0, capacity)
+            model.add_prompt_tokens([0])
         model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:

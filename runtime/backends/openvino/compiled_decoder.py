@@ -45,6 +45,7 @@ class CompiledDecoder(Backend):
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
         self._limits, self._is_dynamic = limits_of(device), device.has_dynamic_shapes
+        self.has_layouts = self._is_dynamic
         self._form, self._kept_dtype = form, arithmetic(form, self._limits.half)
         self.dtype: Any = arithmetic(form)
         self._arithmetic = FLOAT32 if self._kept_dtype == FLOAT32 else arithmetic(form)
