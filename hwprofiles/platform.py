@@ -26,6 +26,7 @@ from hwprofiles.machines.device_names import (
     find_device,
     machine_of,
 )
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.platform_parts import MemoryPool, Name, PlacedDevice, PlacedLink
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
@@ -105,12 +106,17 @@ class Platform(Priced):
         return self.devices[name]
 
     def members(self, name: str) -> tuple[str, ...]:
-        """Return the devices of a group, of a device or of a second stream on it; `ProfileError` if there is none."""
+        """Return the devices of a group, of a split, of a device or of a second stream on it.
+
+        Raises `ProfileError` if there is none of that name.
+        """
         if name in self.groups:
             return self.groups[name]
-        name = name.removesuffix(SECOND_STREAM)
-        self.device(name)
-        return (name,)
+        split = LayerSplit.of(name)
+        devices = (name.removesuffix(SECOND_STREAM),) if split is None else split.devices
+        for one in devices:
+            self.device(one)
+        return devices
 
     def are_apart(self, one: str, other: str) -> bool:
         """Return whether two devices or groups can work at once: they have no device and no core in common."""

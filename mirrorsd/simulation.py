@@ -17,6 +17,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.profile import Profile
 from mirrorsd.same_model import is_other_model, is_same_path
 from planner.paired_ratio import Ratio, comparer
@@ -209,7 +210,12 @@ def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str,
 
 
 def device_of(lane: LaneProfile) -> Device:
-    """Return the device that a lane is on; profiles of before it was written down say it by the lane's name."""
+    """Return the device that a lane is on; profiles of before it was written down say it by the lane's name.
+
+    Of a split, which none of our back ends runs, it is the last card.
+    """
+    if (split := LayerSplit.of(lane.name)) is not None:
+        return Device.of_lane(split.last)
     return Device.of_lane(lane.device if ":" in lane.device else lane.name)
 
 

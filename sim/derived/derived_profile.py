@@ -1,24 +1,28 @@
 """A profile of a machine that nobody measured: lanes and links by data sheets, costs of parts by rooflines."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
+from math import hypot
 from typing import Final
 
 from pydantic import ValidationError
 
 from costs.cost_model import LaneCost
 from costs.round_plan import LAYER
+from costs.split_cost import Handover, SplitCost, SplitPart
 from decoding.errors import ProfileError, mistake
 from hwprofiles.engines import engine_of_cpus, priced
 from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
-from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, LinkProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, Profile
 from hwprofiles.quantity import CALIBRATION
 from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
+from sim.derived.derived_links import NO_COPY_BYTES_PER_S, links_of, numbers_of_links, way
 from sim.derived.device_speed import DeviceSpeed, device_speed
 from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 
@@ -26,7 +30,6 @@ ROUND_OVERHEAD: Final = Assumption.shipped("host.round_overhead_s")
 """Time between a verdict and the next operation."""
 CONSTANTS: Final = (ROUND_OVERHEAD.field, POOL_EFFICIENCY.field)
 """Numbers that belong to no part of a platform."""
-_NO_COPY_BYTES_PER_S: Final = 1e18
 _STATE_BYTES: Final = 2
 
 
@@ -35,7 +38,7 @@ class Demand:
     """What a profile has to cover.
 
     Attributes:
-        lanes: devices or groups of the platform.
+        lanes: devices, groups or splits of the platform.
         pairs: two lanes each that exchange messages; None for all that can work at once.
         exits: target layers after which an exit may be taken.
         calibrated: lanes that were timed.
@@ -65,6 +68,11 @@ class DerivedProfile:
     speeds: Mapping[str, DeviceSpeed]
     assumptions: tuple[Assumption, ...]
 
+    def shares(self, lane: str) -> Mapping[str, float]:
+        """Return the lanes that a pass of the target is timed by, with their shares of it: of a split its devices."""
+        cost = self.costs[lane]
+        return cost.shares if isinstance(cost, SplitCost) else {lane: 1.0}
+
     def __repr__(self) -> str:
         """One line: the numbers would fill pages."""
         return f"<DerivedProfile of {', '.join(self.costs)}: {len(self.assumptions)} assumptions>"
@@ -86,13 +94,16 @@ def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
 
 
 def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
-    derived = {name: lane_cost(platform, demand, name) for name in demand.lanes}
+    splits = {name: split for name in demand.lanes if (split := LayerSplit.of(name)) is not None}
+    whole = [name for name in demand.lanes if name not in splits]
+    named = dict.fromkeys([*whole, *(device for split in splits.values() for device in split.devices)])
+    derived = {name: lane_cost(platform, demand, name) for name in named}
     lanes = demand.calibrated
-    calibrated = {} if lanes is None else {name: lanes for name in demand.lanes if name in lanes.names}
+    calibrated = {} if lanes is None else {name: lanes for name in named if name in lanes.names}
     costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
-    groups = {name: device_group(platform, demand, name) for name in demand.lanes}
-    # what is no model of its own drafts on the target's lane, so that no two lanes work at once
-    lanes_at_once = combinations(demand.lanes, 2) if demand.draft.head is None else ()
+    groups = {name: device_group(platform, demand, name) for name in named}
+    # what is no model of its own drafts on the target's lane, so that no two lanes work at once; nor does a split
+    lanes_at_once = combinations(whole, 2) if demand.draft.head is None else ()
     asked = [pair for pair in lanes_at_once if demand.pairs is None or {*pair} in demand.pairs]
     pairs = [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
     timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
@@ -113,7 +124,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         dtype=demand.target.weights,
         num_layers=demand.target.shape.num_layers,
         lanes=tuple(_lane(name, platform, cost, groups[name]) for name, cost in derived.items()),
-        links=tuple(_links(platform, pairs)),
+        links=tuple(links_of(platform, pairs)),
         contention=tuple(contentions(platform, derived, groups, pairs, pool)),
         round_overhead_s=overhead.value,
         notes=("Worked out from the numbers of a platform: nothing was timed for this profile.",),
@@ -124,10 +135,14 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
             profile = profile.model_copy(update={"round_overhead_s": overhead.value})
         else:
             overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
-    used = (*assumptions, *_of_links(platform, pairs), pool, overhead)
+    of_devices = {lane.name: lane for lane in profile.lanes}
+    split_costs = {name: split_cost(platform, demand, split, costs) for name, split in splits.items()}
+    on_splits = [_split_lane(name, cost, of_devices) for name, cost in split_costs.items()]
+    crossed = [*pairs, *dict.fromkeys(way for split in splits.values() for way in _ways(split, demand.target))]
+    used = (*assumptions, *numbers_of_links(platform, crossed), pool, overhead)
     return DerivedProfile(
-        profile=profile,
-        costs=costs,
+        profile=profile.model_copy(update={"lanes": (*profile.lanes, *on_splits)}) if splits else profile,
+        costs=costs | split_costs,
         speeds={
             name: cost.device
             for name, cost in derived.items()
@@ -166,6 +181,41 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     return replace(slowest, device=device)
 
 
+def split_cost(platform: Platform, demand: Demand, split: LayerSplit, costs: Mapping[str, LaneCost]) -> SplitCost:
+    """Return the costs of a lane whose devices, of which `costs` has the lanes, have different layers of the target."""
+    shape, order = demand.target.shape, _order(split)
+    experts = split.experts_on(shape.dense_layers)
+    return SplitCost(
+        parts=tuple(
+            SplitPart(
+                device,
+                costs[device],
+                split.layers.get(device, split.num_left),
+                experts[device] / shape.expert_share,
+            )
+            for device in order
+        ),
+        handovers=tuple(Handover(count, *way(platform, *ends)) for ends, count in _ways(split, demand.target).items()),
+        state_bytes=shape.width * _STATE_BYTES,
+        shape=shape,
+        weights=demand.target.weights,
+    )
+
+
+def _order(split: LayerSplit) -> list[str]:
+    """Return the devices in the order of a pass."""
+    return [*([split.cpu] if split.cpu else []), *split.layers]
+
+
+def _ways(split: LayerSplit, target: StoredModel) -> dict[tuple[str, str], int]:
+    """Return how often states take each way in a pass: from the embeddings on, and to experts elsewhere and back."""
+    counts = dict.fromkeys(pairwise(_order(split)), 1)
+    for card, count in split.apart_on(target.shape.dense_layers).items():
+        for ends in ((card, split.cpu), (split.cpu, card)) if split.cpu and count else ():
+            counts[ends] = counts.get(ends, 0) + count
+    return counts
+
+
 def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Iterator[str]:
     """Yield the members of a group that differ in more than their names from those before."""
     known: list[object] = []
@@ -189,7 +239,7 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
     if len(members) == 1:
         return None
     pairs = [*pairwise((*members, members[0]))]
-    ring = [_way(platform, *pair, collective=True) for pair in pairs]
+    ring = [way(platform, *pair, collective=True) for pair in pairs]
     hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
     num_links = min(len(members) - 1, *(platform.link(*hop).mesh_links or 1 for hop in hops))
     step = max(latency_s for latency_s, _ in ring), num_links * min(bytes_per_s for _, bytes_per_s in ring)
@@ -208,7 +258,7 @@ def exchanges(
     return DeviceGroup(
         num_devices=num_devices,
         latency_s=step[0],
-        bytes_per_s=min(_NO_COPY_BYTES_PER_S, step[1]),
+        bytes_per_s=min(NO_COPY_BYTES_PER_S, step[1]),
         reduced_bytes_per_row=target.shape.width * _STATE_BYTES,
         gathered_bytes_per_row=num_devices * BYTES_PER_CANDIDATE,
         all_reduces={
@@ -252,15 +302,6 @@ def speed_on(
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
-def _way(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:
-    """Return latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
-    num_bytes = 1e6
-    links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
-    latency_s = sum(link.step_s.value if collective and link.step_s else link.transfer_s(0.0) for link in links)
-    per_byte_s = sum(link.transfer_s(num_bytes) - link.transfer_s(0.0) for link in links) / num_bytes
-    return latency_s, 1 / per_byte_s if per_byte_s else float("inf")
-
-
 def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
     """Return a lane without tables; equal devices err together."""
     members = platform.members(name)
@@ -277,29 +318,14 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
     )
 
 
-def _links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[LinkProfile]:
-    """Yield the way between each two lanes, and the way back, which windows take, where it is another."""
-    for pair in pairs:
-        there, back = (_link(platform, *ends) for ends in (pair, pair[::-1]))
-        yield there
-        if (back.latency_s, back.bytes_per_s) != (there.latency_s, there.bytes_per_s):
-            yield back
-
-
-def _link(platform: Platform, one: str, other: str) -> LinkProfile:
-    ends = platform.members(one)[0], platform.members(other)[0]
-    latency_s, bytes_per_s = _way(platform, *ends)
-    return LinkProfile(
-        lanes=(one, other),
-        latency_s=latency_s,
-        bytes_per_s=min(bytes_per_s, _NO_COPY_BYTES_PER_S),
-        source=f"links of {platform.name}: {' - '.join(platform.path(*ends))}",
+def _split_lane(name: str, cost: SplitCost, lanes: Mapping[str, LaneProfile]) -> LaneProfile:
+    """Return a lane that errs as its devices do, each by its share of a pass."""
+    own, shares = [lanes[one.device] for one in cost.parts], cost.shares
+    return LaneProfile(
+        name=name,
+        device=" + ".join(lane.device for lane in own),
+        errs_with=" + ".join(lane.errs_as for lane in own),
+        devices=tuple(lane.name for lane in own),
+        dispatch_s=sum(lane.dispatch_s for lane in own),
+        relative_error=hypot(*(shares[lane.name] * lane.relative_error for lane in own)),
     )
-
-
-def _of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[Assumption]:
-    for one, other in (ways for pair in pairs for ways in (pair, pair[::-1])):
-        for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
-            link = platform.link(*hop)
-            for name, found in link.quantities.items():
-                yield Assumption.of_quantity(f"{'-'.join(link.between)}.{name}", found)

@@ -1,11 +1,13 @@
 """What no schedule can be faster than: by what a round has to do, and by what memories deliver at most."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from costs.cost_model import LaneCost, Part
 from costs.prices import Prices
 from costs.round_plan import DRAFT_STEP
+from costs.split_cost import SplitCost
 from decoding.schedule import Schedule
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
@@ -79,6 +81,11 @@ def fastest_reading(platform: Platform, machine: DerivedProfile, context: float)
         for lane, cost in machine.costs.items()
         if isinstance(cost, RooflineCost)
     }
+    splits = {lane: cost for lane, cost in machine.costs.items() if isinstance(cost, SplitCost)}
+    for lane, cost in splits.items():
+        if at_peak.keys() >= {*platform.members(lane)}:
+            parts = tuple(one._replace(cost=at_peak[one.device]) for one in cost.parts)
+            at_peak[lane] = replace(cost, parts=parts, handovers=())
     free = {"dispatch_s": 0.0, "group": None}
     lanes = tuple(lane.model_copy(update=free) for lane in machine.profile.lanes)
     round_s = fastest_round(machine.profile.model_copy(update={"lanes": lanes}), context, at_peak)
