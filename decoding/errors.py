@@ -120,14 +120,6 @@ class PlanError(MirrorsdError):
     """No schedule satisfies what was asked."""
 
 
-class FitsNowhereError(PlanError):
-    """No memory of a machine holds the target; `reason` leaves out that a split over several would fit."""
-
-    def __init__(self, reason: str, split: str = "") -> None:
-        super().__init__(reason + split)
-        self.reason = reason
-
-
 class RecordError(MirrorsdError):
     """An acceptance record is wrong, or does not cover the schedule to be replayed."""
 

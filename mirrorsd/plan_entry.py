@@ -7,11 +7,10 @@ from typing import Any, Final
 from decoding.schedule import Schedule
 from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.plan_engines import engines_of, engines_of_batch
-from planner.platform_plan.advice import advice, held_back, split_advice
+from planner.platform_plan.advice import advice, held_back
 from planner.platform_plan.batches import BatchChoice, BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
-from planner.platform_plan.partial_offload import PartialOffload
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -65,7 +64,6 @@ def plan_entry(
         },
         "memory": [picked(need, "place memory needed_bytes capacity_bytes fits") for need in plan.needs],
         "left_out": list(plan.left_out),
-        "partial_offload": _split_entry(plan.split),
         "assumptions": [asdict(one) for one in plan.assumptions],
     }
 
@@ -89,61 +87,6 @@ def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
     names = plan.names
     of, over = (names[one.schedule] for one in (plan.drafting, plan.plain))
     return (ratio_entry(plan.comparison) or {}) | {"of": of, "over": over}
-
-
-def split_answer_entry(
-    machines: Sequence[MachineChoice], questions: Mapping[str, Question], asked: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the answer where no memory of the fastest machine holds the target, with the keys of every plan.
-
-    `questions` are of that machine, by draft.
-    """
-    choice = machines[0]
-    draft, split = next(iter(choice.splits.items()))
-    question, drafts = questions[draft], [_only_split_entry(*one) for one in choice.splits.items()]
-    return {
-        "question": {**asked, **_question_entry(question)},
-        **{name: [] for name in ("ranking", "pareto", "tornado", "memory", "left_out")},
-        **split_advice(question, split, choice.refused).entry,
-        "pays": "cannot_tell",
-        **dict.fromkeys(("winner", "speedup", "break_even", "search", "confirmed_by_events", "what_if")),
-        "partial_offload": drafts[0]["partial_offload"],
-        "assumptions": [asdict(one) for one in (question.acceptance, *question.assumptions)],
-        "drafts": drafts,
-        "platforms": [machine_entry(one) for one in machines],
-    }
-
-
-def _only_split_entry(draft: str, split: PartialOffload) -> dict[str, Any]:
-    return {"draft": draft, **_of_split(split), "partial_offload": asdict(split) | {"in_words": split.speed}}
-
-
-def _of_split(split: PartialOffload) -> dict[str, Any]:
-    """Return what tables show of a split, which has no interval, so that nobody knows whether it pays."""
-    speedup = {"value": split.speedup, "low": None, "high": None}
-    return {
-        "name": split.name,
-        "tpot_s": split.tpot_s,
-        "plain_tpot_s": split.plain_tpot_s,
-        "speedup": speedup,
-        "pays": None,
-    }
-
-
-_WHATEVER_IS_SPLIT: Final = frozenset({"platform", "draft", "weights", "held_back", "acceptance", "partial_offload"})
-
-
-def _by_split(entry: dict[str, Any], split: PartialOffload | None) -> dict[str, Any]:
-    """Return an entry with the numbers of the split that is faster; those of the ranking are in `without_offload`."""
-    if split is None:
-        return entry
-    told = _of_split(split)
-    of_ranking = {name: value for name, value in entry.items() if name not in _WHATEVER_IS_SPLIT}
-    return entry | {name: told.get(name) for name in of_ranking} | {"without_offload": of_ranking}
-
-
-def _split_entry(split: PartialOffload | None) -> dict[str, Any] | None:
-    return None if split is None else asdict(split) | {"in_words": split.in_words}
 
 
 def _bar_entry(one: TornadoBar) -> dict[str, Any]:
@@ -217,7 +160,7 @@ def _named(plan: PlatformPlan, one: PlannedSchedule | None) -> dict[str, Any]:
 def draft_entry(choice: DraftChoice) -> dict[str, Any]:
     """Return one of several drafts next to the fastest."""
     plan, best = choice.plan, choice.best
-    entry = {
+    return {
         "draft": choice.name,
         **_named(plan, best),
         "tpot_s": None if best is None else best.tpot_s,
@@ -225,19 +168,16 @@ def draft_entry(choice: DraftChoice) -> dict[str, Any]:
         "acceptance": picked(plan.question.acceptance, "value low high status source"),
         "break_even": None if plan.needed is None else plan.needed.at,
         "acceptance_to_lead": choice.acceptance_to_lead,
-        "partial_offload": _split_entry(plan.split),
     }
-    return _by_split(entry, plan.split)
 
 
 def machine_entry(choice: MachineChoice) -> dict[str, Any]:
     """Return one of several machines, with its recommended schedule."""
     if choice.refused:
-        splits = [_only_split_entry(*one) for one in choice.splits.items()]
-        return {"platform": choice.name, "refused": choice.refused, **(splits[0] if splits else {})}
+        return {"platform": choice.name, "refused": choice.refused}
     draft = choice.drafts[0]
     plan, best = draft.plan, draft.plan.recommended
-    entry = {
+    return {
         "platform": choice.name,
         "draft": draft.name,
         "weights": plan.question.target.weights,
@@ -247,9 +187,7 @@ def machine_entry(choice: MachineChoice) -> dict[str, Any]:
         "held_back": held_back(plan),
         "pays": plan.pays,
         "speedup": _speedup_entry(plan),
-        "partial_offload": _split_entry(plan.split),
     }
-    return _by_split(entry, plan.split)
 
 
 def batch_entry(batches: BatchPlan, plan: PlatformPlan) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import EAGER, LAW_ENGINE, engine_on, loaders_on, reads, stands_for
+from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.runs_on import OURS, RunsOn, drafting_head, runs_on
@@ -14,11 +16,15 @@ from sim.batch_prediction import BatchPrediction
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule, num_sequences: int = 1) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule where it was planned: transformers drafts for one sequence alone."""
+    return _engines_of(plan, one.schedule, one.pair, num_sequences)
+
+
+def _engines_of(plan: PlatformPlan, schedule: Schedule, pair: LanePair, num_sequences: int) -> tuple[RunsOn, ...]:
     question = plan.question
     target, draft = question.target, question.draft
-    models = (target, draft) if one.schedule.traits.has_draft_model and draft.head is None else (target,)
-    found = runs_on(question.platform, one.pair, one.schedule, models, drafting_head(draft))
-    drafts_many = num_sequences > 1 and one.schedule.num_speculative_tokens > 0
+    models = (target, draft) if schedule.traits.has_draft_model and draft.head is None else (target,)
+    found = runs_on(question.platform, pair, schedule, models, drafting_head(draft))
+    drafts_many = num_sequences > 1 and schedule.num_speculative_tokens > 0
     return tuple(engine for engine in found if not drafts_many or engine.engine != EAGER)
 
 
@@ -32,8 +38,7 @@ def engine_of_batch(plan: PlatformPlan, one: BatchPrediction | None) -> str:
 
 def engines_of_batch(plan: PlatformPlan, one: BatchPrediction) -> tuple[RunsOn, ...]:
     """Return the engines that can run a schedule for so many sequences."""
-    planned = next(planned for planned in plan.ranking if planned.schedule == one.schedule)
-    return engines_of(plan, planned, one.batch_size)
+    return _engines_of(plan, one.schedule, LanePair.of(one.schedule, plan.question.platform), one.batch_size)
 
 
 def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:

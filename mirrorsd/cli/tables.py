@@ -9,7 +9,6 @@ from rich.table import Table
 
 from planner.plan import Plan
 from planner.plan_engines import engine_of_batch, engines_of
-from planner.platform_plan.advice import UNSPLIT
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import ComparedRuns
@@ -183,7 +182,7 @@ def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
     }
 
 
-def tornado_table(bars: Sequence[TornadoBar], plan: PlatformPlan) -> Table:
+def tornado_table(bars: Sequence[TornadoBar]) -> Table:
     """Return the numbers that matter most for the answer."""
     turning = any(bar.turn for bar in bars)
     title = "What would change the answer" if turning else "Numbers that matter most (none changes the best placement)"
@@ -195,17 +194,13 @@ def tornado_table(bars: Sequence[TornadoBar], plan: PlatformPlan) -> Table:
         ends = f"{factor(bar.speedup_low)} to {factor(bar.speedup_high)}"
         turn = f"{bar.turn.side} {amount(number.field, bar.turn.at)}: {bar.turn.leader}" if bar.turn else NOTHING
         rows.append((number.field, *values, ends, *[turn] * turning))
-    return plain_table(title + _unsplit(plan), header, (), rows)
+    return plain_table(title, header, (), rows)
 
 
-def _unsplit(plan: PlatformPlan) -> str:
-    return UNSPLIT * (plan.split is not None)
-
-
-def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell], plan: PlatformPlan) -> Table:
+def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
     """Return the answer at every point, marked where the fastest way changes; a grid for two numbers."""
     if len(numbers) > 1:
-        return _sweep_grid(numbers[0], numbers[1], cells, _unsplit(plan))
+        return _sweep_grid(numbers[0], numbers[1], cells)
     turned = {id(other) for _, other in turns(cells)}
     fields = [one.field for one in numbers]
     # a memory drafts nothing itself
@@ -222,10 +217,10 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell], plan
         even = breaks_even(cell.break_even, always=cell.always, never=cell.never)
         told = [in_ms(found.times_s[found.leader]), factor(found.speedup), even, own]
         rows.append([*values, "turns" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
-    return plain_table("Over these values" + _unsplit(plan), (*fields, "", "best"), right, rows)
+    return plain_table("Over these values", (*fields, "", "best"), right, rows)
 
 
-def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCell], unsplit: str) -> Table:
+def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCell]) -> Table:
     """Return the speed-up at every point, of the fastest way that uses the first number's device, if any."""
     has_own = any(cell.there is not None for cell in cells)
 
@@ -241,7 +236,7 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
     refused = dict.fromkeys(str(cell.refused) for cell in cells if cell.standing is None)
     whose = f" with {down.field.rpartition('.')[0]}" * has_own
     return plain_table(
-        f"Speed-up over plain decoding{whose}{unsplit}; across: {across.field}",
+        f"Speed-up over plain decoding{whose}; across: {across.field}",
         (down.field,),
         [amount(across.field, value) for value in across.values],
         rows,
@@ -253,12 +248,7 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
     """Return several drafts, the fastest first, and the acceptance at which each of the others would be the fastest."""
     rows: list[tuple[str, ...]] = []
     for one in drafts:
-        plan, best, split = one.plan, one.best, one.plan.split
-        if split is not None:
-            rate = percent(plan.question.acceptance.value)
-            speed = in_ms(split.tpot_s), factor(split.speedup)
-            rows.append((one.name, split.name, split.place, *speed, rate, NOTHING, NOTHING))
-            continue
+        plan, best = one.plan, one.best
         if best is None:
             rows.append((one.name, "none that fits", *[NOTHING] * 6))
             continue
@@ -294,11 +284,6 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
     """Return several machines, the fastest first, with the recommended schedule of each."""
     rows: list[tuple[str, ...]] = []
     for machine in machines:
-        split = machine.drafts[0].plan.split if machine.drafts else next(iter(machine.splits.values()), None)
-        if split is not None:
-            speeds = digits(1 / split.tpot_s), digits(1 / split.plain_tpot_s)
-            rows.append((machine.name, split.weights, split.name, split.place, NOTHING, *speeds, *[NOTHING] * 4))
-            continue
         if machine.refused:
             rows.append((machine.name, "", machine.refused))
             continue
@@ -327,6 +312,6 @@ def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
         for size, best in found.choices.items()
         for choice in best.rows
     )
-    title = "Batches: predicted tokens per second of all sequences together" + _unsplit(plan)
+    title = "Batches: predicted tokens per second of all sequences together"
     numbers = ("tokens/s", "plain", "vs plain", "runs on")
     return plain_table(title, ("sequences", "best speculation", "placement"), numbers, rows)

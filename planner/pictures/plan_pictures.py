@@ -14,6 +14,7 @@ from costs.prices import Prices
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.platform import Platform
 from hwprofiles.profile import Profile
 from planner.page_template import picture
@@ -177,9 +178,12 @@ def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models:
     drafts = bool(schedule.num_speculative_tokens)
     lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     for lane, model in zip(lanes, models[: 1 + drafts], strict=False):
-        members = platform.members(lane)
-        share = f", 1/{len(members)}" if len(members) > 1 else ""
+        members, split = platform.members(lane), LayerSplit.of(lane)
+        if split is not None and model != models[0]:
+            members, split = (split.last,), None
         for member in members:
+            share = f", 1/{len(members)}" if len(members) > 1 else ""
+            share = share if split is None else f", {split.share_of(member)}"
             holds.setdefault(member, []).append(f"{model}{share}")
     crossing: dict[frozenset[str], float] = {}
     if lanes[0] != lanes[1]:

@@ -6,6 +6,7 @@ from typing import Final, get_args
 
 from hwprofiles.engines import ANYWHERE, made_for_engine, splits_layers
 from hwprofiles.machines.assumed_parts import assumed_of
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
@@ -16,7 +17,6 @@ from planner.plan_engines import beside_engine, best_with_engine, doubts_of_time
 from planner.platform_plan.choices import MachineChoice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fit
-from planner.platform_plan.partial_offload import PartialOffload
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED, Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
@@ -36,8 +36,6 @@ from planner.wording import (
 
 _CLOSE: Final = 0.85
 """Placements that may be as fast as the best one and save something are named from this share of its speed on."""
-UNSPLIT: Final = ", no layers split"
-"""What is said of numbers beside which a split of layers is faster."""
 _MOST_MOVED: Final = 4
 _MOST_WEIGHTS: Final = 3
 """Places whose change is told, the fastest first."""
@@ -53,7 +51,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
         claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
         basis="no drafting can be predicted on this platform"
         if best is None
-        else f"predicted from {_numbers(plan)} and {plan.question.basis}{UNSPLIT * (plan.split is not None)}",
+        else f"predicted from {_numbers(plan)} and {plan.question.basis}",
         recommended=name,
         schedule=chosen.schedule,
         why=tuple(_why(plan)),
@@ -63,35 +61,9 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
     )
 
 
-def split_advice(question: Question, split: PartialOffload, refused: str) -> SpeculationVerdict:
-    """Return the verdict where no memory holds the target and a split does; `refused` says what memories lack."""
-    rate = question.acceptance
-    ends = f"{percent(rate.value)} ({percent(rate.low)} to {percent(rate.high)}), {rate.status}: {rate.source}"
-    stored = question.target.weights, question.draft.weights
-    held = [(card, weights) for card in split.layers for weights in stored]
-    return SpeculationVerdict(
-        pays="cannot_tell",
-        claim=None,
-        basis=f"a split of layers has no interval; it is predicted from the platform's numbers and {question.basis}, "
-        f"{percent(rate.value)}",
-        why=(refused,),
-        next_step=(f"split the target: {split.speed}",),
-        facts={"Acceptance of drafted tokens": [ends]},
-        warnings=(
-            *_carried(question),
-            *assumed_of(question.platform),
-            *_as_if_run(question, [(split.cpu, question.target.weights), *held]),
-            *_too_long(question),
-            *_of_draft(question),
-        ),
-    )
-
-
 def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str]) -> str:
     """Return a sentence on the effect of changed numbers, such as `npu.memory_efficiency=0.5`, on the fastest draft."""
     now, then = _times_s(changed), _times_s(before)
-    if now.keys().isdisjoint(then):
-        now, then = {"the fastest": changed.fastest_s}, {"the fastest": before.fastest_s}
     by_time = sorted(now, key=lambda name: (name != "plain decoding", now[name]))
     moved = [
         f"{name} {milliseconds(now[name])} per token instead of {milliseconds(then[name])}"
@@ -103,12 +75,18 @@ def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str
 
 
 def _times_s(choice: MachineChoice) -> dict[str, float]:
-    """Return the time per token of plain decoding, of the best speculation by place, and of a split of layers."""
-    plan = choice.drafts[0].plan if choice.drafts else None
-    split = plan.split if plan else next(iter(choice.splits.values()), None)
-    whole = {f"speculation, {one.pair}": one.tpot_s for one in reversed(plan.speculation)} if plan else {}
-    plain = {"plain decoding": plan.plain.tpot_s} if plan else {}
-    return plain | whole | ({"layers split": split.tpot_s} if split else {})
+    """Return the time per token of plain decoding, and of the best speculation by place, be a split as it may."""
+    plan = choice.drafts[0].plan
+
+    def place(pair: LanePair) -> str:
+        split = LayerSplit.of(pair.target)
+        devices = {} if split is None else {pair.target: listing([*split.devices])}
+        return str(
+            pair._replace(target=devices.get(pair.target, pair.target), draft=devices.get(pair.draft, pair.draft))
+        )
+
+    drafting = {f"speculation, {place(one.pair)}": one.tpot_s for one in reversed(plan.speculation)}
+    return {"plain decoding": plan.plain.tpot_s} | drafting
 
 
 def held_back(plan: PlatformPlan) -> str | None:
@@ -116,7 +94,8 @@ def held_back(plan: PlatformPlan) -> str | None:
     question = plan.question
 
     def bytes_per_s(lane: str) -> float:
-        return sum(question.platform.reading_peak(member).value for member in question.platform.members(lane))
+        rates = [question.platform.reading_peak(member).value for member in question.platform.members(lane)]
+        return sum(rates) if LayerSplit.of(lane) is None else min(rates)
 
     misfits = [need for need in plan.needs if need.is_plain and not need.fits]
     fastest = max(misfits, key=lambda need: bytes_per_s(need.pair.target), default=None)
@@ -175,9 +154,6 @@ def _ends(low: float | None, high: float | None) -> str:
 
 
 def _next(plan: PlatformPlan, chosen: PlannedSchedule, name: str) -> Iterator[str]:
-    if plan.split is not None:
-        yield f"split the layers, which is faster than all of the table: {plan.split.place}, {plan.split.name}"
-        return
     if plan.pays == "cannot_tell" and plan.turns_on_acceptance:
         rate = plan.question.acceptance
         how = "was recorded on other or few texts" if plan.question.assumed is None else "is assumed"
@@ -260,7 +236,9 @@ def _carried(question: Question) -> Iterator[str]:
 def _as_if_run(question: Question, held: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Name lanes whose data sheets have none of the weights that they hold."""
     told: dict[str, list[str]] = {}
-    for lane, weights in dict.fromkeys(held):
+    splits = ((LayerSplit.of(lane), lane, weights) for lane, weights in dict.fromkeys(held))
+    apart = ((one, weights) for split, lane, weights in splits for one in (split.devices if split else (lane,)))
+    for lane, weights in dict.fromkeys(apart):
         device = question.platform.device(question.platform.members(lane)[0])
         if not device.runs(weights):
             formats = " or ".join(device.weight_formats)
@@ -334,5 +312,7 @@ def _device(plan: PlatformPlan, lane: str) -> str:
     if lane.endswith(SECOND_STREAM):
         return "a second stream of the same device"
     members = plan.question.platform.members(lane)
-    name = plan.question.platform.device(members[0]).name
-    return name if len(members) == 1 else f"{len(members)} × {name}"
+    names = [plan.question.platform.device(member).name for member in members]
+    if (split := LayerSplit.of(lane)) is not None:
+        return listing([f"{split.share_of(one)} on {name}" for one, name in zip(members, names, strict=True)])
+    return names[0] if len(members) == 1 else f"{len(members)} × {names[0]}"

@@ -5,18 +5,22 @@ Batches are simulated only, see `sim.batch_prediction`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from decoding.errors import ProfileError
 from hwprofiles.engines import LAW_ENGINE
+from hwprofiles.machines.layer_split import LayerSplit
 from planner.first_of_each import first_of_each
 from planner.plan_engines import engine_of_batch, engine_of_times, is_by_its_engine
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.ranked_schedules import PlannedSchedule, SlowTarget
+from planner.platform_plan.question import demand_of
+from planner.platform_plan.ranked_schedules import PlannedSchedule, SlowTarget, ranked
+from planner.platform_plan.split_places import split_places
 from planner.wording import counted, known_in_words, listing, schedule_name
 from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
+from sim.derived.derived_profile import derived_profile
 
 _ESTIMATES_ERR = {False: 0.05, True: 0.25}
 """Largest share by which tokens per second may exceed `BatchPredictor.estimate`, where target and draft work in turn
@@ -165,9 +169,11 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     """
     choices: dict[int, BatchChoice] = {}
     left_out: dict[str, None] = {}
-    asked = _asked(plan)
-    predictor = BatchPredictor(plan.profile, plan.question.record, costs=plan.costs)
+    of_any = _asked(plan.ranking)
+    of_one = BatchPredictor(plan.profile, plan.question.record, costs=plan.costs)
+    has_splits = any(LayerSplit.of(lane) for lane in plan.places.lanes)
     for size in sorted(set(sizes)):
+        asked, predictor = _split_anew(plan, size) if has_splits and size > 1 else (of_any, of_one)
         refused: dict[LanePair, list[ProfileError]] = {}
         plain, drafting = (
             _best(predictor, size, _fitting(plan, ones, size, left_out), refused)
@@ -200,8 +206,6 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
         )
     theirs_of = [choice.by_engine.drafting for choice in choices.values() if choice.by_engine]
     engine = engine_of_batch(plan, theirs_of[0]) if theirs_of else engine_of_times(plan, plan.recommended)
-    if plan.split is not None and choices:
-        left_out["layers that are split, which is faster for one"] = None
     return BatchPlan(choices=choices, left_out=tuple(left_out), beyond=tuple(_beyond(plan, choices)), engine=engine)
 
 
@@ -215,12 +219,13 @@ def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str
     told = set[str]()
     for size, choice in choices.items():
         schedule = choice.best.schedule
-        lane, rows = schedule.target_lane, size * schedule.num_rows
-        speed = plan.machine.speeds.get(lane)
-        if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
-            told.add(lane)
-            known = known_in_words(speed.known_rows, by_law=speed.is_by_law)
-            yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
+        split, rows = LayerSplit.of(schedule.target_lane), size * schedule.num_rows
+        for lane in (schedule.target_lane,) if split is None else split.devices:
+            speed = plan.machine.speeds.get(lane)
+            if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
+                told.add(lane)
+                known = known_in_words(speed.known_rows, by_law=speed.is_by_law)
+                yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
 
 
 def _best(
@@ -251,14 +256,28 @@ def _best(
     return best
 
 
-def _asked(plan: PlatformPlan) -> list[PlannedSchedule]:
+def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor]:
+    """Return what is asked of a batch where caches take the places of layers on cards, and what predicts it."""
+    question, whole = plan.question, [lane for lane in plan.places.alone if LayerSplit.of(lane) is None]
+    lanes, pairs = split_places(question, size)
+    places = replace(plan.places, alone=(*whole, *lanes), pairs=tuple(pairs))
+    unsplit = [one for one in plan.ranking if LayerSplit.of(one.pair.target) is None]
+    of_whole = [lane for lane in plan.places.lanes if LayerSplit.of(lane) is None]
+    machine = derived_profile(question.platform, demand_of(question, list(dict.fromkeys([*of_whole, *places.lanes]))))
+    ranking = ranked(question, places, machine)[0] if places.alone else ()
+    split = [one for one in ranking if LayerSplit.of(one.pair.target) is not None]
+    asked = _asked(sorted([*unsplit, *split], key=lambda one: one.tpot_s))
+    return asked, BatchPredictor(machine.profile, question.record, costs=machine.costs)
+
+
+def _asked(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
     """Return the fastest schedule by placement, method, source of roots, rows, and whether a draft uses streams."""
 
     def kind(one: PlannedSchedule) -> tuple[object, ...]:
         schedule = one.schedule
         return one.pair, schedule.method, schedule.root_source, schedule.draft_streams > 0, schedule.num_rows
 
-    return first_of_each((one for one in plan.ranking if not one.needs_training), kind)
+    return first_of_each((one for one in ranking if not one.needs_training), kind)
 
 
 def _fitting(

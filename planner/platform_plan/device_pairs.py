@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
+from decoding.schedule import Schedule
 from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.first_of_each import first_of_each
 from sim.derived.assumption import Assumption
@@ -29,6 +30,12 @@ class LanePair(NamedTuple):
     def alone(cls, lane: str) -> "LanePair":
         """Return the pair of two models that take turns on one lane, or of plain decoding there."""
         return cls(lane, lane, in_turn=True)
+
+    @classmethod
+    def of(cls, schedule: Schedule, platform: Platform) -> "LanePair":
+        """Return the pair on which a schedule runs."""
+        target, draft = schedule.target_lane, schedule.draft_lane
+        return cls(target, draft or target, in_turn=draft is None or not platform.are_apart(target, draft))
 
     @property
     def is_pooled(self) -> bool:

@@ -179,7 +179,7 @@ def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
     evaluator = Evaluator(plan.profile, record, costs=plan.costs)
     if (reason := evaluator.missing(schedule)) is not None:
         raise PlanError(reason)
-    pair = LanePair(target, draft or target, in_turn=draft is None or not platform.are_apart(target, draft))
+    pair = LanePair.of(schedule, platform)
     return BesideMeasured(
         name=schedule_name(schedule, pair.placement if draft else "alone") + run.caveat,
         place=str(pair) if draft else f"target on {target}",

@@ -1,22 +1,24 @@
 """The lanes and placements whose memories hold the models."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from decoding.errors import FitsNowhereError
+from decoding.errors import PlanError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import ANYWHERE, LAW_ENGINE, can_run, engine_on, platform_run_by, reads
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.platform import Platform
 from hwprofiles.weights.formats import stored_weights
 from planner.platform_plan.device_pairs import LanePair, LeftOut, equal_pairs, lane_pairs, usable_bytes, usable_lanes
-from planner.platform_plan.partial_offload import layer_split, pass_s
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
-from planner.wording import listing, tokens_per_second
+from planner.platform_plan.split_places import held_by, in_words, layer_split, split_places
+from planner.wording import listing
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import DerivedProfile
+from sim.derived.roofline import StoredModel
 
 _SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} GB") for size in (24, 48, 96)}
 _LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
@@ -111,13 +113,14 @@ def places_of(question: Question) -> Places:
     """Return where the models of a question fit; of equal placements one.
 
     Raises:
-        FitsNowhereError: says what is missing.
+        PlanError: the target fits nowhere; says what is missing.
     """
     longest = max(prompt.prompt_length for prompt in question.record.prompts)
     usable, unusable = usable_lanes(question.platform, longest)
     candidates = [
         pair for pair in lane_pairs(question.platform, usable) if question.draft.head is None or pair.is_pooled
     ]
+    split_lanes, split_pairs = split_places(question)
     needs, too_large = list[MemoryNeed](), list[MemoryNeed]()
 
     def fits(found: list[MemoryNeed]) -> bool:
@@ -127,23 +130,18 @@ def places_of(question: Question) -> Places:
         return not misfits
 
     lanes = list(dict.fromkeys(pair.target for pair in candidates))
-    alone = [lane for lane in lanes if fits(needs_of(question, LanePair.alone(lane), alone=True))]
+    alone = [lane for lane in (*lanes, *split_lanes) if fits(needs_of(question, LanePair.alone(lane), alone=True))]
     if not alone:
         reasons = " ".join(_by_reason(unusable, too_large))
         cpus = [name for name, device in question.platform.devices.items() if device.kind == "cpu"]
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
         widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
         told = [f"--weights {one} would fit on {widest[one]}" for one in sorted(widest, key=_bits, reverse=True)]
-        would = ""
-        if (split := layer_split(question, has_draft=False)) is not None:  # which is cut out of a long message
-            least = min((need for need in needs if not need.fits), key=lambda need: need.needed_bytes)
-            reasons = _told([least.pair.target], least.memory, least.needed_in_words)
-            speed = tokens_per_second(pass_s(question, split, 1))
-            would = f" As a split, {split} would fit (llama.cpp's {split.options}: {speed}, plain)."
         told += split_by_llama_cpp(question)
         advice = f" {', '.join(told)}." if told else ""
-        raise FitsNowhereError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}", would)
-    pairs = [pair for pair in candidates if pair.target in alone and fits(needs_of(question, pair))]
+        raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
+    pairs = [pair for pair in candidates if pair.target in alone]
+    pairs = [pair for pair in (*pairs, *split_pairs) if fits(needs_of(question, pair))]
     left_out = (*unusable, *(LeftOut(need.place, need.needed_in_words) for need in too_large))
     return Places(alone=tuple(alone), pairs=tuple(pairs), needs=tuple(needs), left_out=left_out)
 
@@ -156,7 +154,7 @@ def split_by_llama_cpp(question: Question) -> list[str]:
         return []
     by_it = replace(question, platform=platform_run_by(question.platform, ANYWHERE))
     split = layer_split(by_it, has_draft=False)
-    return [] if split is None else [f"--engine {ANYWHERE} would have {split}"]
+    return [] if split is None else [f"--engine {ANYWHERE} would have {in_words(split)}"]
 
 
 def _by_reason(unusable: Iterable[LeftOut], too_large: Iterable[MemoryNeed]) -> Iterator[str]:
@@ -198,27 +196,26 @@ def _bits(weights: str) -> float:
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
     """Return what each memory of a placement has to hold for `num_sequences`, each with all branches it may have.
 
-    A group's devices hold equal shares of a model's weights, and of its caches what `ModelShape.kv_bytes` says. With
-    `alone` there is no draft.
+    A group's devices hold equal shares of a model's weights, and of its caches what `ModelShape.kv_bytes` says; those
+    of a split have what its name tells. With `alone` there is no draft.
     """
     platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
     kv: defaultdict[str, float] = defaultdict(float)
     branches: defaultdict[str, float] = defaultdict(float)
     on_macs: defaultdict[str, float] = defaultdict(float)
-    models = (
-        ((pair.target, question.target),) if alone else ((pair.target, question.target), (pair.draft, question.draft))
-    )
-    for place, (lane, model) in enumerate(models):
-        members = platform.members(lane)
-        for member in members:
+    held = [_held_by(question, pair.target, question.target)]
+    held += [] if alone else [_held_by(question, pair.draft, question.draft)]
+    for place, of_model in enumerate(held):
+        for member, (weights_bytes, kv_bytes) in of_model.items():
             memory = platform.room_of(member)
             before = weights[memory] + kv[memory] + branches[memory]
-            weights[memory] += model.shape.weight_bytes(model.weights) / len(members)
-            kv[memory] += num_sequences * model.kv_bytes(question.num_tokens, len(members))
+            weights[memory] += weights_bytes
+            kv[memory] += num_sequences * kv_bytes
             if place and not pair.in_turn:
                 num_branches = num_sequences * most_branch_tokens()
-                branches[memory] += num_branches * (model.kv_bytes(1, len(members)) - model.kv_bytes(0, len(members)))
+                draft, num_members = question.draft, len(of_model)
+                branches[memory] += num_branches * (draft.kv_bytes(1, num_members) - draft.kv_bytes(0, num_members))
             if platform.device(member).kind == "gpu" and platform.device(member).maker == "Apple":
                 on_macs[memory] += weights[memory] + kv[memory] + branches[memory] - before
     return [
@@ -233,6 +230,17 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
         )
         for memory, num_bytes in weights.items()
     ]
+
+
+def _held_by(question: Question, lane: str, model: StoredModel) -> Mapping[str, tuple[float, float]]:
+    """Return the bytes of a model's weights, and of one sequence's cache, on each device of its lane."""
+    if (split := LayerSplit.of(lane)) is not None:
+        if model is question.target:
+            return held_by(question, split)
+        return {split.last: (model.shape.weight_bytes(model.weights), model.kv_bytes(question.num_tokens))}
+    members = question.platform.members(lane)
+    weights_bytes = model.shape.weight_bytes(model.weights) / len(members)
+    return dict.fromkeys(members, (weights_bytes, model.kv_bytes(question.num_tokens, len(members))))
 
 
 def _capacity(platform: Platform, memory: str, needed: float, on_mac: float) -> dict[str, Any]:

@@ -60,9 +60,8 @@ def render_page(
     bars: Sequence[TornadoBar] = (),
     measured: ComparedRuns | None = None,
     drafts: Sequence[DraftChoice] = (),
-    notes: Sequence[str] = (),
 ) -> str:
-    """Return the page as text, with warnings (`notes`) beside the plan's; all but the plan is optional."""
+    """Return the page as text; all but the plan is optional."""
     runs = () if measured is None else measured.compared
     question, chosen = plan.question, plan.recommended.schedule
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
@@ -71,9 +70,8 @@ def render_page(
         Path(__file__).with_name("page.html"),
         plan=plan,
         verdict=(verdict := advice(plan)),
-        warnings=(*verdict.warnings, *notes),
+        warnings=verdict.warnings,
         command=next(iter(engines_of(plan, runnable)), None) if (runnable := best_with_engine(plan)) else None,
-        split=plan.split,
         rows=list(zip(names, leaders, strict=True)),
         machine=machine_of(question.platform, plan.profile, chosen, (str(question.target), str(question.draft))),
         costs_over_rows=costs_over_rows(

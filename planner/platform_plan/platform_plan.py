@@ -15,7 +15,6 @@ from planner.first_of_each import first_of_each
 from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.device_pairs import LanePair, LeftOut
 from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
-from planner.platform_plan.partial_offload import PartialOffload, partial_offload
 from planner.platform_plan.question import Question, demand_of
 from planner.platform_plan.ranked_schedules import (
     Doubts,
@@ -93,7 +92,6 @@ class PlatformPlan:
         not_ranked: what was not predicted, and why.
         assumptions: every number that the answer rests on.
         seconds: how long it took.
-        split: layers on cards and the CPU, if that is faster than all of the ranking.
     """
 
     question: Question
@@ -105,7 +103,6 @@ class PlatformPlan:
     not_ranked: tuple[NotRanked, ...]
     assumptions: tuple[Assumption, ...]
     seconds: float
-    split: PartialOffload | None = None
 
     def __repr__(self) -> str:
         """One line: the ranking would fill pages."""
@@ -206,11 +203,6 @@ class PlatformPlan:
         return self.plain if self.drafting is None or self.plain.tpot_s <= self.drafting.tpot_s else self.drafting
 
     @property
-    def fastest_s(self) -> float:
-        """Time per token of the schedule to run, or of the split that is faster."""
-        return (self.split or self.recommended).tpot_s
-
-    @property
     def after_training(self) -> PlannedSchedule | None:
         """The fastest of all schedules, if it needs an exit to be trained; else None."""
         best = self.ranking[0]
@@ -251,7 +243,7 @@ def plan_platform(question: Question) -> PlatformPlan:
     )
     if plan.drafting is not None:
         plan = replace(plan, needed=acceptance_needed(_shortlist(plan), plan.plain.schedule, derived, question))
-    return replace(plan, split=partial_offload(plan), seconds=time.perf_counter() - started)
+    return replace(plan, seconds=time.perf_counter() - started)
 
 
 def _shortlist(plan: PlatformPlan) -> list[Schedule]:

@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import hypot
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from decoding.errors import PlanError
@@ -154,7 +156,7 @@ def _planner(
             least_s=least_round_s(schedule) / prediction.mean_acceptance_length,
             memory_bytes=memory[pair, schedule.draft_lane is None],
             num_devices=len({*platform.members(pair.target), *platform.members(pair.draft)}),
-            energy_j_per_token=energy_j_per_token(platform, pair, prediction),
+            energy_j_per_token=energy_j_per_token(platform, pair, prediction, machine.shares(pair.target)),
             usd_per_million_tokens=usd_per_million_tokens(platform, pair, prediction),
             needs_training=schedule.exit_layer is not None and not question.has_exits,
         )
@@ -213,7 +215,9 @@ class Doubts:
 
     def about(self, schedule: Schedule) -> bool:
         """Return whether a schedule drafts for a target whose rows were not timed on its lane."""
-        return schedule.num_speculative_tokens > 0 and schedule.target_lane in self._machine.speeds
+        return schedule.num_speculative_tokens > 0 and not self._machine.speeds.keys().isdisjoint(
+            self._machine.shares(schedule.target_lane)
+        )
 
     def added(self, schedule: Schedule, prediction: Prediction) -> Prediction:
         """Return a prediction with two errors more: of what further rows cost, and of what engines make of a gain.
@@ -231,20 +235,27 @@ class Doubts:
         return replace(prediction, errors=errors)
 
     def _error_of_rows(self, lane: str, rows: int) -> float:
-        asked = self._question
-        num_devices = len(asked.platform.members(lane))
-        cost = RooflineCost(device=self._machine.speeds[lane], target=asked.target, num_devices=num_devices)
-        return few_rows_error(cost, rows, asked.record.contexts.start)
+        asked, speeds = self._question, self._machine.speeds
+        known = {one: share for one, share in self._machine.shares(lane).items() if one in speeds}
+        costs = {
+            one: RooflineCost(device=speeds[one], target=asked.target, num_devices=len(asked.platform.members(one)))
+            for one in known
+        }
+        contexts = asked.record.contexts
+        return hypot(*(share * few_rows_error(costs[one], rows, contexts.start) for one, share in known.items()))
 
 
-def energy_j_per_token(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
+def energy_j_per_token(
+    platform: Platform, pair: LanePair, prediction: Prediction, shares: Mapping[str, float] = MappingProxyType({})
+) -> float | None:
     """Return power times the time that devices compute, plus idle power for the rest: the sheet's, or a guessed share.
 
-    Devices of one package draw its power together, while any of them computes. None where a sheet gives no power.
+    Devices of one package draw its power together, while any of them computes. Those of a split target compute for
+    their shares of its time. None where a sheet gives no power.
     """
     target_s = prediction.target_busy_s
     draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    busy: dict[str, float] = dict.fromkeys(platform.members(pair.target), target_s)
+    busy = {member: shares.get(member, 1.0) * target_s for member in platform.members(pair.target)}
     for member in platform.members(pair.draft):
         # what one device does for both at once is power of one device
         busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s

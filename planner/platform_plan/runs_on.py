@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import EAGER, IK, engine_on, has_servers, is_apart, made_for_engine, reads
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM, Platform
@@ -21,10 +22,10 @@ from sim.derived.roofline import StoredModel
 OURS: Final = "mirrorsd"
 ASSISTANT: Final = "assistant"
 """A small model that drafts from its target's states, which its makers and engines call MTP (Gemma 4's)."""
-SPLIT_TENSORS: Final = " --split-mode tensor"
+_SPLIT_TENSORS: Final = " --split-mode tensor"
 """How llama.cpp is told that several devices work on each layer at once."""
-
-
+_SPLITTER: Final = "llama.cpp"
+"""The engine that has layers of a model on different devices."""
 _OPENVINO: Final = "openvino.genai"
 
 
@@ -40,7 +41,8 @@ class _Asked(NamedTuple):
 
     `names` are those of the devices, `weights` the target's, `has_even_heads` is whether each device of the target gets
     as many attention heads, `cuts_blocks` whether shares of FP8 experts are no whole blocks, and `num_gpus` counts
-    those of the machine, of which a platform may have several.
+    those of the machine, of which a platform may have several. `split` are options that split layers over the targets,
+    which are the cards of it.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class _Asked(NamedTuple):
     has_even_heads: bool
     cuts_blocks: bool
     num_gpus: int
+    split: str = ""
 
     @property
     def devices(self) -> tuple[PlacedDevice, ...]:
@@ -99,7 +102,10 @@ def runs_on(
     is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
     chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
     if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
+        split = LayerSplit.of(pair.target)
         members = platform.members(pair.target), platform.members(pair.draft)
+        if split is not None:
+            members = (*split.layers,), (split.last,) if pair.is_pooled else members[1]
         targets, drafts = (tuple(map(platform.device, names)) for names in members)
         asked = _Asked(
             kind=(head if schedule.traits.has_draft_model else None) or schedule.method,
@@ -114,9 +120,12 @@ def runs_on(
                 one.kind == "gpu" and (not chips or _chip(platform, name) in {*chips, None})
                 for name, one in platform.devices.items()
             ),
+            split="" if split is None else split.options(target.shape.dense_layers, num_more=int(head == "mtp")),
         )
         commands = {
-            engine: command(asked) for engine, command in _ENGINES.items() if all(reads(engine, one) for one in weights)
+            engine: command(asked)
+            for engine, command in _ENGINES.items()
+            if all(reads(engine, one) for one in weights) and (split is None or engine == _SPLITTER)
         }
         caches = {engine: _cache_option(engine, asked, target.cache_bits) for engine in commands}
         found = [
@@ -196,8 +205,10 @@ def _llama_cpp(asked: _Asked) -> str | None:
     window = f" --spec-draft-n-max {asked.window}" if asked.window else ""
     target = _llama_devices(asked, "-dev", asked.targets, asked.names[0])
     draft = _llama_devices(asked, "-devd", asked.drafts, asked.names[1]) if " -md " in _LLAMA_CPP[asked.kind] else ""
+    if asked.split:
+        return f"llama-server -m TARGET.gguf {asked.split}{target}{_LLAMA_CPP[asked.kind]}{window}{draft}"
     # its default puts layers on one card after the other, which is as slow as one card
-    split = SPLIT_TENSORS if len(asked.targets) > 1 else ""
+    split = _SPLIT_TENSORS if len(asked.targets) > 1 else ""
     return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{draft}"
 
 

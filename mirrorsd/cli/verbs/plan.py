@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
@@ -151,7 +151,7 @@ def plan(
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from planner.platform_plan.batches import plan_batches
-    from planner.platform_plan.choices import choose_machine, first_with, split_beside
+    from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.measured_run import play
     from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
@@ -173,10 +173,7 @@ def plan(
     questions, stored, refused = questions_of(
         partial(ask, changes=changes_of(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
-    chosen = first_with(
-        machines := choose_machine(questions),
-        (out, swept, sizes, measured, schedule_out, profile_out, acceptance_out),
-    )
+    chosen = (machines := choose_machine(questions))[0]
     given_as = {
         "target": target,
         "draft": draft,
@@ -188,29 +185,18 @@ def plan(
         "changes": changes_of(set_ or ()),
     }
     left_out = {"drafts_left_out": [{"draft": name, "reason": reason} for name, reason in refused.items()]}
+    drafts, found, fastest = chosen.drafts, chosen.drafts[0].plan, chosen.drafts[0].name
     changed = (
-        _what_if(chosen, partial(ask, chosen.draft, platform=given[chosen.name], weights=stored), set_)
-        if set_
-        else None
+        _what_if(chosen, partial(ask, fastest, platform=given[chosen.name], weights=stored), set_) if set_ else None
     )
-    if chosen.splits:
-        _answer_by_split(
-            machines,
-            stored.target if weights is None else None,
-            entries.split_answer_entry(machines, questions[chosen.name], given_as) | left_out | {"what_if": changed},
-            json,
-            explain=explain,
-        )
-        return
-    drafts, found, whose = chosen.drafts, chosen.drafts[0].plan, split_beside(machines, chosen)
-    runs = None if measured is None else beside_measured(found, measured, target, chosen.draft)
+    runs = None if measured is None else beside_measured(found, measured, target, fastest)
     batches = plan_batches(found, sizes) if sizes else None
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts, notes=whose))
+        write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")
-    _write(found, runnable_drafter(chosen.draft), schedule_out, profile_out, acceptance_out)
+    _write(found, runnable_drafter(fastest), schedule_out, profile_out, acceptance_out)
     result = (
         entries.plan_entry(found, bars, given_as)
         | left_out
@@ -224,23 +210,19 @@ def plan(
             **({} if batches is None else {"batches": entries.batch_entry(batches, found)}),
         }
     )
-    if write_json(result | {"warnings": [*result["warnings"], *whose, *told]}, json):  # which leaves stdout free
+    if write_json(result | {"warnings": [*result["warnings"], *told]}, json):  # which leaves stdout free
         if len(machines) > 1:
-            _show_machines(machines, stored.target if weights is None else None, chosen)
+            _show_machines(machines, stored.target if weights is None else None)
         show_verdict(result, explain=explain)
         _show_command(found)
-        if result["partial_offload"] is not None:
-            results().print(
-                "{in_words}\nllama.cpp: [bold]{options}[/]".format(**result["partial_offload"]), soft_wrap=True
-            )
         if runs is not None:
             show(f"[yellow]{escaped(runs.in_words)}[/]")
         shown = (
             None if runs is None else tables.measured_table(runs, results().width),
             tables.place_table(found, top, results().width),
             tables.draft_table(drafts) if len(drafts) > 1 else None,
-            tables.tornado_table(bars[:_MOST_BARS], found) if bars else None,
-            tables.sweep_table(swept, cells, found) if swept else None,
+            tables.tornado_table(bars[:_MOST_BARS]) if bars else None,
+            tables.sweep_table(swept, cells) if swept else None,
             tables.batch_table(batches, found) if batches is not None and batches.choices else None,
         )
         for table in filter(None, shown):
@@ -286,39 +268,17 @@ def _write(
         say_next("simulate", "--schedule", schedule, "--profile", profile, "--acceptance", acceptance)
 
 
-def _show_machines(machines: Sequence[MachineChoice], weights: str | None, chosen: MachineChoice) -> None:
+def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> None:
     """Show several machines, of each which device is too small for the target, and which weights all were given."""
     from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
-    from planner.platform_plan.choices import split_beside
 
     show(machine_table(machines))
     if weights is not None:
         show(f"All are compared in {weights}, the default where devices share one memory: --weights takes others.")
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
-    show_paragraphs(*(split_beside(machines, chosen) or [f"The fastest of the machines is {machines[0].name}:"]))
-
-
-def _answer_by_split(
-    machines: Sequence[MachineChoice],
-    weights: str | None,
-    result: dict[str, Any],
-    json: str | None,
-    *,
-    explain: bool,
-) -> None:
-    """Show the answer with the fastest draft, and the speeds with others."""
-    if not write_json(result, json):
-        return
-    if len(machines) > 1:
-        _show_machines(machines, weights, machines[0])
-    show_verdict(result, explain=explain)
-    for place, (draft, split) in enumerate(machines[0].splits.items()):
-        if place:
-            show_paragraphs(f"With {draft}: {split.speed}.")
-        results().print(f"llama.cpp: [bold]{escaped(split.options)}[/]", soft_wrap=True)
-    show_paragraphs(*filter(None, [result["what_if"]]))
+    show_paragraphs(f"The fastest of the machines is {machines[0].name}:")
 
 
 def _show_command(found: PlatformPlan) -> None:

@@ -151,11 +151,11 @@ class MovedQuestion:
             for lane in places.alone
         }
         slowest_s = min(found.values()) * times.most_tokens_a_round()
-        targets = {way.pair.target for way, time_s in found.items() if time_s <= slowest_s}
+        slow = {way.pair.target for way, time_s in found.items() if time_s > slowest_s}
         ways = {
             way: schedules
             for pair in places.pairs
-            if pair.target in targets or pair == self.leader.pair
+            if pair.target not in slow or pair == self.leader.pair
             for way, schedules in self.settings(pair).items()
         }
         found |= {way: times.of(schedules[0]) for way, schedules in ways.items()}

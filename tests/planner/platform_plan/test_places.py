@@ -89,7 +89,8 @@ def test_a_pair_that_fits_somewhere_has_a_place_and_the_target_every_lane_that_h
 def test_a_draft_that_fits_next_to_the_cpu_only_is_ranked_there_and_plain_decoding_on_both():
     question = asked(load_platform("rtx4090+cpu"), "qwen3-32b", "qwen3-4b", weights="int4", draft_weights="bf16")
     plan = plan_platform(question)
-    assert {one.pair for one in plan.speculation} == {LanePair("gpu", "cpu")}
+    beside = LanePair("gpu(54) + cpu(10)", "gpu", in_turn=True)
+    assert {one.pair for one in plan.speculation} == {LanePair("gpu", "cpu"), beside}
     assert {one.pair.target for one in plan.ranking if not one.schedule.draft_lane} == {"gpu", "cpu"}
     assert any("both on gpu" in reason and "too little" in reason for reason in plan.left_out)
     assert "plain decoding on gpu: gpu has to hold" in advice(plan).text
