@@ -197,6 +197,7 @@ def find_scheduled_pair(
     drafter: str | Path | None = None,
     exits: str | Path | None = None,
     dtype: Dtype = "bfloat16",
+    progress: ReportProgress = lambda _step, _share: None,
 ) -> tuple[ModelPair, Schedule]:
     """Find the models that a schedule runs with; and the schedule with the name of what drafts for it.
 
@@ -214,7 +215,7 @@ def find_scheduled_pair(
         models["drafter"] = named
     elif drafts != "nobody":
         models["heads"] = None if named is None else (named,)
-    pair = find_pair(target, exits=exits, dtype=dtype, **models)
+    pair = find_pair(target, exits=exits, dtype=dtype, progress=progress, **models)
     return replace(pair, exits=pair.exits if schedule.uses_exit else None), pair.with_drafter(schedule)
 
 

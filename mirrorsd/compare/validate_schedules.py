@@ -103,6 +103,7 @@ def validate(
         drafter=record.drafter or NO_DRAFTER,
         exits=exits or record.exits,
         dtype=cast("Dtype", record.dtype),
+        progress=progress,
     )
     named = {path: one if one.drafter else pair.with_drafter(one) for path, one in schedules.items()}
     paths, repeated = by_schedule(named)

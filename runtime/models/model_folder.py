@@ -92,9 +92,9 @@ def is_model_name(name: str) -> bool:
     return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id(name)
 
 
-def named_model(name: str) -> NamedFolder:
+def named_model(name: str, *, progress: ReportProgress = ignore_progress) -> NamedFolder:
     """Return `resolve_model`'s folder and what cards call the model: its hub id, or the name of any other's folder."""
-    folder = resolve_model(name)  # that of a hub model has a commit's name
+    folder = resolve_model(name, progress=progress)  # that of a hub model has a commit's name
     return NamedFolder(name if is_hub_id(name) else folder.absolute().name, folder)
 
 

@@ -48,7 +48,7 @@ def memory(
     num_tokens: Annotated[int, option("Length of prompt and answer together, in tokens.", min=2)] = 1024,
     json: JsonOption = None,
 ) -> None:
-    """Show how much memory a schedule takes on each lane; nothing is loaded."""
+    """Show how much memory a schedule takes on each lane; nothing is loaded, but what is not here is fetched."""
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule
@@ -58,7 +58,9 @@ def memory(
     from runtime.memory.needs import available_bytes, draft_size, gigabytes, in_words, memory_needed
     from runtime.models.config import ModelConfig
 
-    pair, wanted = find_scheduled_pair(load_schedule(schedule), target, drafter=drafter, dtype=dtype.value)
+    given = load_schedule(schedule)
+    with telling_what_was_saved([]), task("Finding the models") as report:
+        pair, wanted = find_scheduled_pair(given, target, drafter=drafter, dtype=dtype.value, progress=report)
     require_computed(wanted, pair.dtype)
     config = ModelConfig.from_folder(pair.target_folder)
     draft = None

@@ -15,7 +15,7 @@ from mirrorsd.cli import options
 from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
 from mirrorsd.cli.options import STDOUT, option, output
-from mirrorsd.cli.progress_bar import watching_others
+from mirrorsd.cli.progress_bar import task, watching_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +80,10 @@ def run(
     of_others = say_whose(machine)
     lanes = all_lane_specs() if machine is None else profile_lanes(machine)
     require_lanes(given, lanes)
-    pair, wanted = find_scheduled_pair(given, target, drafter=drafter, exits=exits, dtype=dtype.value)
+    with telling_what_was_saved([]), task("Finding the models") as report:
+        pair, wanted = find_scheduled_pair(
+            given, target, drafter=drafter, exits=exits, dtype=dtype.value, progress=report
+        )
     require_computed(wanted, pair.dtype)
     decoding = Decoding(max_new_tokens=max_new_tokens, temperature=temperature, seed=seed)
     entry = schedule_entry(wanted)
@@ -101,6 +104,7 @@ def run(
         source.engine(pair, lanes, decoding) as engine,
         watching_others() as others,
     ):
+        first = iter([", once the models are loaded"])
         stream = _printed if not quiet and json != STDOUT else lambda _: None
 
         def seeds(asked: Sequence[Prompt], kept: Mapping[int, int]) -> Sequence[int]:
@@ -109,7 +113,7 @@ def run(
             return [seed] * len(asked)
 
         def row_of(prompt: Prompt, place: str, own_seed: int) -> dict[str, Any]:
-            say(f"[dim]{place} {escaped(prompt.prompt_id)}[/]")
+            say(f"[dim]{place} {escaped(prompt.prompt_id)}{next(first, '')}[/]")
             own = replace(decoding, seed=own_seed)
             answer = engine.answer(prompt, wanted, own, on_text=stream)
             stream("\n")

@@ -12,6 +12,7 @@ from mirrorsd.cli.options import DEFAULT_TARGET, JsonOption, completing, option,
 from mirrorsd.cli.progress_bar import task
 
 if TYPE_CHECKING:
+    from decoding.progress import ReportProgress
     from runtime.models.model_folder import NamedFolder
     from training.judging.card import Card
     from training.run import RunProgress
@@ -117,7 +118,8 @@ def generate(
     from runtime.models.hf_config import unheeded
     from training.text.generate_text import write_self_text
 
-    model = _taught(target)
+    with task("Finding the target") as report:
+        model = _taught(target, report)
     warnings = list(filter(None, [unheeded(model.folder, wanted.answer_temperature)]))
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
@@ -166,7 +168,7 @@ def _train(
             saved[:] = [kept]
             report(*_share(now))
 
-        model = _taught(target)
+        model = _taught(target, report)
         folder = run_recipe(wanted, model, data, out, state_folder=states, device=device, progress=progress)
     card = read_card(folder)
     if write_json({"folder": str(folder), "card": card.model_dump(mode="json")}, json):
@@ -179,12 +181,12 @@ def _train(
         show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
 
 
-def _taught(target: str) -> "NamedFolder":
+def _taught(target: str, progress: "ReportProgress") -> "NamedFolder":
     from runtime.models.model_folder import PREFIX, named_model
 
     if target.startswith(PREFIX):
         raise ConfigError(f"{target}: has random weights, of which nothing is learnt; name a folder or a hub id")
-    return named_model(target)
+    return named_model(target, progress=progress)
 
 
 def _recipe_path(name: str) -> Path:

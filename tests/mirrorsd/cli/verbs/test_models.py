@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
+from decoding.errors import ModelFetchError
 from decoding.schedule import Schedule, save_schedule
 from runtime.drafters.registry import shipped_names
 from runtime.engine import Engine
@@ -29,6 +30,29 @@ def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_
     (entry,) = json_of("models", "list")["models"]
     assert (entry["name"], entry["present"], entry["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
     assert entry["shipped"] == list(shipped_names())
+
+
+@pytest.mark.parametrize(
+    ("words", "heading"),
+    [
+        ("run --prompt Why? --schedule plain.yaml", "Finding the models"),
+        ("models memory --schedule plain.yaml", "Finding the models"),
+        ("train generate --out answers.jsonl", "Finding the target"),
+        ("train draft --data answers.jsonl --out draft", "Training"),
+    ],
+)
+def test_every_verb_that_fetches_the_default_model_says_so_before_it_waits(words, heading, tmp_path, monkeypatch):
+    """Tens of megabytes may take minutes."""
+
+    def no_network(*_):
+        raise ModelFetchError("no network")
+
+    monkeypatch.setattr("runtime.models.embedded._download", no_network)
+    monkeypatch.chdir(tmp_path)
+    save_schedule(Schedule(method="autoregressive", target_lane="cpu0"), tmp_path / "plain.yaml")
+    said = error_of(*words.split())
+    assert f"{heading}: download" in said
+    assert said.endswith("Error: no network")
 
 
 def test_a_model_that_is_there_leads_to_its_calibration(tiny_folders):

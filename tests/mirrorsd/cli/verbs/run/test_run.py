@@ -60,6 +60,15 @@ def test_the_text_streams_to_stdout(in_threads, tiny_folders, schedule_file):
     assert "5 tokens in 5 rounds" in result.stderr
 
 
+def test_the_first_prompt_says_that_models_are_loaded_and_a_finished_file_loads_none(
+    run, schedule_file, prompt_file, tmp_path
+):
+    words = ("--schedule", schedule_file(method="autoregressive"), "--prompts", prompt_file(*PROMPTS[:2]))
+    told = [run(*words, "--out", tmp_path / "rows.jsonl").stderr for _ in range(2)]
+    assert "1/2 p0, once the models are loaded\n2/2 p1\n" in told[0]
+    assert "loaded" not in told[1]
+
+
 def test_penalties_that_the_targets_folder_asks_for_are_told_once(in_threads, tiny_folders, schedule_file, tmp_path):
     target = shutil.copytree(tiny_folders.target, tmp_path / "target")
     (target / "generation_config.json").write_text('{"repetition_penalty": 1.1, "top_p": 0.8}')
