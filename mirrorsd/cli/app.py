@@ -30,16 +30,20 @@ def missing_package(error: ModuleNotFoundError) -> str:
     return f"{name} is not installed, and this command needs it: pip install 'mirrorsd[run]'"
 
 
+def _without_values(params: list[Any]) -> list[Any]:
+    """Return the parameters; Typer's help would give flags a value, `<bool>`, that they do not take."""
+    for one in params:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return params
+
+
 class Verb(TyperCommand):
     """A verb: it writes over no file that it reads, and nothing over what it has just written."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters; Typer's help would give flags a value, `<bool>`, that they do not take."""
-        params: list[Any] = super().get_params(ctx)
-        for one in params:
-            if getattr(one, "is_flag", False):
-                one.metavar = ""
-        return params
+        """Return the parameters, flags without values."""
+        return _without_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Allow `--json` without a value."""
@@ -65,7 +69,15 @@ def _paths(value: Any) -> set[Path]:
     return {Path(realpath(one)) for one in values if isinstance(one, str | Path) and one != STDOUT}
 
 
-class Verbs(TyperGroup):
+class VerbGroup(TyperGroup):
+    """Several verbs of one name."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, flags without values."""
+        return _without_values(super().get_params(ctx))
+
+
+class Verbs(VerbGroup):
     """Turn an error that a user can cause into one message and an exit status; anything else is a defect and shows."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -111,7 +123,7 @@ for path in VERBS.split():
     if isinstance(verb := getattr(module, name), typer.Typer):
         for command in verb.registered_commands:
             command.cls = Verb
-        app.add_typer(verb, name=name)
+        app.add_typer(verb, name=name, cls=VerbGroup)
     else:
         app.command(name.strip("_"), cls=Verb, epilog=f"Example: [bold]{module.EXAMPLE}[/]")(verb)
 

@@ -46,6 +46,11 @@ def test_every_verb_has_json_and_an_example_that_calls_it(words):
     assert "bool" not in shown, "a flag takes no value"
 
 
+@pytest.mark.parametrize("words", [(), ("models",), ("profiles",), ("train",)], ids=" ".join)
+def test_a_help_of_several_verbs_gives_flags_no_value_either(words):
+    assert "bool" not in CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "200"}).output
+
+
 def test_an_error_of_the_user_is_one_message_and_status_2():
     result = CliRunner().invoke(command_that(ConfigError("a.yaml:3:1: [wrong] is 7")), ["fail"])
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: a.yaml:3:1: [wrong] is 7\n")
