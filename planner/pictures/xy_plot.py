@@ -1,8 +1,10 @@
 """A plot of numbers over numbers: lines with markers, or points with names."""
 
 from collections.abc import Iterable, Sequence
-from math import ceil, floor, log10
+from itertools import accumulate
+from math import floor, log10
 from pathlib import Path
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -15,6 +17,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 544, 16, 252
 _NUM_TICKS: Final = 5
 _LONG_NAME: Final = 30
 """Letters from which on names in the legend take a line each."""
+_MOST_LETTERS: Final = 72
+"""Of a line in the legend; the picture ends there."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
 COLOURS: Final = ("--first", "--second", "--third", "--fourth")
 """Names in the style sheet of the page; a line whose colour another one has takes the next of `_DASHES`."""
@@ -64,9 +68,16 @@ def xy_plot(
 
     colours = [one.colour or COLOURS[index % len(COLOURS)] for index, one in enumerate(series)]
     of_lines = [colour if one.joined else "" for colour, one in zip(colours, series, strict=True)]
+    columns = 1 if max(len(one.name) for one in series) > _LONG_NAME else 2
+    names = [wrap(one.name, _MOST_LETTERS) for one in series]
+    rows = (
+        [*accumulate(map(len, names), initial=0)] if columns == 1 else [index // 2 for index in range(len(names) + 2)]
+    )
     drawn = [
         {
-            "name": one.name,
+            "name": names[index],
+            "column": index % columns,
+            "row": rows[index],
             "colour": colours[index],
             "dash": _DASHES[of_lines[:index].count(colours[index]) % len(_DASHES)],
             "joined": one.joined,
@@ -76,13 +87,11 @@ def xy_plot(
         }
         for index, one in enumerate(series)
     ]
-    columns = 1 if max(len(one.name) for one in series) > _LONG_NAME else 2
     ticks = list(x_ticks) or round_ticks(x_low, x_high)
     return picture(
         Path(__file__).with_name("xy_plot.svg"),
         width=_WIDTH,
-        height=_BOTTOM + 48 + (20 * ceil(len(series) / columns) if len(series) > 1 else 0),
-        columns=columns,
+        height=_BOTTOM + 48 + (20 * rows[-1] if len(series) > 1 else 0),
         left=_LEFT,
         right=_RIGHT,
         bottom=_BOTTOM,

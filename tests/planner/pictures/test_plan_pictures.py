@@ -64,6 +64,17 @@ def test_names_and_titles_are_text_and_never_markup():
     assert all(text in svg for text in ("&lt;b&gt;", "&lt;i&gt;", "&lt;u&gt;", "&amp;", "&#34;"))
 
 
+def test_a_name_that_is_wider_than_the_picture_takes_further_lines_of_the_legend():
+    names = "mirror from exit 29, 1 drafted, 8 roots per row, target on gpu (exit to be trained)", "plain"
+    svg = xy_plot([Series(name, [(0, 1), (1, 2)]) for name in names], x_title="x", y_title="y", alt="")
+    lines = re.findall(r'<text x="83" y="([\d.]+)">([^<]+)<', svg)
+    assert " ".join(text for _, text in lines) == " ".join(names)
+    assert max(len(text) for _, text in lines) <= 72
+    heights = [float(y) for y, _ in lines]
+    assert heights == [heights[0] + 20 * place for place in range(3)]
+    assert heights[-1] < float(re.search(r'viewBox="0 0 560 ([\d.]+)"', svg)[1])
+
+
 def test_a_level_lies_where_a_point_of_that_height_would():
     svg = xy_plot([Series("a", [(0, 1.0), (1, 2.0)])], x_title="x", y_title="y", alt="", level=1.0)
     level = float(re.search(r'class="level".*? y1="([\d.]+)"', svg)[1])
