@@ -145,7 +145,8 @@ class TraceWriter:
         """Return the trace: spans sorted, each in the round whose verdict comes next, none after the last commit."""
         trace = self.trace
         if (stopped_s := STOPS.total_s - self._stopped_s) > 0:
-            self.event(target_lane, f"mirrorsd was stopped for {stopped_s:.1f} s, which times may hold", is_loss=False)
+            told = f"mirrorsd stood still for {stopped_s:.1f} s, stopped or without a core, which times may hold"
+            self.event(target_lane, told, is_loss=False)
         ends = [entry.end_s for entry in trace.rounds]
         kept = sorted((span for span in trace.spans if ends and span.start_s < ends[-1]), key=lambda span: span.start_s)
         trace.spans[:] = [span._replace(round=bisect_right(ends, span.start_s)) for span in kept]

@@ -1,4 +1,4 @@
-"""How long this process stood still, as by Ctrl-Z, which stops whoever works for it too."""
+"""How long this process stood still: by Ctrl-Z, which stops whoever works for it too, or for want of a core."""
 
 import math
 import time
@@ -8,7 +8,8 @@ from threading import Event, Thread
 from typing import Final
 
 _STOP_S: Final = 1.0
-"""A wait that ends so much too late is told as a stop: a machine under load delays one by a fraction of that."""
+"""A wait that ends so much too late is told as a stop. So is one on a machine with ten programs for each core: the
+times hold what such a process waited for a core too."""
 
 
 class Stops:

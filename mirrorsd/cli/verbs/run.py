@@ -118,7 +118,7 @@ def run(
             answer = engine.answer(prompt, wanted, own, on_text=stream)
             stream("\n")
             if out is not None and answer.trace.events and not answer.trace.has_loss:
-                say("[dim]mirrorsd was stopped: the same text again, for its times[/]")
+                say("[dim]mirrorsd stood still: the same text again, for its times[/]")
                 with suppress(MemoryFitError, LaneError):  # the answer is there, and its events are told with it
                     answer = engine.answer(prompt, wanted, own)
             others.look()

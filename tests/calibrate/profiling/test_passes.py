@@ -168,7 +168,7 @@ def test_another_pass_is_begun_if_it_would_be_over_in_time(end_s, durations_s, n
 
 def test_a_text_during_which_this_process_was_stopped_is_decoded_again():
     engine, schedule = machine(), Schedule(method="autoregressive", target_lane="cpu0")
-    generate, stop = engine.generate, LaneEvent(0.5, "cpu0", "mirrorsd was stopped for 9.0 s", is_loss=False)
+    generate, stop = engine.generate, LaneEvent(0.5, "cpu0", "mirrorsd stood still for 9.0 s", is_loss=False)
 
     def stopped_once(*given, **named):
         made = generate(*given, **named)

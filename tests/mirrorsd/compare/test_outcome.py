@@ -143,7 +143,7 @@ def test_a_run_that_was_stopped_has_lost_no_lane():
     candidates = rank([PLAIN, DRAFT_MIRROR], profile, record).candidates
     measured = made_up_runs([one.schedule for one in candidates], profile, record)
     stopped, lost = measured.runs[0][0].trace, measured.runs[1][0].trace
-    stopped.events.append(LaneEvent(0.1, "target", "mirrorsd was stopped for 12.0 s", is_loss=False))
+    stopped.events.append(LaneEvent(0.1, "target", "mirrorsd stood still for 12.0 s", is_loss=False))
     lost.events.append(LaneEvent(0.1, "draft", "it hung"))
     entries = schedule_entries(judge_runs(candidates, measured, profile, record))
     assert [len(entry["events"]) for entry in entries] == [1, 1]

@@ -231,7 +231,7 @@ def test_a_draft_without_room_ends_the_runs_of_its_schedule_alone(monkeypatch, i
 @pytest.mark.parametrize("is_full", [True, False])
 @pytest.mark.parametrize("schedule", [PLAIN, POOLED, SPLIT])
 def test_a_stopped_run_is_made_again_unless_there_is_no_room_for_that(monkeypatch, schedule, is_full):
-    machine, stop = Machine(), LaneEvent(0.1, "target", "mirrorsd was stopped for 9.0 s", is_loss=False)
+    machine, stop = Machine(), LaneEvent(0.1, "target", "mirrorsd stood still for 9.0 s", is_loss=False)
     generate = machine.generate
 
     def stopped(schedule, prompt, **options):

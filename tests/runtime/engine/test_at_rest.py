@@ -95,7 +95,8 @@ def test_a_sequence_in_which_the_process_was_stopped_tells_it(monkeypatch):
     writer.start()
     STOPS.total_s += 600.0
     (event,) = writer.finish("cpu0").events
-    assert event[1:] == ("cpu0", "mirrorsd was stopped for 600.0 s, which times may hold", False)
+    told = "mirrorsd stood still for 600.0 s, stopped or without a core, which times may hold"
+    assert event[1:] == ("cpu0", told, False)
     assert TraceWriter().finish("cpu0").events == []
 
 

@@ -37,7 +37,7 @@ def test_what_happened_in_a_row_is_told_again_with_it_and_a_stopped_one_is_timed
     run, schedule_file, prompt_file, tmp_path, monkeypatch
 ):
     texts, answer = [], TextEngine.answer
-    troubles = [LaneEvent(0.1, "cpu0", "it hung"), LaneEvent(0.1, "cpu0", "mirrorsd was stopped", is_loss=False)]
+    troubles = [LaneEvent(0.1, "cpu0", "it hung"), LaneEvent(0.1, "cpu0", "mirrorsd stood still", is_loss=False)]
 
     def troubled(*given, **named):
         made = answer(*given, **named)
@@ -64,14 +64,14 @@ def test_a_stopped_row_that_cannot_be_timed_again_is_kept(run, schedule_file, tm
         if made:
             raise lost
         made.append(answer(*given, **named))
-        made[0].trace.events.append(LaneEvent(0.1, "cpu0", "mirrorsd was stopped", is_loss=False))
+        made[0].trace.events.append(LaneEvent(0.1, "cpu0", "mirrorsd stood still", is_loss=False))
         return made[0]
 
     monkeypatch.setattr(TextEngine, "answer", once)
     out = tmp_path / "rows.jsonl"
     run("--schedule", schedule_file(method="autoregressive"), "--prompt", PROMPTS[0], "--out", out)
     [row] = rows_of(out)
-    assert (row["text"], row["events"]) == (made[0].text, ["cpu0: mirrorsd was stopped"])
+    assert (row["text"], row["events"]) == (made[0].text, ["cpu0: mirrorsd stood still"])
 
 
 def test_bare_prompts_of_a_renamed_file_are_not_answered_again(run, schedule_file, tmp_path):
