@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirrorsd.model_pair import ModelPair as ModelPair
     from mirrorsd.model_pair import find_pair as find_pair
     from mirrorsd.pair_on_platform import PlannedMachine as PlannedMachine
+    from mirrorsd.pair_on_platform import plan as plan
     from mirrorsd.pair_on_platform import plan_pair as plan_pair
     from mirrorsd.prompt_tokens import encode as encode
     from mirrorsd.simulation import make_plan as make_plan
@@ -60,7 +61,7 @@ _HOMES = {
     "hwprofiles.profile": ("Profile", "load_profile"),
     "mirrorsd.measure_pair": ("calibrate", "contexts_of", "record"),
     "mirrorsd.model_pair": ("ModelPair", "find_pair"),
-    "mirrorsd.pair_on_platform": ("PlannedMachine", "plan_pair"),
+    "mirrorsd.pair_on_platform": ("PlannedMachine", "plan", "plan_pair"),
     "mirrorsd.prompt_tokens": ("encode",),
     "mirrorsd.simulation": ("make_plan", "predict", "simulate"),
     "mirrorsd.text_engine": ("Decoding", "TextEngine", "generate"),

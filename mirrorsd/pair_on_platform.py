@@ -115,6 +115,10 @@ def plan_pair(
     return plan_platform(asked)
 
 
+plan = plan_pair
+"""What `mirrorsd.plan` is: the verb's name, where no variable is called so."""
+
+
 def question_of(
     target: str | Path,
     draft: str | Path,

@@ -32,6 +32,11 @@ def test_type_checkers_and_users_see_the_same_names():
     assert sorted(declared_for_type_checkers()) == dir(mirrorsd)
 
 
+def test_the_names_of_the_design_are_public():
+    assert {"Schedule", "plan", "simulate", "generate"} <= set(dir(mirrorsd))
+    assert mirrorsd.plan is mirrorsd.plan_pair
+
+
 def test_a_star_imports_what_is_public():
     found = {}
     exec("from mirrorsd import *", found)
