@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from decoding.errors import ConfigError, MirrorsdError, cut
+from decoding.errors import ConfigError, MirrorsdError, cut, wrong
 from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
 from mirrorsd.cli.options import OUTPUTS, STDOUT
 
@@ -46,9 +46,17 @@ class Verb(TyperCommand):
         return _without_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Allow `--json` without a value."""
+        """Allow `--json` without a value, and name a value that is refused, which Typer leaves out."""
         takes_files = any(one.nargs < 0 for one in self.params)
-        return super().parse_args(ctx, with_default_destination(args, takes_files=takes_files))
+        try:
+            return super().parse_args(ctx, with_default_destination(args, takes_files=takes_files))
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            found = error.__cause__.errors() if isinstance(error.__cause__, ValidationError) else []
+            if found and found[0]["type"] != "value_error":  # Typer's own, which names it
+                error.message = wrong(found[0])
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; raises `ConfigError` where an output is an input or another output too."""

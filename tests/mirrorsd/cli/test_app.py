@@ -56,6 +56,20 @@ def test_an_error_of_the_user_is_one_message_and_status_2():
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", "Error: a.yaml:3:1: [wrong] is 7\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["plan", "--top", "0"], "greater than or equal to 1, found '0'"),
+        (["run", "--temperature", "warm"], "found 'warm'"),
+        (["run", "--dtype", "fp32"], "'fp32' is not one of 'float32', 'bfloat16', 'int8', 'int4'. "),
+    ],
+)
+def test_a_value_that_an_option_refuses_is_named(words, told):
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
 def test_a_name_that_no_system_takes_is_an_error_of_the_user():
     result = CliRunner().invoke(app, ["profiles", "show", "x" * 300])
     assert result.exit_code == 2
