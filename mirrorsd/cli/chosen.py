@@ -174,12 +174,12 @@ def every_name(lists: Sequence[str]) -> list[str]:
 
 
 def counts(option: str, text: str, most: int) -> tuple[int, ...]:
-    """Return the numbers of 1..`most` that an option lists, one at least; `ConfigError` where they are others."""
+    """Return the numbers of 1..`most` that an option lists, sorted, each once; `ConfigError` for others or none."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= most)]
     if wrong or not parts:
         raise ConfigError(f"{option} {shown(text)}: write sizes of 1..{most}, such as 1,2,4,8")
-    return tuple(map(int, parts))
+    return tuple(sorted(set(map(int, parts))))
 
 
 def num_tokens(text: str | int, *, least: int = 1) -> int:

@@ -16,6 +16,10 @@ def test_scripts_get_what_was_promised():
     assert all(one["low"] < one["time_s"] < one["high"] for one in found["rows"])
 
 
+def test_rows_are_sorted_and_each_is_there_once():
+    assert [one["rows"] for one in json_of(*ASKED, "--rows", "8,1,4,1")["rows"]] == [1, 4, 8]
+
+
 def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     by_default, by_vllm = (json_of(*ASKED, "--weights", "int4", *more) for more in ((), ("--engine", "vllm")))
     assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
