@@ -7,7 +7,7 @@ message stays one that can be read on a terminal (`MOST_CHARACTERS`).
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 500
@@ -49,7 +49,9 @@ def unknown(what: str, name: object, choices: Iterable[str]) -> str:
     names = list(choices)
     keys: dict[str, str] = {_key(one): one for one in reversed(names)}
     asked = _key(str(name))
-    near = get_close_matches(asked, keys, n=3, cutoff=0.7) if asked else []
+    near = get_close_matches(asked, keys, n=len(keys), cutoff=0.7) if asked and keys else []
+    near.sort(key=lambda key: (_likeness(key, asked), _likeness(keys[key].lower(), str(name).lower())), reverse=True)
+    near = near[:3]
     near += [key for key in keys if len(asked) > 1 and asked in key and key not in near]
     if near and len(names) > _FEW:
         return f"no {what} is called {shown(name)}; did you mean {' or '.join(keys[key] for key in near[:3])}?"
@@ -58,6 +60,10 @@ def unknown(what: str, name: object, choices: Iterable[str]) -> str:
         told = f"{', '.join(keys[key] for key in nearest)} and {len(names) - len(nearest)} others, less like it"
         return f"no {what} is called {shown(name)}; there are {told}"
     return f"no {what} is called {shown(name)}; there are {', '.join(names)}"
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def _key(name: str) -> str:

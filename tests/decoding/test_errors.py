@@ -101,6 +101,11 @@ def test_of_many_names_those_that_are_close_are_told(typed, told):
     assert "there are rtx4090, qwen3-8b" in unknown("device", typed, names[:3])
 
 
+def test_of_names_that_are_as_close_those_that_are_written_alike_come_first():
+    names = ["qwen3-14b", *(f"qwen3.5-{size}b" for size in (2, 4, 7, 9)), *(f"other{one}" for one in "abcd")]
+    assert "did you mean qwen3-14b or " in unknown("model shape", "qwen3-15b", names)
+
+
 def test_of_very_many_names_the_nearest_few_are_told_where_none_is_close():
     names = ["ryzen-5800x", "rtx4070", *(f"model-{one}" for one in range(200))]
     told = unknown("platform", "RTX 4070 + 5800X3D", names)
