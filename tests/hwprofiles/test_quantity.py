@@ -24,6 +24,8 @@ WRITTEN = [
     ("latency_s", "2", 2.0),
     ("power_w", "350 W", 350.0),
     ("memory_efficiency", "80 %", 0.8),
+    ("memory_efficiency", ".5", 0.5),
+    ("bf16_flops", "5. TFLOPS", 5e12),
     ("transfers_per_s", "8.533 GT/s", 8.533e9),
 ]
 WRONG = [
@@ -41,6 +43,8 @@ WRONG = [
     ("bf16_flops", ""),
     ("bf16_flops", "nan"),
     ("latency_s", "1 2"),
+    ("latency_s", "."),
+    ("latency_s", ". s"),
 ]
 
 
