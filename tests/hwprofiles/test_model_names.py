@@ -29,6 +29,8 @@ NAMES = {
     "moonshotai/Kimi-K2-Thinking": "kimi-k2",
     "qwen3moe 30B.A3B (MoE)": "qwen3-30b-a3b",
     "qwen2 32B": "qwen2.5-32b",
+    "phi3.5": "phi-3-mini",
+    "deepseek-coder-v2:16b": "deepseek-v2-lite",
     "baidu/ERNIE-4.5-21B-A3B-PT": "ernie-4.5-21b-a3b",
     "gemma4 26B.A4B (MoE)": "gemma-4-26b-a4b",
     "Llama-3.3-70B-Instruct": "llama-3.1-70b",
