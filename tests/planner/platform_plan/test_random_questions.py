@@ -93,7 +93,8 @@ def require_rising(words: list[str], found: dict[str, Any]) -> None:
         require_no_slower(found, answer([*words, "--acceptance", f"{(1 + float(text)) / 2:g}"]))
     if "--add" in words:
         place = words.index("--add")
-        require_no_slower(answer([*words[:place], *words[place + 2 :]]), found)
+        if (without := answer([*words[:place], *words[place + 2 :]])) is not None:  # which its memory may be needed for
+            require_no_slower(without, found)
     if "--set" not in words and "--platform" in words:
         platform = load_platform(words[words.index("--platform") + 1])
         shared = {device for pool in platform.memory_pools.values() for device in pool.devices}
