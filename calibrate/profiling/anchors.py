@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from statistics import fmean
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from decoding.errors import LaneError, MemoryFitError
 from decoding.schedule import Schedule
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes n
     from runtime.lanes.sequence_lanes import Listener
     from runtime.wire.operations import TimedReply
 
+R = TypeVar("R")
 _WARM_UP: Final = 1
 """The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
 next ones 1.00 (eight rounds in turn on a Zen 5): anchors stand for the latter."""
@@ -124,6 +125,12 @@ class Anchors:
         """Time any part on a lane, without anchors; return the seconds."""
         return self._visit(lane, measurement, None)[1]
 
+    def lay_out_again(self, lane: str) -> None:
+        """Let the next pass of one row, of the sequence under way, cost what it would without anchors before it."""
+        from runtime.worker.timing import MeasureRole
+
+        self._answer(lane, self._lanes[lane].request(MeasureRole.lay_out_again), _HANGS_S)
+
     def _visit(self, lane: str, measurement: Measurement, timeout_s: float | None) -> tuple[float, list[float]]:
         timed = self._timed((lane,), measurement, timeout_s)
         (answer,) = timed.answers
@@ -149,7 +156,7 @@ class Anchors:
         """Whether anchors can be taken on a lane, as far as is known."""
         return self._lanes[lane].is_alive
 
-    def _answer(self, lane: str, reply: "Reply[list[float]]", timeout_s: float | None) -> "TimedReply[list[float]]":
+    def _answer(self, lane: str, reply: "Reply[R]", timeout_s: float | None) -> "TimedReply[R]":
         """Return a lane's answer; a lane that fails or is late is ended."""
         try:
             return reply.result(timeout_s)
@@ -222,6 +229,7 @@ class _Taking:
         self.alone: dict[str, list[float]] = {lane: [] for lane in lanes}
         self.shared = list[tuple[float, float]]()
         self._anchors = anchors
+        self._is_plain = schedule.num_rows == 1
         self._pair = (lanes[0], lanes[1]) if schedule.traits.overlaps and len(lanes) > 1 else None
         self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
 
@@ -247,6 +255,9 @@ class _Taking:
         if start_s < self._next_s:
             return
         next(self._turns)()
+        if self._is_plain:
+            with self._past_a_loss():
+                self._anchors.lay_out_again(self.lanes[0])
         now_s = self._anchors.now_s
         self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
 

@@ -50,11 +50,14 @@ class MeasureRole:
     def measure(self, measurement: Measurement) -> list[float]:
         """Time a part some number of times; replies the seconds of each."""
         seconds = self._seconds(measurement)
-        found = [next(seconds) for _ in range(measurement.repeats)]
-        if measurement.is_aside:
-            assert self.target is not None, "work aside of no target"
-            self.target.lay_out_again()
-        return found
+        return [next(seconds) for _ in range(measurement.repeats)]
+
+    @operation
+    def lay_out_again(self) -> None:
+        """Have the graph of single rows as the sequence under way left it, before something was timed aside."""
+        if self.target is None:
+            raise LaneError("this lane has loaded no target that could be laid out")
+        self.target.lay_out_again()
 
     @operation
     def keep_busy(self, measurement: Measurement) -> list[float]:
@@ -183,8 +186,7 @@ class TargetParts:
                 exit_layer=measurement.exit_layer,
                 least_slots=measurement.context,
             )
-            model.begin(0, capacity)
-            model.add_prompt_tokens([0])
+            model.prefill([0], capacity=capacity)
         model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:

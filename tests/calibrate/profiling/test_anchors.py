@@ -123,6 +123,11 @@ def test_lanes_that_take_turns_have_anchors_in_turn_and_none_at_once(schedule):
     assert all(one != other for one, other in pairwise(in_between)) or len(lanes) == 1
 
 
+@pytest.mark.parametrize(("schedule", "expected"), [(PLAIN, ["cpu0"] * 3), (SPLIT, []), (MIRROR, [])])
+def test_an_anchor_within_plain_decoding_leaves_the_target_as_its_next_row_needs_it(schedule, expected):
+    assert taken(schedule, rests=3, round_s=0.2)[1]._lanes["cpu0"].machine.laid_out == expected
+
+
 def test_lanes_at_work_at_once_have_anchors_at_once_as_often_as_alone():
     found, anchors, _ = taken(MIRROR, rests=8, round_s=0.2)
     assert len(found.shared) == 2 + 4

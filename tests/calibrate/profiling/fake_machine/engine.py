@@ -30,6 +30,7 @@ class FakeEngine:
     surprise: float = 1.0
     """Factor on all work of schedules with windows of two: those that calibration checks itself with."""
     config: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(num_layers=NUM_LAYERS, vocab_size=100))
+    laid_out: list[str] = field(default_factory=list)
     visits: list[tuple[str, Measurement]] = field(default_factory=list)
     busy_lanes: set[str] = field(default_factory=set)
     under_way: list[FakeRequest] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import TimedReply
-from runtime.worker.server import LaneServer
+from runtime.worker.timing import MeasureRole
 from tests.calibrate.profiling.fake_machine.laws import DRAFT_PREFILL, GUESS_S, Laws
 
 if TYPE_CHECKING:
@@ -50,8 +50,10 @@ class FakeLane:
     def spec(self) -> SimpleNamespace:
         return SimpleNamespace(kernels=self.machine.kernels[self.name])
 
-    def request(self, method, work) -> Done | FakeRequest:
-        if method is LaneServer.ping:
+    def request(self, method, work=None) -> Done | FakeRequest:
+        if method is MeasureRole.lay_out_again:
+            self.machine.laid_out.append(self.name)
+        if method is not MeasureRole.measure:
             return Done(TimedReply(None, 0.0, 0.0))
         self.machine.visits.append((self.name, work))
         request = FakeRequest(self, work)
