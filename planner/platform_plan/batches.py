@@ -173,7 +173,12 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     of_one = BatchPredictor(plan.profile, plan.question.record, costs=plan.costs)
     has_splits = any(LayerSplit.of(lane) for lane in plan.places.lanes)
     for size in sorted(set(sizes)):
-        asked, predictor = _split_anew(plan, size) if has_splits and size > 1 else (of_any, of_one)
+        asked, predictor = of_any, of_one
+        if has_splits and size > 1:
+            anew = _split_anew(plan, size)
+            if anew is None:
+                left_out[f"batches of {size}: no split of layers has room for {size} sequences"] = None
+            asked, predictor = anew or (_asked(_unsplit(plan)), of_one)
         refused: dict[LanePair, list[ProfileError]] = {}
         plain, drafting = (
             _best(predictor, size, _fitting(plan, ones, size, left_out), refused)
@@ -256,18 +261,27 @@ def _best(
     return best
 
 
-def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor]:
-    """Return what is asked of a batch where caches take the places of layers on cards, and what predicts it."""
+def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor] | None:
+    """Return what is asked of a batch where caches take the places of layers on cards, and what predicts it.
+
+    None where layers are split over no devices so that so many sequences have room.
+    """
     question, whole = plan.question, [lane for lane in plan.places.alone if LayerSplit.of(lane) is None]
     lanes, pairs = split_places(question, size)
+    if not lanes and not pairs:
+        return None
     places = replace(plan.places, alone=(*whole, *lanes), pairs=tuple(pairs))
-    unsplit = [one for one in plan.ranking if LayerSplit.of(one.pair.target) is None]
     of_whole = [lane for lane in plan.places.lanes if LayerSplit.of(lane) is None]
     machine = derived_profile(question.platform, demand_of(question, list(dict.fromkeys([*of_whole, *places.lanes]))))
-    ranking = ranked(question, places, machine)[0] if places.alone else ()
+    ranking, _ = ranked(question, places, machine)
     split = [one for one in ranking if LayerSplit.of(one.pair.target) is not None]
-    asked = _asked(sorted([*unsplit, *split], key=lambda one: one.tpot_s))
+    asked = _asked(sorted([*_unsplit(plan), *split], key=lambda one: one.tpot_s))
     return asked, BatchPredictor(machine.profile, question.record, costs=machine.costs)
+
+
+def _unsplit(plan: PlatformPlan) -> list[PlannedSchedule]:
+    """Return the schedules whose target is whole on its lane."""
+    return [one for one in plan.ranking if LayerSplit.of(one.pair.target) is None]
 
 
 def _asked(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:

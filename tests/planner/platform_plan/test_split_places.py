@@ -439,3 +439,13 @@ def test_in_a_batch_caches_take_the_room_of_layers():
     drafted = LayerSplit.of(several.drafting.schedule.target_lane)
     assert drafted.layers["gpu"] < beside.layers["gpu"]
     assert several.pair == LanePair(drafted.lane, "gpu", in_turn=True)
+
+
+def test_a_batch_that_no_split_has_room_for_is_left_out():
+    asked = question("rtx3090", weights="q4_k_m", models=MODELS, changes={"cpu.memory_bytes": 32e9}, lengths=(512, 24))
+    lookup = StoredModel(shape=head_shape(LOOKUP, asked.target.shape), weights="q4_k_m", head=LOOKUP)
+    for one in (asked, replace(asked, draft=lookup)):
+        found = plan_batches(plan_platform(one), [1, 64])
+        assert [*found.choices] == [1]
+        assert "batches of 64: no split of layers has room for 64 sequences" in found.left_out
+        assert "batches of 64: no plain decoding to compare with" in found.left_out
