@@ -174,11 +174,11 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     has_splits = any(LayerSplit.of(lane) for lane in plan.places.lanes)
     for size in sorted(set(sizes)):
         asked, predictor = of_any, of_one
-        if has_splits and size > 1:
-            anew = _split_anew(plan, size)
-            if anew is None:
-                left_out[f"batches of {size}: no split of layers has room for {size} sequences"] = None
-            asked, predictor = anew or (_asked(_unsplit(plan)), of_one)
+        if size > 1 and (anew := _split_anew(plan, size)) is not None:
+            asked, predictor = anew
+        elif size > 1 and has_splits:
+            left_out[f"batches of {size}: no split of layers has room for {size} sequences"] = None
+            asked = _asked(_unsplit(plan))
         refused: dict[LanePair, list[ProfileError]] = {}
         plain, drafting = (
             _best(predictor, size, _fitting(plan, ones, size, left_out), refused)

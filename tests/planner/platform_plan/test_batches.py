@@ -211,8 +211,9 @@ def test_what_does_not_fit_into_memory_is_left_out_by_size():
 
 
 def test_more_sequences_than_the_fast_device_holds_are_told_to_go_on_in_turn():
-    """Four of 4,096 tokens do not fit on the card, and 57.6 GB of a CPU hold them."""
-    plan = plan_platform(question("rtx4090+cpu", lengths=(4096, 24), changes={"gpu.memory_bytes": 10.5e9}))
+    """Four of 4,096 tokens do not fit on the card, and 57.6 GB of a CPU hold them; transformers splits no layers."""
+    platform = platform_run_by(load_platform("rtx4090+cpu"), "transformers")
+    plan = plan_platform(question(platform, lengths=(4096, 24), changes={"gpu.memory_bytes": 10.5e9}))
     found = plan_batches(plan, (1, 4))
     lanes = [choice.plain.schedule.target_lane for choice in found.choices.values()]
     assert lanes == ["gpu", "cpu"]
@@ -248,9 +249,9 @@ def test_the_page_has_a_row_for_every_size(plan, batches):
 
 def test_why_no_speculation_is_predicted_where_only_a_slow_lane_holds_a_batch_is_told():
     """Drafts for a target on the CPU were left out since they are too slow for one sequence."""
-    found = plan_batches(
-        plan_pair("qwen3-8b", "qwen3-0.6b", "rtx3060", lengths=(1024, 128), weights=("q8_0", None)), (64,)
-    )
+    platform = platform_run_by(load_platform("rtx3060"), "transformers")
+    plan = plan_pair("qwen3-8b", "qwen3-0.6b", platform, lengths=(1024, 128), weights=("int8", None))
+    found = plan_batches(plan, (64,))
     assert found.choices[64].plain.schedule.target_lane == "cpu"
     reason = r"batches of 64: drafts for a target on cpu: a token takes \S+ as long there, and .*, for one sequence"
     assert [bool(re.fullmatch(reason, one)) for one in found.left_out] == [False, False, False, True]

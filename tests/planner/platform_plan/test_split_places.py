@@ -449,3 +449,14 @@ def test_a_batch_that_no_split_has_room_for_is_left_out():
         assert [*found.choices] == [1]
         assert "batches of 64: no split of layers has room for 64 sequences" in found.left_out
         assert "batches of 64: no plain decoding to compare with" in found.left_out
+
+
+def test_a_target_that_a_card_holds_beside_one_cache_is_split_in_a_batch():
+    """At 32 sequences of 640 tokens the card lacks 2.2 GB: few layers leave it, not all of them."""
+    plan = planned(models=("qwen3-32b", "qwen3-0.6b"), lengths=(512, 128))
+    assert plan.plain.schedule.target_lane == "gpu"
+    one, several = plan_batches(plan, [1, 32]).choices.values()
+    split = LayerSplit.of(several.plain.schedule.target_lane)
+    assert 0 < split.num_left <= 8
+    assert several.plain.tokens_per_s > one.plain.tokens_per_s
+    assert LayerSplit.of(several.pair.target).num_left > split.num_left, "the draft has room there, too"
