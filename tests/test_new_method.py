@@ -24,6 +24,7 @@ from mirrorsd.text_engine import arbitrary_prompt, replayed_texts
 from planner.plan import make_plan
 from planner.search.space import SearchSpace, enumerate_schedules
 from runtime.engine import Engine
+from sim.acceptance.replay import Replay
 from sim.batch_prediction import BatchPredictor
 from sim.evaluator import predict
 from sim.world import simulate
@@ -296,6 +297,20 @@ def test_what_simulators_cannot_play_is_refused_by_both(
     for world in (predict, simulate):
         with pytest.raises(ConfigError, match=f"{traits.name} {said}; simulated are methods that"):
             world(in_simulation(traits.name), machine(), acceptance_record())
+
+
+@pytest.mark.parametrize(
+    ("traits", "num_tokens", "max_new_tokens"),
+    [(TIRING, 1, None), (TIRING, 3, 1), (replace(HALVING, shortens=False), 3, 1)],
+)
+def test_what_a_short_window_or_text_hides_is_refused_of_a_longer_one_after_it(
+    monkeypatch: pytest.MonkeyPatch, traits: MethodTraits, num_tokens: int, max_new_tokens: int | None
+) -> None:
+    monkeypatch.setitem(METHODS, traits.name, traits)
+    replay = Replay(acceptance_record())
+    replay.walk(in_simulation(traits.name, num_tokens), max_new_tokens)
+    with pytest.raises(ConfigError, match="verifies 1 drafted tokens in a round for which 3 were drafted"):
+        replay.walk(in_simulation(traits.name, 3), None)
 
 
 def test_only_chains_that_are_drafted_between_rounds_can_be_shortened() -> None:

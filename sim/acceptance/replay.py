@@ -72,7 +72,7 @@ class Replay(WithoutCaches):
         self._roots = RootRanks(self._joined)
         self._prompt_lengths = np.array([prompt.prompt_length for prompt in record.prompts])
         self._walks: dict[tuple[object, ...], Walk] = {}
-        self._played: set[MethodTraits] = set()
+        self._played: set[tuple[MethodTraits, tuple[object, ...]]] = set()
 
     def __repr__(self) -> str:
         """In a line: its texts would fill pages."""
@@ -128,10 +128,6 @@ class Replay(WithoutCaches):
         """Return all rounds of all prompts; raise `ConfigError` for a method that no simulator plays."""
         record = self.record
         self._check(schedule)
-        if schedule.traits not in self._played:
-            longest = max(self._texts(max_new_tokens), key=lambda text: int(text.stop - text.start))
-            self._num_verified(schedule, [longest])
-            self._played.add(schedule.traits)
         window: tuple[object, ...] = (
             schedule.num_speculative_tokens,
             schedule.exit_features,
@@ -142,6 +138,10 @@ class Replay(WithoutCaches):
         elif not schedule.traits.has_draft_model and schedule.traits.window != "none":
             window = ("chain", record.chain(schedule), schedule.num_speculative_tokens)
         key = (*window, max_new_tokens, schedule if schedule.traits.shortens else None)
+        if (schedule.traits, key) not in self._played:
+            longest = max(self._texts(max_new_tokens), key=lambda text: int(text.stop - text.start))
+            self._num_verified(schedule, [longest])
+            self._played.add((schedule.traits, key))
         if key not in self._walks:
             self._walks[key] = self._walked(schedule, max_new_tokens)
         return self._walks[key]
