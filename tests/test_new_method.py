@@ -113,6 +113,16 @@ def tiring(lanes: Lanes, schedule: Schedule) -> MethodFlow:
         lanes.commit(window, verdict)
 
 
+def paired(lanes: Lanes, schedule: Schedule) -> MethodFlow:
+    """Ask only after every second round whether the sequence has ended."""
+    verdict: Verdict | None = None
+    while lanes.unfinished:
+        for _ in range(2):
+            window: Window = yield lanes.draft.rollout(verdict)
+            verdict = yield lanes.target.verify(window)
+            lanes.commit(window, verdict)
+
+
 RESTLESS = MethodTraits(
     name="restless", title="restless speculation", flow=restless, drafts="draft", window="chain", rules=("match",)
 )
@@ -122,6 +132,7 @@ FORGETFUL = replace(RESTLESS, name="forgetful", flow=forgetful)
 WAVERING = replace(RESTLESS, name="wavering", flow=wavering)
 HALVING = replace(RESTLESS, name="halving", flow=halving, shortens=True)
 TIRING = replace(RESTLESS, name="tiring", flow=tiring)
+PAIRED = replace(RESTLESS, name="paired", flow=paired)
 PROMPTS = (EncodedPrompt("one", "", (5, 17, 3, 44, 8)), EncodedPrompt("two", "", (9, 9, 4)))
 MAX_NEW_TOKENS = 20
 
@@ -311,6 +322,17 @@ def test_what_a_short_window_or_text_hides_is_refused_of_a_longer_one_after_it(
     replay.walk(in_simulation(traits.name, num_tokens), max_new_tokens)
     with pytest.raises(ConfigError, match="verifies 1 drafted tokens in a round for which 3 were drafted"):
         replay.walk(in_simulation(traits.name, 3), None)
+
+
+def test_a_round_after_the_end_of_a_text_is_refused_by_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, PAIRED.name, PAIRED)
+    texts = acceptance_record(num_prompts=1)
+    even, odd = (predict(in_simulation("speculative", count), machine(), texts) for count in (1, 2))
+    assert (even.num_rounds % 2, odd.num_rounds % 2) == (0, 1)
+    for world in (predict, simulate):
+        world(in_simulation(PAIRED.name, 1), machine(), texts)
+        with pytest.raises(ConfigError, match="paired goes on after the end of a text"):
+            world(in_simulation(PAIRED.name, 2), machine(), texts)
 
 
 def test_only_chains_that_are_drafted_between_rounds_can_be_shortened() -> None:

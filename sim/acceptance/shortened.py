@@ -17,6 +17,14 @@ _PLAYED = (
 )
 
 
+def require_unfinished(schedule: Schedule, *, is_unfinished: bool) -> None:
+    """Raise `ConfigError` where a method drafts or verifies after its text's end."""
+    if not is_unfinished:
+        raise ConfigError(
+            f"{schedule.method} goes on after the end of a text: it has to ask `lanes.unfinished` after every round"
+        )
+
+
 def require_no_draft(schedule: Schedule, *, is_drafted: bool) -> None:
     """Raise `ConfigError` where a window is drafted for a round that has one."""
     if is_drafted:
@@ -70,8 +78,9 @@ class _UntimedLanes:
         return self._at < len(self._text)
 
     def rollout(self, verdict: Verdict | None = None) -> Window:  # noqa: ARG002
+        require_unfinished(self._schedule, is_unfinished=self.unfinished)
         require_no_draft(self._schedule, is_drafted=self._num_drafted is not None)
-        self._num_drafted = self.num_verified[self._at] if self.unfinished else 0
+        self._num_drafted = self.num_verified[self._at]
         return WINDOWS[self._num_drafted]
 
     def branch(self, window: Window) -> "_UntimedLanes":  # noqa: ARG002
@@ -94,6 +103,7 @@ class _UntimedLanes:
         return self.verify(window)._replace(window=WINDOWS[1])
 
     def verify(self, window: Window) -> Verdict:
+        require_unfinished(self._schedule, is_unfinished=self.unfinished)
         require_drafted(self._schedule, window, self._num_drafted)
         self._num_drafted, count = None, len(window.tokens)
         self.num_verified[self._at] = count

@@ -6,7 +6,7 @@ from decoding.messages import ExitSignal, Verdict, Window
 from decoding.trace import Trace
 from sim.acceptance.branch_hits import MISS
 from sim.acceptance.joined_record import NO_TOKEN
-from sim.acceptance.shortened import WINDOWS, require_drafted, require_no_draft
+from sim.acceptance.shortened import WINDOWS, require_drafted, require_no_draft, require_unfinished
 
 if TYPE_CHECKING:
     from sim.events.simulated_batch import SimulatedBatch
@@ -42,12 +42,14 @@ class SequenceInBatch:
         return self._batch.num_awaited > 0
 
     def _verifies(self, window: Window) -> None:
+        require_unfinished(self._batch.schedule, is_unfinished=self._left > 0)
         require_drafted(self._batch.schedule, window, self.num_drafted if self._is_drafted else None)
         self._is_drafted = False
         if self._batch.schedule.traits.shortens:
             self.num_drafted = len(window.tokens)
 
     def _drafts(self) -> None:
+        require_unfinished(self._batch.schedule, is_unfinished=self._left > 0)
         require_no_draft(self._batch.schedule, is_drafted=self._is_drafted)
         self._is_drafted = True
 
