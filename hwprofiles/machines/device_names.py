@@ -29,9 +29,9 @@ _SERVER: Final = re.compile(r"\b(?:nvidia )?dgx (?=[abh]\d{3})")
 _NODES: Final = re.compile(r"^(\d{1,2}) ?(?:[x×*]|nodes?(?: of| with)?(?: ?[x×*])?) ?(?=\d{1,2}(?: ?[x×*] ?| )[a-z])")
 _IN_NODES: Final = re.compile(r"\b(\d{1,2}) ?(?:nodes|servers)\b")
 _BEFORE: Final = re.compile(r"^(?:(\d{1,3}) ?[x*×] ?(?=[a-z0-9])|(\d{1,2}) (?!gi?b|cores?|w\b)(?=[a-z]))")
-_CORES: Final = re.compile(r"(?<=v7x)-(\d{1,3})\b")
+_CORES: Final = re.compile(r"(?<=7x)-(\d{1,5})\b")
 """Of TPUs that have two a chip, and are called by these (Google Cloud, TPU7x)."""
-_BEHIND: Final = re.compile(r"(?:(?<=[a-z0-9]) ?[x×] ?|(?<=v[56]e)-)(\d{1,2})$")
+_BEHIND: Final = re.compile(r"(?:(?<=[a-z0-9]) ?[x×] ?(?=\d{1,2}$)|(?<=v[56]e)-|(?<=7x)-)(\d{1,5})$")
 _BESIDE: Final = re.compile(r"[(,] ?(?:[x×] ?(\d{1,2})|(\d{1,2}) ?(?:[x×]|gpus?|cards?)) ?(?=[),;]|$)")
 TOGETHER: Final = re.compile(
     r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
@@ -131,7 +131,7 @@ class Counted(NamedTuple):
 
 def counted(label: str) -> Counted:
     """Return how many devices a label tells: `2 nodes of 8x H800`, `DGX H100`, `8 H100 GPUs`, `H100 TP8`."""
-    text = _CORES.sub(lambda found: f" x{max(1, int(found[1]) // 2)}", _SERVER.sub("8x ", label.lower().strip()))
+    text = _CORES.sub(lambda found: f"-{max(1, int(found[1]) // 2)}", _SERVER.sub("8x ", label.lower().strip()))
     found = _NODES.match(text) or _IN_NODES.search(text)
     nodes, text = int(found[1]) if found else 1, _NODES.sub("", text)
     each, name = 1, _plain(text)

@@ -50,7 +50,10 @@ LABELS = {
     "DGX B200": ("b200-sxm", 8, None),
     "H100 (8x)": ("h100-sxm", 8, None),
     "TPU v6e-8": ("tpu-v6e", 8, None),
+    "v6e-8": ("tpu-v6e", 8, None),
     "TPU v7x-8 (TP8)": ("tpu-v7", 4, None),
+    "TPU7x-8": ("tpu-v7", 4, None),
+    "v7x-8": ("tpu-v7", 4, None),
     "NVIDIA A100-SXM4-40GB": ("a100-40-sxm", 1, None),
     "NVIDIA A100 80GB PCIe": ("a100-80-pcie", 1, None),
     "H100-80GB-PCIe": ("h100-pcie", 1, 80e9),
@@ -66,6 +69,12 @@ def test_a_label_means_a_device(label, found):
 def test_a_label_that_names_two_devices_is_refused():
     with pytest.raises(ProfileError, match="names 2 devices, where one is meant"):
         device_named("rtx4090,m4-max")
+
+
+@pytest.mark.parametrize("label", ["TPU v6e-256", "TPU v7x-256", "TPU7x-4096"])
+def test_a_pod_is_more_than_a_machine(label):
+    with pytest.raises(ProfileError, match=f"{label!r}: a machine has 1 to 16 devices of a kind"):
+        device_named(label)
 
 
 @given(st.sampled_from(DEVICES), st.integers(2, 16), st.sampled_from(["x", " x ", "×"]))
