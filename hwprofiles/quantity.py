@@ -49,7 +49,7 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]]] = {
 _EXAMPLES: Final = {"bytes_per_s": "80 GB/s", "bytes": "24 GB", "flops": "125 TFLOP/s", "ops": "50 TOPS", "s": "3 us"}
 _LONGEST: Final = 400
 """Characters of a number: a longer text would take time by the square of its length."""
-_NUMBER: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
 
 
 def number_in(text: str, field: str) -> float:

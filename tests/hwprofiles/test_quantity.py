@@ -1,5 +1,7 @@
 """Numbers as people write them come to the same as in SI units, and a unit of something else is refused."""
 
+from time import thread_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +59,16 @@ def test_a_number_is_read_in_the_unit_it_is_written_in(field, text, value):
 def test_a_unit_of_something_else_is_refused(field, text):
     with pytest.raises(ValueError, match="a number such as"):
         number_in(text, field)
+
+
+def test_a_long_text_that_is_no_number_is_refused_at_once():
+    times_s = []
+    for _ in range(5):
+        start_s = thread_time()
+        with pytest.raises(ValueError, match="a number such as"):
+            number_in("1" * 396 + " a b", "latency_s")
+        times_s.append(thread_time() - start_s)
+    assert min(times_s) < 0.02, "cubic time takes 150 ms, that by the square of its length 1 ms"
 
 
 @pytest.mark.parametrize(("field", "text"), [one for one in WRONG if one[0] in DeviceSheet.model_fields])
