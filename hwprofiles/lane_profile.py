@@ -9,10 +9,11 @@ Parts are timed in loops, with warm caches, alone and without replies. What a ru
 `benchmarks/ablations.py` says what each buys. A drafter that is no draft model has keys of its own: `EVENT:DRAFTER`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, Literal, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, cast, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from decoding.validation import IntKey, Many
 from decoding.yaml_file import StrictModel
@@ -21,6 +22,9 @@ from hwprofiles.latency_table import Anchor, LatencyTable
 from hwprofiles.sheets import DeviceKind
 
 V = TypeVar("V")
+
+_NO_CPU: Final = re.compile(r"cuda:\d+|openvino:[GN]PU(\.\d+)?")
+"""Names that calibrations give to GPUs and NPUs."""
 
 LanePart = Literal[
     "layer",
@@ -115,7 +119,7 @@ class LaneProfile(StrictModel):
     Attributes:
         device: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`. Acceptance holds
             for the lanes of the back end that it was recorded on.
-        kind: what that is.
+        kind: what that is; GPUs and NPUs that a calibration names have to say it, which older profiles did not.
         devices: a platform's devices that the lane occupies, several for a group; empty for a part of this machine.
         dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
         overheads: what events take beyond the tables, by key, see the module.
@@ -162,6 +166,13 @@ class LaneProfile(StrictModel):
     anchor: Anchor | None = None
     relative_error: RelativeError = 0.0
     errs_with: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_its_kind(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "kind" not in data and _NO_CPU.fullmatch(str(data.get("device"))):
+            raise ValueError(f"the lane does not say which kind of device {data['device']} is: calibrate again")
+        return data
 
     @property
     def num_threads(self) -> int:

@@ -301,3 +301,19 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text("format: mirrorsd-profile-9\n")
     with pytest.raises(ConfigError, match="mirrorsd-profile-4"):
         load_profile(path)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "openvino:GPU", "openvino:GPU.1", "openvino:NPU"])
+def test_a_lane_that_is_plainly_no_cpu_and_does_not_say_its_kind_is_refused(tmp_path: Path, device: str) -> None:
+    path, lane = tmp_path / "profile.yaml", LaneProfile(name="one", device=device, kind="npu", dispatch_s=0.0)
+    save_profile(profile(lanes=(lane,), links=(), contention=()), path)
+    assert load_profile(path).lane("one").kind == "npu"
+    path.write_text(path.read_text().replace("kind: npu", ""))
+    said = f"profile.yaml:.*the lane does not say which kind of device {device} is: calibrate again"
+    with pytest.raises(ConfigError, match=said):
+        load_profile(path)
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino:CPU", "NVIDIA L4", "cuda:0 + cuda:1"])
+def test_any_other_lane_without_a_kind_is_a_cpu(device: str) -> None:
+    assert LaneProfile(name="one", device=device, dispatch_s=0.0).kind == "cpu"
