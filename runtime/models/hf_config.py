@@ -297,7 +297,9 @@ def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
         )
     config = read_config(folder)
     if not config.eos_token_ids and config.random_seed is None:
-        told.append(f"{folder / CONFIG_FILE} and {path.name} have no eos_token_id: every text is as long as it may be.")
+        told.append(
+            f"{folder / CONFIG_FILE} and {path.name} name no token as eos_token_id: every text is as long as it may be."
+        )
     return " ".join(told) or None
 
 

@@ -245,13 +245,13 @@ def test_what_a_folder_asks_of_texts_and_no_run_applies_is_told_by_file_name_and
     assert f"{path} asks for eta_cutoff 0.0003, which is not applied" in unheeded(tmp_path, 0.7), "-1 is no top_k"
 
 
-@pytest.mark.parametrize("fields", [{}, {"eos_token_id": None}, {"eos_token_id": []}])
+@pytest.mark.parametrize("fields", [{}, {"eos_token_id": None}, {"eos_token_id": []}, {"eos_token_id": -1}])
 def test_a_model_of_which_no_file_says_what_ends_a_text_is_told(tmp_path, fields):
     qwen = LLAMA | {"architectures": ["Qwen2ForCausalLM"]}
     (tmp_path / "config.json").write_text(json.dumps(qwen | {MARK: 0}))
     assert unheeded(tmp_path) is None, "texts of random weights mean nothing"
     (tmp_path / "config.json").write_text(json.dumps(qwen | fields))
-    told = f"{tmp_path / 'config.json'} and generation_config.json have no eos_token_id: every text is as long as"
+    told = f"{tmp_path / 'config.json'} and generation_config.json name no token as eos_token_id: every text is"
     assert unheeded(tmp_path).startswith(told)
     (tmp_path / "generation_config.json").write_text(json.dumps(PENALTIES))
     assert told in unheeded(tmp_path)
