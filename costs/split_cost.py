@@ -3,6 +3,7 @@
 `costs.prices.pass_s` adds up a pass by the mean layer, so that a split is a lane like any other.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import hypot
@@ -28,12 +29,14 @@ class SplitPart(NamedTuple):
         num_layers: layers, with their caches.
         num_experts: layers whose experts it has, in mean layers of the target; other than `num_layers` where experts
             are elsewhere.
+        errs_as: equal for devices that err together.
     """
 
     device: str
     cost: LaneCost
     num_layers: float
     num_experts: float
+    errs_as: str
 
 
 class Handover(NamedTuple):
@@ -91,12 +94,12 @@ class SplitCost:
         return Own(np.sum(num_bytes, axis=0) / self.shape.num_layers, *[self._caches_s(rows, contexts)] * 2)
 
     def facts(self, part: Part) -> PartFacts:
-        """See `LaneCost`; parts err on their own."""
+        """See `LaneCost`."""
         if part != LAYER:
             return self._last(part).facts(part)
         facts = {one.device: one.cost.facts(LAYER) for one in self.parts}
         return PartFacts(
-            hypot(*(share * facts[device].relative_error for device, share in self.shares.items())),
+            self.relative_error({device: one.relative_error for device, one in facts.items()}),
             "; ".join(dict.fromkeys(one.source for one in facts.values())),
             min(one.most_positions for one in facts.values()),
         )
@@ -106,6 +109,13 @@ class SplitCost:
         """The share of each device in the time of a pass over one row."""
         seconds = {one.device: self._weight(one, 1) * _without_caches_s(one.cost, 1) for one in self.parts}
         return {device: time_s / sum(seconds.values()) for device, time_s in seconds.items()}
+
+    def relative_error(self, errors: Mapping[str, float]) -> float:
+        """Return the relative error of a pass by those of its devices (none: 0), of which equal ones err together."""
+        together, shares = defaultdict[str, float](float), self.shares
+        for one in self.parts:
+            together[one.errs_as] += shares[one.device] * errors.get(one.device, 0.0)
+        return hypot(*together.values())
 
     def _last(self, part: Part) -> LaneCost:
         if part.kind in _UNSPLIT:

@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import hypot
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -236,13 +235,15 @@ class Doubts:
 
     def _error_of_rows(self, lane: str, rows: int) -> float:
         asked, speeds = self._question, self._machine.speeds
-        known = {one: share for one, share in self._machine.shares(lane).items() if one in speeds}
         costs = {
             one: RooflineCost(device=speeds[one], target=asked.target, num_devices=len(asked.platform.members(one)))
-            for one in known
+            for one in self._machine.shares(lane)
+            if one in speeds
         }
-        contexts = asked.record.contexts
-        return hypot(*(share * few_rows_error(costs[one], rows, contexts.start) for one, share in known.items()))
+        start = asked.record.contexts.start
+        return self._machine.relative_error(
+            lane, {one: few_rows_error(cost, rows, start) for one, cost in costs.items()}
+        )
 
 
 def energy_j_per_token(

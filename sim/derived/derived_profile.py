@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
-from math import hypot
 from typing import Final
 
 from pydantic import ValidationError
@@ -73,6 +72,11 @@ class DerivedProfile:
         cost = self.costs[lane]
         return cost.shares if isinstance(cost, SplitCost) else {lane: 1.0}
 
+    def relative_error(self, lane: str, errors: Mapping[str, float]) -> float:
+        """Return the relative error of a pass of the target, by those of the lanes that it is timed by."""
+        cost = self.costs[lane]
+        return cost.relative_error(errors) if isinstance(cost, SplitCost) else errors.get(lane, 0.0)
+
     def __repr__(self) -> str:
         """One line: the numbers would fill pages."""
         return f"<DerivedProfile of {', '.join(self.costs)}: {len(self.assumptions)} assumptions>"
@@ -136,7 +140,7 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
         else:
             overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
     of_devices = {lane.name: lane for lane in profile.lanes}
-    split_costs = {name: split_cost(platform, demand, split, costs) for name, split in splits.items()}
+    split_costs = {name: split_cost(platform, demand, split, costs, of_devices) for name, split in splits.items()}
     on_splits = [_split_lane(name, cost, of_devices) for name, cost in split_costs.items()]
     crossed = [*pairs, *dict.fromkeys(way for split in splits.values() for way in _ways(split, demand.target))]
     used = (*assumptions, *numbers_of_links(platform, crossed), pool, overhead)
@@ -181,8 +185,14 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
     return replace(slowest, device=device)
 
 
-def split_cost(platform: Platform, demand: Demand, split: LayerSplit, costs: Mapping[str, LaneCost]) -> SplitCost:
-    """Return the costs of a lane whose devices, of which `costs` has the lanes, have different layers of the target."""
+def split_cost(
+    platform: Platform,
+    demand: Demand,
+    split: LayerSplit,
+    costs: Mapping[str, LaneCost],
+    lanes: Mapping[str, LaneProfile],
+) -> SplitCost:
+    """Return the costs of a lane whose devices, each a lane of its own, have different layers of the target."""
     shape, order = demand.target.shape, _order(split)
     experts = split.experts_on(shape.dense_layers)
     return SplitCost(
@@ -192,6 +202,7 @@ def split_cost(platform: Platform, demand: Demand, split: LayerSplit, costs: Map
                 costs[device],
                 split.layers.get(device, split.num_left),
                 experts[device] / shape.expert_share,
+                lanes[device].errs_as,
             )
             for device in order
         ),
@@ -320,12 +331,12 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
 
 def _split_lane(name: str, cost: SplitCost, lanes: Mapping[str, LaneProfile]) -> LaneProfile:
     """Return a lane that errs as its devices do, each by its share of a pass."""
-    own, shares = [lanes[one.device] for one in cost.parts], cost.shares
+    own = [lanes[one.device] for one in cost.parts]
     return LaneProfile(
         name=name,
         device=" + ".join(lane.device for lane in own),
-        errs_with=" + ".join(lane.errs_as for lane in own),
+        errs_with=" + ".join(dict.fromkeys(one.errs_as for one in cost.parts)),
         devices=tuple(lane.name for lane in own),
         dispatch_s=sum(lane.dispatch_s for lane in own),
-        relative_error=hypot(*(shares[lane.name] * lane.relative_error for lane in own)),
+        relative_error=cost.relative_error({lane.name: lane.relative_error for lane in own}),
     )

@@ -45,11 +45,19 @@ class Reader:
         return PartFacts(self.error, f"reader of {self.bytes_per_s:g}", 512)
 
 
-def split(fast: object, slow: object, shape: object = DENSE, *, on_fast: float = 0.0, apart: float = 0.0) -> SplitCost:
+def split(
+    fast: object,
+    slow: object,
+    shape: object = DENSE,
+    *,
+    on_fast: float = 0.0,
+    apart: float = 0.0,
+    err_as: tuple[str, str] = ("slow", "fast"),
+) -> SplitCost:
     num_layers = shape.num_layers
     parts = (
-        SplitPart("cpu", slow, num_layers - on_fast, num_layers - on_fast + apart),
-        SplitPart("gpu", fast, on_fast, on_fast - apart),
+        SplitPart("cpu", slow, num_layers - on_fast, num_layers - on_fast + apart, err_as[0]),
+        SplitPart("gpu", fast, on_fast, on_fast - apart, err_as[1]),
     )
     way = Handover(2, 0.25, 8.0)
     return SplitCost(parts=parts, handovers=(way,), state_bytes=4.0, shape=shape, weights="q8_0")
@@ -88,6 +96,12 @@ def test_its_parts_err_on_their_own_by_their_shares_of_the_time():
     assert facts.relative_error**2 == pytest.approx((1 / 3 * 0.1) ** 2 + (2 / 3 * 0.3) ** 2)
     assert facts.most_positions == 512
     assert facts.source == "reader of 1e+08; reader of 1e+09"
+
+
+def test_parts_of_equal_devices_err_together():
+    equal = [Reader(1e9, error=0.2), Reader(1e9, error=0.2)]
+    assert split(*equal, on_fast=18, err_as=("card", "card")).facts(LAYER).relative_error == pytest.approx(0.2)
+    assert split(*equal, on_fast=18).facts(LAYER).relative_error == pytest.approx(0.2 / 2**0.5)
 
 
 def test_all_but_layers_is_on_the_last_card_and_some_parts_are_not_known():

@@ -17,6 +17,7 @@ from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import demand_of
+from planner.platform_plan.ranked_schedules import Doubts
 from planner.platform_plan.split_places import held_by, in_words, layer_split
 from planner.platform_plan.what_turns.moved_question import MovedQuestion, Way
 from sim.derived.derived_profile import derived_profile
@@ -121,6 +122,22 @@ def test_both_splits_err_together_and_intervals_are_as_wide_as_their_devices_err
     assert both[0] > 0.2, "the CPU's bandwidth, above all"
     assert abs(both[0] - both[1]) < 0.2 * both[0], "what is left of it in their ratio, drafting included"
     assert plain.tpot_s_low >= plain.least_s > 0.3 * plain.tpot_s
+
+
+def test_a_split_over_equal_cards_errs_as_one_of_them_does():
+    plan = planned("2xrtx3060", models=("qwen3-32b", "qwen3-0.6b"))
+    split = next(filter(None, map(split_of, plan.ranking)))
+    lane, profile = split.lane, plan.profile
+    assert (split.cpu, [*split.layers]) == (None, ["gpu0", "gpu1"])
+    whole = derived_profile(plan.question.platform, demand_of(plan.question, ["gpu0"]))
+    [card] = whole.profile.lanes
+    assert profile.lane(lane).errs_as == card.errs_as, "so that what both have is no difference of theirs"
+    assert profile.lane(lane).relative_error == pytest.approx(card.relative_error)
+    assert plan.costs[lane].facts(LAYER).relative_error == pytest.approx(
+        whole.costs["gpu0"].facts(LAYER).relative_error
+    )
+    of_rows = Doubts(plan.question, plan.machine, plan.plain.tpot_s)._error_of_rows(lane, 4)
+    assert 0 < of_rows == pytest.approx(Doubts(plan.question, whole, plan.plain.tpot_s)._error_of_rows("gpu0", 4))
 
 
 def test_a_number_of_either_part_and_of_the_way_between_can_turn_the_answer(on_a_3090):
