@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 from decoding.errors import PlanError
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.overrides import devices_named, with_overrides
 from planner.platform_plan.device_pairs import LanePair, basis_of
 from planner.platform_plan.memory_fit import Places, places_of
@@ -40,6 +41,12 @@ class Way(NamedTuple):
         if not schedule.num_speculative_tokens:
             return cls(pair, "plain")
         return cls(pair, "at once" if schedule.traits.overlaps else "in turn")
+
+    @property
+    def devices(self) -> tuple[object, ...]:
+        """What differs between ways that differ in more than how many layers of a split are on which device."""
+        split = LayerSplit.of(self.pair.target)
+        return self.kind, self.pair.in_turn, self.pair.draft, self.pair.target if split is None else split.devices
 
     def __str__(self) -> str:
         if self.kind == "plain":

@@ -105,14 +105,14 @@ def _require_possible(number: SweptNumber) -> None:
 
 
 def turns(cells: Sequence[SweepCell]) -> list[tuple[SweepCell, SweepCell]]:
-    """Return neighbours along the last number with different fastest ways."""
+    """Return neighbours along the last number whose fastest ways are on other devices, or decode otherwise."""
     return [
         (one, other)
         for one, other in pairwise(cells)
         if one.values[:-1] == other.values[:-1]
         and one.standing is not None
         and other.standing is not None
-        and one.standing.leader != other.standing.leader
+        and one.standing.leader.devices != other.standing.leader.devices
     ]
 
 

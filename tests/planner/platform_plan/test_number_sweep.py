@@ -3,8 +3,10 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.errors import ConfigError
+from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion
 from planner.platform_plan.what_turns.number_sweep import SweptNumber, _break_even, parse_sweep, sweep_numbers, turns
+from tests.planner.platform_plan.conftest import question
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +112,16 @@ def test_two_numbers_make_a_grid_and_turns_are_between_its_neighbours(asked):
         ((3.0, 0.01), (3.0, 0.6)),
     ]
     assert str(cells[0].standing.leader) == "plain decoding on gpu"
+
+
+def test_layers_that_move_between_the_same_devices_turn_nothing():
+    models = ("llama-3.1-70b", "llama-3.2-1b")
+    split = plan_platform(question("rtx3090", weights="q4_k_m", models=models, lengths=(64, 24)))
+    cells = sweep_numbers(MovedQuestion(split), [parse_sweep("gpu.memory_bytes=16e9,24e9,96e9")])
+    less, more, all_of_them = [cell.standing.leader for cell in cells]
+    assert less != more, "which has more layers on the card"
+    assert all_of_them.pair.target == "gpu"
+    assert [(one.values, other.values) for one, other in turns(cells)] == [((24e9,), (96e9,))]
 
 
 def test_a_number_that_no_part_has_is_refused(asked):
