@@ -136,8 +136,9 @@ class SplitCost:
         more = part.num_experts - part.num_layers
         if not more:
             return part.num_layers
-        share = self.shape.expert_bytes(self.weights, rows) / part.cost.shared(LAYER, rows).num_bytes
-        return part.num_layers + more * share
+        weight_bytes = self.shape.layer_weight_bytes(self.weights, rows)
+        layer_bytes = part.cost.shared(LAYER, rows).num_bytes or weight_bytes  # tables may tell none
+        return part.num_layers + more * self.shape.expert_bytes(self.weights, rows) / layer_bytes
 
     def _caches_s(self, rows: float, contexts: Floats) -> Floats:
         """Return the seconds that caches add to the mean layer."""

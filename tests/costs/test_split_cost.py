@@ -89,6 +89,21 @@ def test_experts_elsewhere_take_their_bytes_there(rows):
         assert 48 * cost.seconds(LAYER, rows, np.zeros(1)) == pytest.approx(expected_s)
 
 
+class Untold(Reader):
+    """Tells no bytes, as tables of before they were written down."""
+
+    def shared(self, part: Part, rows: float) -> Shared:
+        return super().shared(part, rows)._replace(num_bytes=0.0)
+
+
+def test_experts_elsewhere_take_as_long_where_tables_tell_no_bytes():
+    told, untold = (
+        split(kind(1e9, MIXTURE), kind(1e8, MIXTURE), MIXTURE, on_fast=48, apart=20) for kind in (Reader, Untold)
+    )
+    assert untold.seconds(LAYER, 2, CONTEXTS) == pytest.approx(told.seconds(LAYER, 2, CONTEXTS))
+    assert untold.shared(LAYER, 2).num_bytes == 0
+
+
 def test_its_parts_err_on_their_own_by_their_shares_of_the_time():
     cost = split(Reader(1e9, error=0.1), Reader(1e8, error=0.3), on_fast=30)
     assert cost.shares == pytest.approx({"gpu": 30 / 90, "cpu": 60 / 90})
