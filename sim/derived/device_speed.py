@@ -169,7 +169,10 @@ def device_speed(
     Raises:
         ProfileError: nothing tells what it computes.
     """
-    is_law = has_law(sheet, weights) and (by_curves is None or by_curves.reading is None)
+    is_told = by_curves is not None and (
+        by_curves.reading is not None or by_curves.is_mixture
+    )  # laws are of dense ones
+    is_law = has_law(sheet, weights) and not is_told
     found = SheetNumbers(name, sheet, by_curves, moved or {}, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     of_format = f"{weights}_cap_bytes_per_s"

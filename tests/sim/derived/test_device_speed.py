@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.engines import priced, run_by
+from hwprofiles.engines import CurvePrices, priced, run_by
 from hwprofiles.model_shape import model_shape
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, device_sheet, shipped_names
@@ -94,6 +94,16 @@ def test_a_measured_law_replaces_dispatch_growth_and_the_share_of_the_peak():
     assert (speed.kernel_s, speed.unhidden_share / speed.flops) == (4e-6, 0.5 / 1e13), "of the time at peak"
     assert speed.growth(8) == 1
     assert speed.growth_error(8) == 0
+
+
+def test_a_mixture_is_not_by_the_law_of_dense_models_even_if_no_curve_tells_its_reading():
+    law = {"kernel_start_s": known(4e-6, "measured"), "unhidden_share": known(0.5, "measured")}
+    mixture, dense = (
+        device_speed("gpu", sheet(**law), POOL, CurvePrices("vllm", None, None, is_mixture=one))
+        for one in (True, False)
+    )
+    assert (mixture.is_by_law, dense.is_by_law) == (False, True)
+    assert mixture.kernel_s == guesses()["dispatch_s"]["gpu"].value
 
 
 def test_many_rows_are_computed_as_fast_as_was_measured_with_a_law_and_without():
