@@ -335,6 +335,7 @@ def _split_lane(name: str, cost: SplitCost, lanes: Mapping[str, LaneProfile]) ->
     return LaneProfile(
         name=name,
         device=" + ".join(lane.device for lane in own),
+        kind=own[-1].kind,
         errs_with=" + ".join(dict.fromkeys(one.errs_as for one in cost.parts)),
         devices=tuple(lane.name for lane in own),
         dispatch_s=sum(lane.dispatch_s for lane in own),

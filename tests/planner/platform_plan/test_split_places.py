@@ -63,6 +63,11 @@ def test_as_many_layers_are_on_the_card_as_it_holds_beside_the_draft(on_a_3090):
     assert larger.plain.tpot_s < on_a_3090.plain.tpot_s
 
 
+def test_its_lane_is_of_the_kind_of_the_last_card_where_heads_are(on_a_3090):
+    lane = on_a_3090.profile.lane(on_a_3090.plain.pair.target)
+    assert (lane.kind, lane.devices[-1]) == ("gpu", "gpu")
+
+
 def test_memories_are_told_what_they_hold_of_it(on_a_3090):
     needs = {need.memory: need for need in on_a_3090.needs if need.pair == on_a_3090.drafting.pair}
     target, draft = on_a_3090.question.target, on_a_3090.question.draft
