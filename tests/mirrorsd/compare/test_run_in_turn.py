@@ -90,7 +90,7 @@ class Lane:
     def kill(self, _reason):
         self._is_ended = True
 
-    def request(self, _, measurement):
+    def request(self, _method, measurement=None):
         return SimpleNamespace(result=partial(self._result, measurement))
 
     def _result(self, measurement, timeout_s=None):
@@ -100,6 +100,8 @@ class Lane:
             self._is_ended = machine._loss is LaneDiedError or self._is_ended
             raise (LaneDiedError if self._is_ended else machine._loss)(f"lane {self._name!r} is lost")
         assert self._name in machine.loaded, "an anchor on a lane that may have been lost"
+        if measurement is None:
+            return TimedReply(None, 0.0, 0.1)
         machine.now_s += 0.1
         machine.done.append(("anchor", self._name))
         return TimedReply([0.001 * len(machine.done)] * measurement.repeats, 0.0, 0.1)
