@@ -23,6 +23,7 @@ from planner.plan import make_plan
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
 from runtime.lanes.sequence_lanes import NOBODY
+from runtime.wire.measurement import Measurement
 from runtime.wire.operations import TimedReply
 from runtime.wire.stops import STOPS
 from sim.world import simulate
@@ -51,6 +52,9 @@ PAIR = SimpleNamespace(
 
 
 PROMPTS = tuple(Prompt(prompt_id=str(place), category="", turns=(f"question {place}",)) for place in range(NUM_PROMPTS))
+
+
+LAID_OUT = Measurement(part="verify", rows=1)
 
 
 METHODS = "autoregressive", "speculative", "mirror"
@@ -126,9 +130,9 @@ class World:
         """Take no time: what is compiled was compiled for the calibration."""
 
     def lane(self, name):
-        return SimpleNamespace(request=lambda _, measurement: self._anchor(name, measurement))
+        return SimpleNamespace(request=lambda _, *asked: self._anchor(name, *asked))
 
-    def _anchor(self, lane, measurement):
+    def _anchor(self, lane, measurement=LAID_OUT):
         seconds = self.pace * pass_s(cost_of(PROFILE.lane(lane)), 30, 1, measurement.context)
         self.now_s += measurement.repeats * seconds
         answer = TimedReply([seconds] * measurement.repeats, 0.0, seconds)
