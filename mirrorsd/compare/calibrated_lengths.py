@@ -51,7 +51,7 @@ def require_reach(profile: Profile, record: AcceptanceRecord, lanes: Collection[
     """Refuse texts of other lengths than the tables of some lanes have by `OutOfRangeError`, which names `sides`."""
     reach, tokens = calibrated_contexts(profile, lanes), Tokens.of(record)
     if reach is not None and tokens.share_outside(*reach):
-        why = "no time differs there by the length, so nothing tells what other lengths take"
+        why = "no time differs enough by the length there to tell what others take"
         raise OutOfRangeError(f"{_lengths(tokens, reach, sides)}: {why}. {_to_calibrate(record)}")
 
 

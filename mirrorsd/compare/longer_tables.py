@@ -24,6 +24,10 @@ _BENDING: Final = 0.3
 (demos, held-out, as of 29 November 2026) time 33 lanes at three contexts: by the first two the third is within the
 interval in 31 with this, in 27 without."""
 
+_MOST_ADDED: Final = 0.5
+"""Error that a slope may add to a time, relative: with more of it the slope is noise, and what is far below the
+predicted time lies in no interval that is a factor either way."""
+
 
 class Tokens(NamedTuple):
     """Contexts in which tokens of a record were found, ascending, and how many in each."""
@@ -45,7 +49,8 @@ class Tokens(NamedTuple):
 def with_longer_tables(profile: Profile, lanes: Collection[str], tokens: Tokens) -> Profile:
     """Return the profile with the tables of some lanes continued to the contexts of all tokens.
 
-    Those stay that are in one number of slots throughout, as nothing tells what more take, and those of batches.
+    Those stay that are in one number of slots throughout or have a slope of noise, as nothing tells what more take, and
+    those of batches.
     """
     continued = (_Longer(lane, tokens).lane if lane.name in lanes else lane for lane in profile.lanes)
     return profile.model_copy(update={"lanes": tuple(continued)})
@@ -87,7 +92,8 @@ class _Longer:
 
         grids = {"seconds": go_on(table.seconds), "num_bytes": go_on(table.num_bytes)}
         longer = table.model_copy(update={"contexts": (*before, *table.contexts, *after), **grids})
-        return longer.less_certain(self._added_error(table, longer))
+        added = self._added_error(table, longer)
+        return longer.less_certain(added) if added <= _MOST_ADDED else table
 
     def _span(self, table: LatencyTable) -> int:
         return self._slots(table.contexts[-1]) - self._slots(table.contexts[0])

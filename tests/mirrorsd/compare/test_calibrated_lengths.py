@@ -1,6 +1,8 @@
 """Texts of other lengths than a profile was calibrated for: what is predicted of them, and what is said."""
 
+import random
 from dataclasses import replace
+from itertools import product
 from math import hypot, log
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, load_profile
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, reaching, require_reach
 from mirrorsd.compare.longer_tables import Tokens, with_longer_tables
 from sim.evaluator import predict
+from tests.calibrate.profiling.fake_machine import asked as fake_machine
 from tests.planner.synthetic import acceptance_record, machine
 
 LANES = ("target", "draft")
@@ -135,12 +138,41 @@ def test_where_no_time_differs_by_the_length_other_lengths_are_refused():
     profile = one_lane(times((30, 100), (1e-3, 1e-3), error=0.05))
     beyond, within = record_of(220, 60), record_of(150, 60)
     assert reaching(profile, beyond, ["openvino:CPU"]) == (profile, None)
-    said = r"long.npz: .* p.yaml was calibrated for 30 to 100: .* nothing tells .*`mirrorsd calibrate` .*-tokens 60$"
+    said = r"long.npz: .* p.yaml was calibrated for 30 to 100: no time differs .*`mirrorsd calibrate` .*-tokens 60$"
     with pytest.raises(OutOfRangeError, match=said):
         require_reach(profile, beyond, ["openvino:CPU"], sides=("p.yaml", "long.npz"))
     longer, warning = reaching(profile, within, ["openvino:CPU"])
     assert longer.lanes[0].layer.at(1, 200) == 1e-3
     assert "up to 0 % of a layer's time" in warning
+
+
+@pytest.mark.parametrize(("first", "is_told"), [(0, True), (300, True), (399, False)])
+def test_a_slope_of_noise_is_refused_as_its_interval_would_not_hold_the_truth(first, is_told):
+    """Ends that are up to 1 % off: between 399 and 400 cached tokens that made 45 ms of 2.9 at 1,900."""
+    contexts, off, told = (first, 400), (-0.01, -0.005, 0.0, 0.005, 0.01), record_of(1901, 1)
+    for noise in product(off, off):
+        line = tuple((1e-3 + 1e-6 * at) * (1 + more) for at, more in zip(contexts, noise, strict=True))
+        profile = one_lane(times(contexts, line, error=0.01), "cpu0")
+        found = with_longer_tables(profile, ["cpu0"], Tokens.of(told))
+        assert (found != profile) == is_told
+        if is_told:
+            layer = found.lanes[0].layer
+            assert abs(log(layer.at(1, 1900) / 2.9e-3)) < layer.relative_error
+        else:
+            with pytest.raises(OutOfRangeError, match="no time differs enough"):
+                require_reach(found, told, ["cpu0"])
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_calibration_for_one_position_times_the_way_there_and_tells_what_is_far_beyond(quick):
+    noise, engine = random.Random(1), fake_machine.machine()
+    engine.trouble = lambda _lane, _measurement, _times_before: noise.gauss(1, 0.01)
+    asked = fake_machine.task(contexts=(399, 400), quick=quick, time_s=60.0)
+    profile = fake_machine.calibrate(engine, asked, clock=engine.clock)
+    known = one_lane(profile.lane("cpu0").layer, "cpu0")
+    layer = with_longer_tables(known, ["cpu0"], Tokens.of(record_of(1901, 1))).lanes[0].layer
+    error = abs(log(layer.at(1, 1900) / engine.laws["cpu0"].layer_s(1, 1900)))
+    assert error < layer.relative_error < 0.5
 
 
 def test_one_context_serves_for_all():
