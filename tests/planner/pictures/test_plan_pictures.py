@@ -22,6 +22,7 @@ from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import best_of_each
 from planner.platform_plan.written_plan import written_profile
 from sim.derived.calibrated_lanes import calibrated_platform
+from tests.planner.report.page import undefined_colours
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False)
 
@@ -95,6 +96,7 @@ def test_a_page_is_small_and_fetches_nothing(page):
     assert len(page.encode()) < 500_000
     assert "http" not in page
     assert "<script" not in page
+    assert undefined_colours(page) == set()
     assert page.count("<svg") == page.count("</svg>") >= 5
 
 

@@ -48,3 +48,11 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return re.sub(r"\s+", " ", "".join(self.words).replace("\u00a0", " "))
+
+
+def undefined_colours(html: str) -> set[str]:
+    """Return the colours that a page names and its style sheet lacks, in the light theme or the dark one."""
+    style = re.search(r"<style>(.*?)</style>", html, flags=re.DOTALL).group(1)
+    light, dark = style.split("prefers-color-scheme: dark", maxsplit=1)
+    used = set(re.findall(r"var\((--[\w-]+)\)", re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)))
+    return {name for name in used if f"{name}:" not in light or f"{name}:" not in dark}

@@ -7,6 +7,7 @@ from planner.reproduce.fitted_table import Baselines, Origin
 from planner.reproduce.published_table import parse_table
 from planner.reproduce.reproduction import predict_table
 from planner.reproduce.table_page import at_bounds, render_page, sentences
+from tests.planner.report.page import undefined_colours
 
 
 def words(found):
@@ -74,6 +75,7 @@ def test_every_cell_is_a_dot_and_a_row(fitted):
     assert page.count("<circle") == 12
     assert page.count("<tr><td>") == 12 + 4 + 4 + 3
     assert "fitted to x; none belongs to a cell" in page
+    assert undefined_colours(page) == set()
 
 
 def test_what_is_predicted_as_published_lies_on_the_diagonal(setup, fitted):

@@ -13,6 +13,7 @@ from planner.search.search import Candidate, SearchResult
 from sim.evaluator import predict
 from tests.mirrorsd.cli.calls import call, error_of, json_of
 from tests.planner import synthetic
+from tests.planner.report.page import undefined_colours
 from tests.planner.synthetic import acceptance_record, half_ignorant
 from tests.sim.worlds.machines import machine
 from tests.sim.worlds.records import prompt, record
@@ -55,6 +56,7 @@ def test_a_page_shows_the_answer_with_pictures_and_fetches_nothing(words, tmp_pa
     assert text.count("<svg") == text.count("</svg>") == 2 + 2 * (methods != "[autoregressive]")
     assert len(text) < 100_000
     assert "http" not in text
+    assert undefined_colours(text) == set()
     assert f"of {len(found['candidates'])} schedules" in text
 
 
