@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isclose
 from statistics import fmean, median
 from typing import Any, Final, Literal, NamedTuple
@@ -39,6 +40,8 @@ _ALIKE: Final = 0.1
 """By how much, relative, it may."""
 _ROUNDED: Final = 0.01
 """By which share sizes of one model may differ: tables have two decimals, of 1.00 at least."""
+_PER_ROW: Final = 10.0
+"""By which factor a pass may take longer than its rows one by one, or less than fewer rows: beyond it units differ."""
 _ONE_MODEL: Final = 2.0
 """By which factor times of one pass may differ: a machine has slow moments, and a draft is faster than its target."""
 
@@ -179,6 +182,12 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
                 f"{milliseconds(most)}, as if of two models: give each a file of its own"
             )
     means = {rows: BenchTime(*map(median, zip(*own, strict=True))) for rows, own in sorted(times.items())}
+    for (few, less), (many, more) in pairwise(means.items()):
+        if not 1 / _PER_ROW <= more.time_s / less.time_s <= _PER_ROW * many / few:
+            raise ConfigError(
+                f"{source}: passes of {of.model} over {counted(few, 'row')} and {counted(many, 'row')} took "
+                f"{milliseconds(less.time_s)} and {milliseconds(more.time_s)}, as if in two units"
+            )
     of = of._replace(context=round(fmean(one.curve.context for _, one in samples)))
     return BenchCurve(of=of, times=means, source=source)
 
@@ -290,7 +299,8 @@ def _kind(label: str) -> DeviceKind:
     """Return the kind of the device that an engine says it ran on."""
     if (found := find_device(label)) is not None:
         return device_sheet(found.sheet).kind
-    return "cpu" if _CPU.search(label.lower()) else "gpu"
+    # a build may list several back ends: of "Metal,BLAS" the first one computes what its GPU holds
+    return "cpu" if all(map(_CPU.search, label.lower().split(","))) else "gpu"
 
 
 def _steps(draft: _Grid, *, reads_again: bool) -> _Grid:
@@ -310,7 +320,8 @@ def _grid(model: str, curves: Sequence[BenchCurve]) -> _Grid:
         raise ProfileError(f"{model} was timed in several ways ({told}): import one of them")
     rows = set.intersection(*({*curve.times} for curve in curves))
     if 1 not in rows:
-        raise ProfileError(f"{model} has no pass over one row in {_sources(curves)}; llama-bench -n 32 times it")
+        told = f"{model} has no pass over one row in {_sources(curves)}"
+        raise ProfileError(f"{told}; time one too, as llama-bench -n 32 does")
     return {one: {curve.of.context: curve.times[one].time_s for curve in curves} for one in sorted(rows)}
 
 

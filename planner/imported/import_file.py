@@ -143,4 +143,6 @@ def _reader(page: Page) -> Reader:
     for reader in READERS.values():
         if reader.looks_so(page):
             return reader
+    if not page.text.strip():
+        raise ConfigError(f"{page.path}: is empty")
     raise ConfigError(f"{page.path}: an unknown kind of file; known: {', '.join(READERS)}")

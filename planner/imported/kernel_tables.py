@@ -143,7 +143,7 @@ def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
         calls = {name: _calls(name, shape.num_layers, _VIDUR_ONCE, _VIDUR_TWICE) for name in timed}
         times[workers, rows].append(sum(calls[name] * row.number(field) * 1e-3 for name, field in timed.items()))
     for (workers, rows), seconds in sorted(times.items()):
-        settings = f"of {workers} devices, without attention, lm_head and communication"
+        settings = f"of {workers} devices, " * (workers > 1) + "without attention, lm_head and communication"
         of = CurveOf("vidur", shape.name, device, "several sequences", 0, settings)
         yield Sample(of, rows, BenchTime.of(sum(seconds) / len(seconds)))
 

@@ -152,7 +152,12 @@ def _table(curve: "BenchCurve", settings: str) -> Any:
     told = f" ({cut(settings, 200)})" if settings else ""
     title = f"{of.model} on {of.device} in {of.engine}, rows of {of.how}, {of.context} cached tokens{told}: ms per pass"
     rows = (
-        (str(rows), in_ms(time.time_s), between(time.low, time.high), NOTHING if ratio is None else factor(ratio))
+        (
+            str(rows),
+            in_ms(time.time_s),
+            between(time.low, time.high) if time.low < time.high else NOTHING,  # one number tells no interval
+            NOTHING if ratio is None else factor(ratio),
+        )
         for rows, time in curve.times.items()
         for ratio in [curve.ratio(rows)]
     )

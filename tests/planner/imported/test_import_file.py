@@ -122,6 +122,8 @@ def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
         ("Apple M9 GPU 20-core", "gpu"),
         ("the device", "gpu"),
         ("Radeon 890M", "gpu"),
+        ("Metal,BLAS", "gpu"),
+        ("BLAS,CPU", "cpu"),
         ("Intel(R) Core(TM) i9-99999", "cpu"),
         ("AMD Zen 9 64-Core Processor", "cpu"),
         ("AMD EPYC 9654", "cpu"),
@@ -192,6 +194,7 @@ def test_devices_of_a_group_make_curves_of_their_own():
     assert (alone.of.model, alone.of.device) == ("Llama-3.1-8B", "a100")
     assert times_of(alone) == pytest.approx({1: 1e-5 + 32 * 104e-6, 8: 2e-5 + 32 * 114e-6})
     assert times_of(two) == pytest.approx({1: 1e-5 + 32 * 54e-6})
+    assert ("devices" in alone.of.settings, "of 2 devices, without" in two.of.settings) == (False, True)
 
 
 def test_tables_of_a_device_and_of_one_of_several_are_two_curves(tmp_path):

@@ -171,6 +171,13 @@ def test_times_of_two_models_that_nothing_tells_apart_are_refused(tmp_path):
     assert curve.times[1].time_s == pytest.approx(0.340 / 32)
 
 
+@pytest.mark.parametrize("seconds", ["44.8", "0.000448"])
+def test_times_of_several_units_are_refused(tmp_path, seconds):
+    """A curve of them would tell that further rows cost nothing, or a thousand passes each."""
+    with pytest.raises(ConfigError, match=r"bench: passes of .* over 1 row and 4 rows took 10\.0 ms and .* two units"):
+        read_bench(written(tmp_path, BATCHED.replace("0.448", seconds)))
+
+
 def test_sequences_of_a_batch_are_rows_with_caches_of_their_own(tmp_path):
     (found,) = read_bench(written(tmp_path, BATCHED))
     assert (found.of.how, found.of.context) == ("several sequences", 512)
@@ -188,7 +195,8 @@ def test_growth_by_rows_is_found_again(tmp_path_factory, growth, rows):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "an unknown kind of file; known: "),
+        ("\n", ": is empty"),
+        ("no benchmark", "an unknown kind of file; known: "),
         ("hello\nworld\n", "llama-bench"),
         ('{"n_prompt": 8', ":1: no JSON"),
         ('{"n_prompt": 8, "n_gen": 0}', ":1: avg_ns is missing; expected a number"),

@@ -32,7 +32,9 @@ def test_growth_by_sequences_with_a_cache_each_is_told_as_the_most_that_a_verifi
     path = tmp_path / "batched.md"
     path.write_text(BATCHED, encoding="utf-8")
     told = "At most so in a verification, whose rows share one cache"
-    assert told in call("import", path, exit_code=0).shown
+    shown = call("import", path, exit_code=0).shown
+    assert told in shown
+    assert "10.0 to 10.0" not in shown, "one number has no interval"
     assert told not in call("import", JSONL, exit_code=0).shown
 
 
