@@ -75,12 +75,9 @@ class SearchResult:
 
     def _repr_html_(self) -> str:
         """Return the ten fastest schedules as a table, for notebooks."""
-        rows = [
-            (one.schedule.method, one.schedule.num_speculative_tokens or "-", one.placement, _ms(one))
-            for one in self.candidates[:10]
-        ]
-        header = ("method", "draft length", "placement", "ms per token")
-        return html_table(f"Fastest of {len(self.candidates)} schedules, predicted", header, rows)
+        names = self.names
+        rows = [(names[one.schedule], _ms(one)) for one in self.candidates[:10]]
+        return html_table(f"Fastest of {len(self.candidates)} schedules, predicted", ("schedule", "ms per token"), rows)
 
     @property
     def names(self) -> dict[Schedule, str]:

@@ -140,6 +140,12 @@ def test_a_result_has_well_formed_html(results, name):
         assert 1 <= len(shown.findall(".//tbody/tr")) <= 30
 
 
+def test_a_notebook_tells_schedules_of_a_search_apart(results):
+    shown = ET.fromstring(results["SearchResult"]._repr_html_())
+    rows = ["".join(row[0].itertext()) for row in shown.findall(".//tbody/tr")]
+    assert len(set(rows)) == len(rows) > 1
+
+
 def test_a_notebook_tells_schedules_of_a_plan_apart_and_which_need_training(results):
     shown = ET.fromstring(results["PlatformPlan"]._repr_html_())
     rows = [tuple("".join(cell.itertext()) for cell in row) for row in shown.findall(".//tbody/tr")]
