@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, Field, RootModel, ValidationError
 
-from decoding.errors import ConfigError, MirrorsdError, cut, listed, mistake, shown, unknown
+from decoding.errors import ConfigError, MirrorsdError, cut, listed, mistake, shown, unknown, wrong
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -52,11 +52,15 @@ def _is_given_up(item: Mapping[str, Any]) -> bool:
 def described(error: ValidationError, *, source: str | None = None, model: Any = None) -> str:
     """Return the first mistakes, a line each, with the name of the file before each of them.
 
-    Of a field that `model` does not have, those that it has are told.
+    What is wrong with the whole of something that is no file stands by itself. Of a field that `model` does not have,
+    those that it has are told.
     """
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
-    lines = [before + mistake(item) + known_fields(item, model) for item in found[:MOST_SHOWN]]
+    lines = [
+        before + (mistake(item) if source or item["loc"] else wrong(item)) + known_fields(item, model)
+        for item in found[:MOST_SHOWN]
+    ]
     return listed(lines, num_others=len(found[MOST_SHOWN:]))
 
 

@@ -59,4 +59,4 @@ def test_the_first_of_many_mistakes_are_described_and_the_others_counted():
 def test_too_many_mistakes_are_counted_only(monkeypatch):
     monkeypatch.setattr(validation, "MOST_MISTAKES", 5)
     error = refusal(**{f"key{number}": 0 for number in range(6)})
-    assert told(error) == "(whole file): 6 mistakes, so it is another kind of file"
+    assert told(error) == "6 mistakes, so it is another kind of file"
