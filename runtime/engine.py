@@ -103,15 +103,15 @@ class Engine:
             self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
             return self._lanes.load_target(lane)
 
-    def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
-        """Load the target, and compile it divided wherever an exit or a drafter reads its states.
+    def compile_target(self, lane: str, exit_layer: int | None, drafters: Iterable[str | None]) -> None:
+        """Load the target, and compile it for an exit and for drafters that read its states.
 
-        A later division compiles both parts again. Where lanes compile nothing, or one graph a size, nothing is done.
+        Another exit or drafter compiles layers again. Nothing is done where lanes compile nothing, or one graph a size.
         """
         target = self.load_target(lane)
         if target.spec.device.has_dynamic_shapes:
             read = {layer for one in drafters for layer in self._lanes.load_draft(lane, one)[1].feature_layers}
-            target.request(TargetRole.cut, sorted(read.union(layers))).result()
+            target.request(TargetRole.compile, exit_layer, tuple(sorted(read))).result()
 
     def row_invariance(self, lane: str) -> RowInvariance:
         """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.

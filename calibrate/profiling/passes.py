@@ -120,7 +120,8 @@ class Measuring:
     def _first_load(self, lane: str) -> Lane:
         engine, task = self._engine, self._task
         readers = [name for name, method in task.heads.items() if METHODS[method].reads_states]
-        engine.cut_target(lane, task.exit_layers, [None, *readers] if task.sizes.feature_width else readers)
+        with_features = [None] if task.sizes.feature_width else []
+        engine.compile_target(lane, task.decoded_exit(lane), [*with_features, *readers])
         return engine.load_target(lane)
 
     def _load(self, drafter: str | None, names: Sequence[str] = ()) -> dict[str, Lane]:

@@ -179,6 +179,10 @@ class CalibrationTask:
         """(target's lane, draft's lane) of all lanes that can work at the same time; none without a draft."""
         return split_pairs(self.lanes) if self.draft_steps else []
 
+    def decoded_exit(self, lane: str) -> int | None:
+        """Return the exit that decoding reads on a lane: the deepest one, if another lane can draft meanwhile."""
+        return max(self.exit_layers, default=None) if lane in dict(self.pairs) else None
+
 
 def schedules_of(task: CalibrationTask, drafter: str | None, *, is_check: bool) -> list[Schedule]:
     """Return those that set levels, or others that check them, of a head or streams, or of the draft model (None)."""

@@ -213,7 +213,7 @@ class TextWriter:
         return _Writing(wanted, sequence)
 
     def _prepare(self, num_prompt: int, *, num_texts: int = 0) -> None:
-        segments = segments_between(*self._layers, self._target.config.num_layers)
+        segments = segments_between(self._target.config.num_layers)
         self._target.prepare(
             Preparation(
                 num_slots=num_prompt + self._max_new_tokens - 1,
@@ -221,6 +221,7 @@ class TextWriter:
                 rows=(1,),
                 segments=segments,
                 prompt_segments=segments if num_prompt > 1 else (),
+                states=tuple(self._layers),
                 num_branches=num_texts,
             )
         )
@@ -260,10 +261,8 @@ class TextWriter:
 
     def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Array], Array]:
         """Return hidden states after the wanted layers and after the last one, [B, T, D] each."""
-        x_BTD, states, done = self._target.embedding(ids_BT), {}, 0
-        for layer in dict.fromkeys((*self._layers, self._target.config.num_layers)):
-            x_BTD = self._target.run_layers(x_BTD, done, layer, positions=positions, cache=cache)
-            done = layer
-            if layer in self._layers:
-                states[layer] = x_BTD
+        num_layers = self._target.config.num_layers
+        x_BTD, states = self._target.run_keeping(
+            self._target.embedding(ids_BT), 0, num_layers, self._layers, positions=positions, cache=cache
+        )
         return states, x_BTD

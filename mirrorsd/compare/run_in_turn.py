@@ -96,7 +96,7 @@ class _Turns:
     def warm_up(self, schedule: Schedule, prompt: EncodedPrompt) -> None:
         """Load what the schedule needs, and run it briefly; anchors' single rows are to change no graph of its rows."""
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
-        self._engine.cut_target(schedule.target_lane, layers=(), drafters=())
+        self._engine.compile_target(schedule.target_lane, exit_layer=None, drafters=())
 
     def run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         """Return a run between anchors; made again where it lost a lane, if that has room again."""

@@ -7,8 +7,8 @@ numpy's, on the host. Weights, keys and values stay on the device.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ class Preparation:
 
     `num_slots` are the slots of its text at the end, the last window included; `least_slots` those at its beginning;
     `num_prompt` those of its prompt. `rows` are numbers of rows in one call after the prompt, over the layers of
-    `segments`; the prompt's calls run over `prompt_segments`. A call over branches has `least_branches` (None: always
-    the most) to `num_branches`.
+    `segments`; the prompt's calls run over `prompt_segments`; both also keep the hidden states after the layers of
+    `states`. A call over branches has `least_branches` (None: always the most) to `num_branches`.
     """
 
     num_slots: int
@@ -40,9 +40,19 @@ class Preparation:
     rows: tuple[int, ...]
     segments: tuple[Segment, ...]
     prompt_segments: tuple[Segment, ...]
+    states: tuple[int, ...] = ()
     num_branches: int = 0
     least_branches: int | None = None
     least_slots: int = 0
+
+
+def cut_at_states(plan: Preparation) -> Preparation:
+    """Return what a back end prepares for whose calls have the hidden states after their last layer alone."""
+
+    def cut(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        return segments_between(*(stop for _, stop in segments), *plan.states) if segments and plan.states else segments
+
+    return replace(plan, segments=cut(plan.segments), prompt_segments=cut(plan.prompt_segments), states=())
 
 
 def segments_between(*stops: int) -> tuple[Segment, ...]:
@@ -117,6 +127,29 @@ class Backend(ABC):
         cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)
         after = self._run_rows(x_BTD[0, count:, None], segment, positions[count:, None], None, cache.rows)
         return concatenated([window, after.swapaxes(0, 1)], axis=1)
+
+    def run_keeping(
+        self,
+        x_BTD: Array,
+        start: int,
+        stop: int,
+        states: Collection[int],
+        *,
+        positions: NDArray[np.int64],
+        mask: NDArray[np.float32] | None = None,
+        cache: Any,
+    ) -> tuple[Array, dict[int, Array]]:
+        """Run layers as `run_layers` does for a text or for branches, and keep the hidden states after some of them.
+
+        Returns the last states [B, T, D], and by layer those that `states` names among `start` + 1 to `stop`.
+        """
+        kept = {}
+        for layer in sorted({stop, *(layer for layer in states if start < layer < stop)}):
+            x_BTD = self.run_layers(x_BTD, start, layer, positions=positions, mask=mask, cache=cache)
+            start = layer
+            if layer in states:
+                kept[layer] = x_BTD
+        return x_BTD, kept
 
     @abstractmethod
     def _run_rows(self, x_BTD: Array, segment: Segment, positions: Any, mask: Any, cache: Any) -> Array:

@@ -94,17 +94,16 @@ class TargetModel:
 
         Its verifications mostly have these `rows`, its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
         """
-        cuts = feature_layers
         if exit_layer is not None:
             self.early_exit.open(exit_layer)
-            cuts = (*feature_layers, exit_layer)
         self.backend.prepare(
             Preparation(
                 num_slots=num_slots,
                 num_prompt=num_prompt,
                 rows=tuple(rows),
-                segments=segments_between(*cuts, self.num_layers),
-                prompt_segments=segments_between(*feature_layers, self.num_layers) if num_prompt > 1 else (),
+                segments=segments_between(*([] if exit_layer is None else [exit_layer]), self.num_layers),
+                prompt_segments=segments_between(self.num_layers) if num_prompt > 1 else (),
+                states=feature_layers,
                 least_slots=least_slots,
             )
         )
@@ -193,14 +192,16 @@ class TargetModel:
     @inference
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
         """Run on to layer `stop`, keeping the states after feature layers on the way."""
-        x_BTD, done, taps = rows.x_BTD, rows.layers_done, rows.taps
-        for layer in sorted({stop, *[layer for layer in self._feature_layers if done < layer < stop]}):
-            x_BTD = self.backend.run_layers(
-                x_BTD, done, layer, positions=rows.positions, mask=rows.mask, cache=self.cache
-            )
-            if layer in self._feature_layers:
-                taps = (*taps, x_BTD[0])
-            done = layer
+        x_BTD, kept = self.backend.run_keeping(
+            rows.x_BTD,
+            rows.layers_done,
+            stop,
+            self._feature_layers,
+            positions=rows.positions,
+            mask=rows.mask,
+            cache=self.cache,
+        )
+        taps = (*rows.taps, *(x_BTD[0] for x_BTD in kept.values()))
         return rows._replace(x_BTD=x_BTD, layers_done=stop, taps=taps)
 
     @inference

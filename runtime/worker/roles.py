@@ -23,7 +23,7 @@ from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans
 
 F = TypeVar("F", ExitSignal, Verdict)
 
-_CUT_ROWS: Final = (1, 16)
+_COMPILED_ROWS: Final = (1, 16)
 """Calls of two sizes, also where few rows are filled up (`row_floor`): they make all graphs of a middling decoder."""
 
 
@@ -41,9 +41,15 @@ class TargetRole:
         return RowInvariance(is_row_invariant(backend), backend.least_rows, "" if is_on_gpu else described())
 
     @operation
-    def cut(self, layers: Sequence[int]) -> None:
-        """Compile the target in pieces that end at these layers, where the device compiles."""
-        self._model.prepare(num_prompt=0, num_slots=_CUT_ROWS[-1], rows=_CUT_ROWS, feature_layers=tuple(layers))
+    def compile(self, exit_layer: int | None, feature_layers: tuple[int, ...]) -> None:
+        """Compile the target with an exit and for reading the states after some layers, where the device compiles."""
+        self._model.prepare(
+            num_prompt=0,
+            num_slots=_COMPILED_ROWS[-1],
+            rows=_COMPILED_ROWS,
+            feature_layers=feature_layers,
+            exit_layer=exit_layer,
+        )
 
     @operation
     def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:

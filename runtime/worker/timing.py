@@ -183,7 +183,6 @@ class TargetParts:
                 num_prompt=measurement.rows if measurement.part == "prefill" else 0,
                 num_slots=capacity,
                 rows=(measurement.rows,) if measurement.part != "prefill" else (),
-                exit_layer=measurement.exit_layer,
                 least_slots=measurement.context,
             )
             model.prefill([0], capacity=capacity)
@@ -196,7 +195,7 @@ class TargetParts:
             "verify": lambda: self._operation(lambda: codec.write(model.verify(self._window))),
             "verify_tree": lambda: self._tree(model.verify),
             "stream": self._stream,
-            "lm_head": lambda: self._after_layers(model.num_layers, model.decide),
+            "lm_head": lambda: self._after_layers(model.decide),
             "exit": self._exit,
             "prefill": self._prefill,
         }
@@ -232,15 +231,16 @@ class TargetParts:
         model, layer, count = self._model, self._measurement.exit_layer, self._measurement.num_candidates
         if layer is None:
             raise LaneError("exit cannot be timed without an exit_layer")
-        return self._after_layers(layer, lambda rows: ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
+        model.early_exit.open(layer)
+        return self._after_layers(lambda rows: ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
 
-    def _after_layers(self, layer: int, tail: Callable[[RowsUnderWay], Verdict | ExitSignal]) -> Prepared:
-        """Time the end of an operation, after its layers: they leave none of its weights in the processor's cache."""
+    def _after_layers(self, tail: Callable[[RowsUnderWay], Verdict | ExitSignal]) -> Prepared:
+        """Time the end of an operation after all layers, which leave none of its weights in the processor's cache."""
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:
             model.cache.set_length(self._measurement.context)
-            waiting[:] = [model.advance(model.embed(self._window), layer)]
+            waiting[:] = [model.advance(model.embed(self._window), model.num_layers)]
 
         return Prepared(lambda: codec.write(tail(waiting[0])), before)
 

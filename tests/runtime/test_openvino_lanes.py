@@ -107,7 +107,7 @@ def test_a_second_text_compiles_nothing(long_folders, monkeypatch):
     options = {"dtype": "bfloat16", "lanes": (TARGET, DRAFT), "exits_folder": long_folders.exits}
     with thread_engine(long_folders.target, **options) as engine:
         engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
-        of_target = ["layers 1 to 1", "layers 2 to 2", "layers 3 to 4"]
+        of_target = ["layers 1 to 2", "layers 3 to 4"]
         of_draft = ["layers 1 to 2", "layers 3 to 4"]
         # heads of target, exits and draft, what fuses features, and the three products of an adapter
         heads = ["a head"] * (3 + 1 + 3)

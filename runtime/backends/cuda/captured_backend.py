@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from runtime.backends.backend import Preparation
+from runtime.backends.backend import Preparation, cut_at_states
 from runtime.backends.cuda.captured_calls import (
     GPU,
     ROWS,
@@ -63,6 +63,7 @@ class CudaBackend(TorchBackend):
     @torch.inference_mode()
     def prepare(self, plan: Preparation) -> None:
         """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
+        plan = cut_at_states(plan)
         sizes = [size for size in GPU.slot_sizes(plan.num_slots) if size >= GPU.num_slots(plan.least_slots)]
         rows = {row_bucket(min(count, ROWS[-1])) for count in plan.rows}
         least = plan.num_branches if plan.least_branches is None else plan.least_branches

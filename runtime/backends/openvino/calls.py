@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.openvino.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name
+from runtime.backends.openvino.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name, state_name
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig
@@ -42,6 +42,14 @@ class RowInputs:
         places[..., 2] = num_slots - 1
         self._places = places[..., 2]
         self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
+        self._states: dict[int, tuple[Floats, ov.Tensor]] = {}
+
+    def state(self, layer: int) -> tuple[Floats, ov.Tensor]:
+        """Return the memory of the hidden states after a layer, and its tensor."""
+        if layer not in self._states:
+            memory = np.zeros_like(self.out)
+            self._states[layer] = memory, ov.Tensor(memory, shared_memory=True)
+        return self._states[layer]
 
     def fill(self, x_BTD: Floats, rotation: Rotation, rows: CallRows) -> None:
         """Put in rows of some texts, at most as many as there is memory for, and pad the rest."""
@@ -73,6 +81,8 @@ class SegmentCall:
         if bound.inputs is not inputs:
             for name, tensor in inputs.tensors.items():
                 bound.request.set_tensor(name, tensor)
+            for layer in self._shape.states:
+                bound.request.set_tensor(state_name(layer), inputs.state(layer)[1])
             bound.inputs = inputs
         run(bound.request)
 

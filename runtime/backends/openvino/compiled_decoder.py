@@ -5,7 +5,7 @@ number of rows. It is not kept on disk: reading it would take the weights once m
 Hidden states cross as float32. The embedding is looked up here: a graph of it would hold a copy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any, Final
@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import FLOAT32, rms_norm
-from runtime.backends.backend import Backend, Head, Preparation
+from runtime.arrays import FLOAT32, inference, rms_norm
+from runtime.backends.backend import Backend, Head, Preparation, cut_at_states
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
 from runtime.backends.openvino.calls import Floats
@@ -83,12 +83,14 @@ class CompiledDecoder(Backend):
     def prepare(self, plan: Preparation) -> None:
         """Make a sequence's graphs; raise `ConfigError` if there are none of its size, `LaneError` for one refused."""
         device = self._limits.device
+        plan = plan if self._is_dynamic else cut_at_states(plan)
         self._limits.require(plan)
         if not device.is_npu:
             self._floor = self._probed_floor
         self._rows = {self._bucket(count) for count in plan.rows}
         self._num_texts = self._numbers_of_texts(plan)
         self._graphs.cut([*plan.segments, *plan.prompt_segments])
+        self._graphs.show(plan.states)
         counts = [*((1, count) for count in self._rows), *((count, 1) for count in self._num_texts)]
         sizes = [size for size in device.slot_sizes(plan.num_slots) if size > plan.least_slots]
         self._graphs.make_ready(plan.segments, counts, sizes)
@@ -147,19 +149,57 @@ class CompiledDecoder(Backend):
         """See `Backend`."""
         return to_array(block).astype(np.float32)
 
+    @inference
+    def run_keeping(
+        self,
+        x_BTD: Floats,
+        start: int,
+        stop: int,
+        states: Collection[int],
+        *,
+        positions: NDArray[np.int64],
+        mask: NDArray[np.float32] | None = None,
+        cache: Any,
+    ) -> tuple[Floats, dict[int, Floats]]:
+        """See `Backend`; a graph of dynamic shape returns all of them.
+
+        They are rounded as between layers: whether the end of a graph is, is OpenVINO's choice.
+        """
+        if start == stop or not self._is_dynamic:
+            where = {"positions": positions, "mask": mask, "cache": cache}
+            return super().run_keeping(x_BTD, start, stop, states, **where)
+        wanted = [layer for layer in sorted(states) if start < layer < stop]
+        *kept, x_BTD = self._run_calls(x_BTD, (start, stop), wanted, positions, mask, cache)
+        found = dict(zip(wanted, kept, strict=True)) | ({stop: x_BTD} if stop in states else {})
+        return x_BTD, {layer: state.astype(self._kept_dtype).astype(np.float32) for layer, state in found.items()}
+
     def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
+        [x_BTD] = self._run_calls(x_BTD, segment, (), positions, mask, cache)
+        return x_BTD
+
+    def _run_calls(
+        self, x_BTD: Floats, segment: Segment, states: Collection[int], positions: Any, mask: Any, cache: Any
+    ) -> list[Floats]:
+        """Return the hidden states after some layers of a segment, ascending, and after its last one."""
         if isinstance(cache, BranchRows):
-            return self._run(x_BTD, segment, positions, cache.call)
+            return self._run(x_BTD, segment, states, positions, cache.call)
         sizes, own_positions, done = self._rows | set(PROMPT_ROWS), positions.tolist(), []
         for start, stop in cache.parts(own_positions):
             cuts = pieces(stop - start, sizes) if mask is None else [(0, stop - start)]
             for first, last in ((start + one, start + other) for one, other in cuts):
                 seen = None if mask is None else mask[first:last, : cache.cursor + last]
                 rows = cache.rows(first, own_positions[first:last], seen)
-                done.append(self._run(x_BTD[:, first:last], segment, positions[first:last], rows))
-        return done[0] if len(done) == 1 else np.concatenate(done, axis=1)
+                done.append(self._run(x_BTD[:, first:last], segment, states, positions[first:last], rows))
+        return done[0] if len(done) == 1 else [np.concatenate(parts, axis=1) for parts in zip(*done, strict=True)]
 
-    def _run(self, x_BTD: Floats, segment: Segment, positions: NDArray[np.int64], rows: CallRows) -> Floats:
+    def _run(
+        self,
+        x_BTD: Floats,
+        segment: Segment,
+        states: Collection[int],
+        positions: NDArray[np.int64],
+        rows: CallRows,
+    ) -> list[Floats]:
         num_texts, num_rows, _ = x_BTD.shape
         if num_texts == 1:
             num_rows = self._size(num_rows, self._rows | set(PROMPT_ROWS))
@@ -167,7 +207,7 @@ class CompiledDecoder(Backend):
             num_texts = self._size(num_texts, self._num_texts)
         cos_PH, sin_PH = self._stored.rotary
         rotation = cos_PH[positions], sin_PH[positions]
-        return self._graphs.run(x_BTD, segment, (num_texts, num_rows), rotation, rows)
+        return self._graphs.run(x_BTD, segment, states, (num_texts, num_rows), rotation, rows)
 
     def _numbers_of_texts(self, plan: Preparation) -> set[int]:
         """Return sizes of calls over branches: all where shapes are dynamic, else the largest, padded."""

@@ -64,13 +64,17 @@ ANY: Final = -1
 
 
 class SegmentShape(NamedTuple):
-    """Layers `start` + 1 to `stop` over the rows of some texts, and the KV slots of each."""
+    """Layers `start` + 1 to `stop` over the rows of some texts, and the KV slots of each.
+
+    The hidden states after the layers of `states`, before the last, are outputs besides.
+    """
 
     start: int
     stop: int
     num_texts: int = ANY
     num_rows: int = ANY
     num_slots: int = ANY
+    states: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         layers = f"layers {self.start + 1} to {self.stop}"
@@ -82,6 +86,11 @@ class SegmentShape(NamedTuple):
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
     """Return the name of a layer's keys (part 0) or values (part 1), before or after a call."""
     return f"{'kv'[part]}{layer}{'.updated' if updated else ''}"
+
+
+def state_name(layer: int) -> str:
+    """Return the name of the hidden states after a layer."""
+    return f"x{layer}"
 
 
 def require_architecture(config: ModelConfig) -> None:
@@ -132,12 +141,16 @@ class _Segment:
         self._hidden_slots = op.tile(op.convert(self._mask, constants.type), repeats)
         self._minus_one = op.convert(self._number(-1.0), constants.type)
         self._updated: list[Node] = []
+        self._states: list[Node] = []
 
     def build(self, layers: Iterable[PackedLayer]) -> ov.Model:
         x = op.convert(self._x, self._constants.type)
         for index, layer in enumerate(layers, self._shape.start):
             x = self._layer(x, layer, index)
-        return ov.Model([_output(OUT, op.convert(x, ov.Type.f32)), *self._updated], self._parameters, str(self._shape))
+            if index + 1 in self._shape.states:
+                self._states.append(_output(state_name(index + 1), op.convert(x, ov.Type.f32)))
+        outputs = [_output(OUT, op.convert(x, ov.Type.f32)), *self._states, *self._updated]
+        return ov.Model(outputs, self._parameters, str(self._shape))
 
     def _layer(self, x: Node, layer: PackedLayer, index: int) -> Node:
         seen = self._attend(self._norm(x, layer, "input_norm"), layer, index)

@@ -2,11 +2,12 @@
 
 Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: each weight is held
 once, and a cut changes no bit. Where a device takes dynamic shapes, one graph serves any number of rows and slots, with
-copies for small decoders (`buckets`). Elsewhere there is one for each size, as many as there is room for.
+copies for small decoders (`buckets`), and hidden states on the way are outputs of it: every cut makes a pass longer.
+Elsewhere there is a graph for each size, as many as there is room for.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any, Final, NamedTuple
@@ -56,27 +57,46 @@ class LayerGraphs:
         self._config, self._layers, self._compiler, self._constants = config, layers, compiler, constants
         self._is_dynamic = limits.device.has_dynamic_shapes
         self._cuts: set[int] = set()
+        self._shown: set[int] = set()
         self._calls: OrderedDict[GraphKey, SegmentCall] = OrderedDict()
         self._inputs: dict[tuple[int, int, int], RowInputs] = {}
         self._called: dict[GraphKey, set[tuple[int, int, int]]] = {}
         self._compiled: dict[SegmentShape, Compiled] = {}
 
-    def run(self, x_BTD: Floats, segment: Segment, size: Size, rotation: Rotation, rows: CallRows) -> Floats:
-        """Return hidden states [B, T, D] in float32 after a segment, by calls over so many texts and rows."""
+    def run(
+        self, x_BTD: Floats, segment: Segment, states: Collection[int], size: Size, rotation: Rotation, rows: CallRows
+    ) -> list[Floats]:
+        """Return hidden states [B, T, D] in float32 after layers of a segment, ascending, and after its last one.
+
+        They are computed by calls over so many texts and rows.
+        """
+        self.show(states)
         inputs = self._inputs_of((*size, rows.buffer.slots.shape[-2]))
         inputs.fill(x_BTD, rotation, rows)
+        found = []
         for key in self._keys(segment, inputs):
             # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
             self._call(key if key in self._calls else GraphKey(key.shape))(inputs, rows)
             inputs.x[...] = inputs.out
-        return inputs.out[: x_BTD.shape[0], : x_BTD.shape[1]].copy()
+            found += [inputs.state(layer)[0] for layer in key.shape.states if layer in states]
+            if key.shape.stop in states and key.shape.stop != segment[1]:
+                found.append(inputs.out.copy())
+        return [one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out)]
 
     def cut(self, segments: Iterable[Segment]) -> None:
         """Let graphs begin and end where segments do."""
-        new = {cut for segment in segments for cut in segment} - self._cuts
-        self._cuts |= new
+        self._make_again(self._cuts, {cut for segment in segments for cut in segment})
+
+    def show(self, layers: Iterable[int]) -> None:
+        """Let graphs return the hidden states after some layers."""
+        self._make_again(self._shown, layers)
+
+    def _make_again(self, kept: set[int], layers: Iterable[int]) -> None:
+        """Add layers to some, and drop the graphs that have them on their way."""
+        new = set(layers) - kept
+        kept |= new
         for key in list(self._calls):
-            if any(key.shape.start < cut < key.shape.stop for cut in new):
+            if any(key.shape.start < layer < key.shape.stop for layer in new):
                 self._drop(key)
 
     def make_ready(self, segments: Iterable[Segment], sizes: Sequence[Size], slots: Iterable[int]) -> None:
@@ -105,7 +125,12 @@ class LayerGraphs:
         start, stop = segment
         own = own_size(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
-        return [GraphKey(SegmentShape(*part, *(() if self._is_dynamic else inputs.size)), own) for part in parts]
+        return [GraphKey(self._shape(*part, inputs.size), own) for part in parts]
+
+    def _shape(self, start: int, stop: int, size: tuple[int, int, int]) -> SegmentShape:
+        if not self._is_dynamic:
+            return SegmentShape(start, stop, *size)
+        return SegmentShape(start, stop, states=tuple(sorted(one for one in self._shown if start < one < stop)))
 
     def _layers_of(self, key: GraphKey) -> list[PackedLayer]:
         return [self._layers[index] for index in range(key.shape.start, key.shape.stop)]

@@ -58,11 +58,11 @@ def test_every_visit_and_every_run_has_anchors_of_its_own_lane_from_right_before
 @pytest.mark.parametrize(
     ("exit_features", "readers"), [((), ["eagle"]), ((4,), [None, "eagle"])], ids=["plain draft", "draft with features"]
 )
-def test_targets_are_cut_for_all_exits_and_features_before_anything_is_timed(exit_features, readers):
+def test_targets_are_compiled_for_an_exit_and_all_features_before_anything_is_timed(exit_features, readers):
     engine = machine()
     heads = {"eagle": "eagle2", "streams": "speculative_streaming"}
     measured(engine, task(heads=heads, exit_features=exit_features))
-    assert engine.cuts == dict.fromkeys(SPEEDS, ({4, 6}, readers, 0.0))
+    assert engine.compiled == {lane: (None if lane == "cpu0+1" else 6, readers, 0.0) for lane in SPEEDS}
 
 
 @pytest.mark.parametrize("foreign", ["draft", *HEADS])

@@ -35,7 +35,7 @@ class Machine:
 
     def __init__(self, lost_in=(), when=0, lane="draft", loss=LaneDiedError):
         self.now_s = 0.0
-        self.done, self.loaded, self.cut = [], [], []
+        self.done, self.loaded, self.compiled = [], [], []
         self._lost_in, self._when, self._losing, self._loss = list(lost_in), when, lane, loss
         self.lost = set()
 
@@ -61,9 +61,9 @@ class Machine:
         self.loaded.append(lane)
         self.lost.discard(lane)
 
-    def cut_target(self, lane, layers, drafters):
-        assert (layers, drafters) == ((), ()), "schedules that ran have cut where they need it"
-        self.cut.append((lane, len(self.done)))
+    def compile_target(self, lane, exit_layer, drafters):
+        assert (exit_layer, drafters) == (None, ()), "schedules that ran have compiled what they need"
+        self.compiled.append((lane, len(self.done)))
 
     def lane(self, name):
         return Lane(self, name)
@@ -114,7 +114,7 @@ def run(machine, schedules, prompts=PROMPTS, **more):
 def test_targets_have_graphs_for_the_single_rows_of_anchors_before_the_first_of_them():
     machine = Machine()
     run(machine, [PLAIN, SPLIT, POOLED])
-    assert machine.cut == [("target", 1), ("target", 2), ("both", 3)]
+    assert machine.compiled == [("target", 1), ("target", 2), ("both", 3)]
     assert machine.done.index(("anchor", "target")) == 3
 
 

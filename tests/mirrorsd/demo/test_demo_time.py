@@ -126,7 +126,7 @@ class World:
     def load_target(self, lane):
         pass
 
-    def cut_target(self, lane, layers, drafters):
+    def compile_target(self, lane, exit_layer, drafters):
         """Take no time: what is compiled was compiled for the calibration."""
 
     def lane(self, name):

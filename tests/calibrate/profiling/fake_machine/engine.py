@@ -53,7 +53,7 @@ class FakeEngine:
     drafters: dict[str, str] = field(default_factory=dict)
     """What lanes draft with, by lane; `loads` are all of them in turn."""
     loads: list[tuple[str, str]] = field(default_factory=list)
-    cuts: dict[str, tuple[set[int], list[str | None], float]] = field(default_factory=dict)
+    compiled: dict[str, tuple[int | None, list[str | None], float]] = field(default_factory=dict)
     """What targets were cut for, by lane: layers of exits and drafters that read states; and when."""
 
     def clock(self) -> float:
@@ -77,9 +77,9 @@ class FakeEngine:
         self.loaded.add((lane, "target"))
         return FakeLane(lane, self.laws[lane], self)
 
-    def cut_target(self, lane: str, layers: Iterable[int], drafters: Iterable[str | None]) -> None:
+    def compile_target(self, lane: str, exit_layer: int | None, drafters: Iterable[str | None]) -> None:
         self.load_target(lane)
-        self.cuts[lane] = {*layers}, [*drafters], self.now_s
+        self.compiled[lane] = exit_layer, [*drafters], self.now_s
 
     def load_draft(self, lane: str, drafter: str = "draft") -> FakeLane:
         self.loads.append((lane, drafter))

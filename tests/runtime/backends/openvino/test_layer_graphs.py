@@ -5,7 +5,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +22,8 @@ from runtime.backends.openvino.layer_graphs import GraphKey
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import SequenceStart
 from runtime.worker.roles import TargetRole
-from tests.runtime.reading import new_backend, read, stored_form
+from tests.runtime.reading import IDS, new_backend, read, stored_form
+from tests.runtime.reading import compiled as compiled_form
 from tests.tiny_models import tiny_target
 
 STATUS = Path("/proc/self/status")
@@ -83,20 +86,54 @@ def test_a_graph_is_compiled_once_for_all_sizes_and_again_where_it_is_cut(compil
 
 
 @pytest.mark.parametrize("num_copies", [0, 1])
-def test_cuts_that_are_told_before_anything_is_compiled_let_no_layer_be_compiled_again(copies, compiled, num_copies):
+def test_what_is_told_before_anything_is_compiled_lets_no_layer_be_compiled_again(copies, compiled, num_copies):
     backend = new_backend()
     copies(num_copies * weights_of(backend))
     compiled.clear()
-    TargetRole(TargetModel(backend, early_exit=None)).cut([3, 1])
+    TargetRole(TargetModel(backend, early_exit=SimpleNamespace(open=int))).compile(3, (1, 2))
     read(backend, [40, 3])
-    pieces = ["layers 1 to 1", "layers 2 to 3", "layers 4 to 4"]
+    pieces = ["layers 1 to 3", "layers 4 to 4"]
     assert sorted(name for name in compiled if name != "a head") == sorted(pieces * (1 + num_copies))
     compiled.clear()
     backend.prepare(plan(3, rows=(1, 5)))
-    backend.prepare(plan(1, rows=(1, 2), num_slots=300))
-    backend.prepare(plan())
-    read(backend, [7] * 40, cuts=(1, 3))
+    backend.prepare(replace(plan(rows=(1, 2), num_slots=300), states=(1,)))
+    backend.prepare(replace(plan(3), states=(1, 2)))
+    read(backend, [7] * 40, cuts=(3,))
     assert compiled == []
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "int4"])
+def test_states_on_the_way_need_no_cut_and_have_the_bits_that_a_cut_leaves(form):
+    whole, cut = (compiled_form(tiny_target(max_position=400), form) for _ in range(2))
+    whole.prepare(replace(plan(rows=(1, 3)), states=(1, 3, 4)))
+    cut.prepare(plan(1, 3, rows=(1, 3)))
+    texts = [backend.new_text() for backend in (whole, cut)]
+    for text in texts:
+        text.start(80)
+    for count in (40, 3, 1):
+        at = texts[0].cursor
+        x, positions = whole.embedding(np.asarray(IDS[None, at : at + count])), np.arange(at, at + count)
+        last, kept = whole.run_keeping(x, 0, 4, (1, 3, 4), positions=positions, cache=texts[0])
+        assert sorted(kept) == [1, 3, 4]
+        for start, stop in ((0, 1), (1, 3), (3, 4)):
+            x, states = cut.run_keeping(x, start, stop, (stop,), positions=positions, cache=texts[1])
+            assert np.array_equal(states[stop], kept[stop])
+        assert np.array_equal(x, last)
+        for text in texts:
+            text.advance(count)
+    assert graphs_of(whole) == [(0, 4)]
+    assert graphs_of(cut) == [(0, 1), (1, 3), (3, 4)]
+
+
+def test_a_graph_that_somebody_else_reads_states_of_is_compiled_once_more(copies, compiled):
+    backend = new_backend()
+    copies(0)
+    backend.prepare(plan())
+    compiled.clear()
+    backend.prepare(replace(plan(), states=(2, 4)))
+    backend.prepare(plan())
+    backend.prepare(replace(plan(), states=(2,)))
+    assert compiled == ["layers 1 to 4"]
 
 
 @pytest.mark.parametrize("floor", [1, 2, 8])
@@ -104,7 +141,7 @@ def test_a_cut_target_has_a_graph_of_the_fewest_rows_that_other_calls_leave_alon
     backend = new_backend()
     copies(weights_of(backend))
     backend.__dict__["_probed_floor"] = floor
-    TargetRole(TargetModel(backend, early_exit=None)).cut([2])
+    TargetRole(TargetModel(backend, early_exit=SimpleNamespace(open=int))).compile(2, ())
     assert sizes_of(backend) == {(1, floor), None}
     backend.prepare(plan(2, rows=(floor + 1,)))
     read(backend, [40, floor + 1], cuts=(2,))
