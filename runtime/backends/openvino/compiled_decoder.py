@@ -161,17 +161,13 @@ class CompiledDecoder(Backend):
         mask: NDArray[np.float32] | None = None,
         cache: Any,
     ) -> tuple[Floats, dict[int, Floats]]:
-        """See `Backend`; a graph of dynamic shape returns all of them.
-
-        They are rounded as between layers: whether the end of a graph is, is OpenVINO's choice.
-        """
+        """See `Backend`; a graph of dynamic shape returns all of them."""
         if start == stop or not self._is_dynamic:
             where = {"positions": positions, "mask": mask, "cache": cache}
             return super().run_keeping(x_BTD, start, stop, states, **where)
         wanted = [layer for layer in sorted(states) if start < layer < stop]
         *kept, x_BTD = self._run_calls(x_BTD, (start, stop), wanted, positions, mask, cache)
-        found = dict(zip(wanted, kept, strict=True)) | ({stop: x_BTD} if stop in states else {})
-        return x_BTD, {layer: state.astype(self._kept_dtype).astype(np.float32) for layer, state in found.items()}
+        return x_BTD, dict(zip(wanted, kept, strict=True)) | ({stop: x_BTD} if stop in states else {})
 
     def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
         [x_BTD] = self._run_calls(x_BTD, segment, (), positions, mask, cache)

@@ -68,7 +68,8 @@ class LayerGraphs:
     ) -> list[Floats]:
         """Return hidden states [B, T, D] in float32 after layers of a segment, ascending, and after its last one.
 
-        They are computed by calls over so many texts and rows.
+        They are computed by calls over so many texts and rows. Those before the last layer are rounded as between
+        layers: whether the end of a graph is, is OpenVINO's choice, and they may be read there or on the way.
         """
         self.show(states)
         inputs = self._inputs_of((*size, rows.buffer.slots.shape[-2]))
@@ -81,7 +82,12 @@ class LayerGraphs:
             found += [inputs.state(layer)[0] for layer in key.shape.states if layer in states]
             if key.shape.stop in states and key.shape.stop != segment[1]:
                 found.append(inputs.out.copy())
-        return [one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out)]
+        *found, last = (one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out))
+        is_last = segment[1] == self._config.num_layers
+        return [*map(self._rounded, found), last if is_last else self._rounded(last)]
+
+    def _rounded(self, x_BTD: Floats) -> Floats:
+        return x_BTD.astype(self._constants.dtype).astype(np.float32) if self._is_dynamic else x_BTD
 
     def cut(self, segments: Iterable[Segment]) -> None:
         """Let graphs begin and end where segments do."""
