@@ -11,6 +11,7 @@ import re
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -150,6 +151,8 @@ def _console(*, stderr: bool) -> Console:
 STOPPING: Final = "Stopping."
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From the keyboard, from another program, and from a terminal that was closed."""
+_ONCE_S: Final = 1.0
+"""A signal that comes again so soon is the same one: `timeout` sends its own to a process, and to the group of it."""
 
 
 @contextmanager
@@ -158,9 +161,10 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
 
     Lanes finish their work before they end by themselves, and whoever waits for one would wait for that. What an
     ended lane raises on the way out may hide the `KeyboardInterrupt`, so the function that is given tells which
-    signal there was, if any. A second one only does what it usually does. Ignored ones stay ignored.
+    signal there was, if any. A later one only does what it usually does. Ignored ones stay ignored.
     """
     came: list[int] = []
+    came_s = 0.0
     usual = {number: signal.getsignal(number) for number in _SIGNALS}
     answered = [number for number in _SIGNALS if usual[number] in (signal.default_int_handler, signal.SIG_DFL)]
     if threading.current_thread() is not threading.main_thread():
@@ -171,8 +175,14 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
             signal.signal(number, usual[number])
 
     def answer(number: int, _frame: object) -> None:
+        nonlocal came_s
+        if came:
+            if time.monotonic() - came_s >= _ONCE_S:
+                restore()
+                signal.raise_signal(number)
+            return
         came.append(number)
-        restore()
+        came_s = time.monotonic()
         with suppress(OSError):  # no console: the interrupted code may be about to write itself, or it is gone
             os.write(2, f"\n{STOPPING}\n".encode())
         end_lanes()

@@ -214,3 +214,24 @@ def test_it_is_answered_before_anything_else_happens_and_afterwards_all_is_as_it
             assert which_came() is None, "who ignores the keyboard goes on doing so"
     """)
     assert said == f"\n{STOPPING}\nlanes ended\ninterrupted\n"
+
+
+def test_a_signal_that_is_sent_twice_at_once_is_one_and_a_later_one_ends_the_command():
+    said = said_by("""
+        def sent_again():
+            os.write(2, b"lanes ended\\n")
+            signal.raise_signal(signal.SIGTERM)
+        console.end_lanes = sent_again
+        with console.answering_signals():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except KeyboardInterrupt:
+                os.write(2, b"interrupted\\n")
+            console._ONCE_S = 0.0
+            if os.fork() == 0:
+                signal.raise_signal(signal.SIGTERM)
+                os.write(2, b"goes on\\n")
+                os._exit(0)
+            os.write(2, f"ended by {os.waitstatus_to_exitcode(os.wait()[1])}\\n".encode())
+    """)
+    assert said == f"\n{STOPPING}\nlanes ended\ninterrupted\nended by {-signal.SIGTERM}\n"
