@@ -112,6 +112,10 @@ def _openvino_device(own_name: str, description: str) -> DeviceStatus:
     description = f"{description.strip()}, graphs compiled by OpenVINO"
     if device.is_npu:
         return _npu(device.name, description)
+    from runtime.backends.openvino import buckets
+
+    if device.has_dynamic_shapes and not buckets.cpu_computes_bfloat16():
+        description += "; this CPU lacks bfloat16, so such weights take the time and memory of float32"
     return DeviceStatus(
         name=device.name,
         description=description,

@@ -118,6 +118,16 @@ def test_an_npu_that_is_the_cpu_says_so(monkeypatch, value, is_there):
     assert is_there or npu.missing
 
 
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_a_cpu_that_computes_in_float32_in_place_of_bfloat16_says_so(monkeypatch, has_bfloat16):
+    monkeypatch.setattr("runtime.backends.openvino.buckets.cpu_computes_bfloat16", lambda: has_bfloat16)
+    forget()
+    cpu = devices.status_of("openvino:CPU")
+    forget()
+    assert ("take the time and memory of float32" in cpu.description) != has_bfloat16
+    assert "bfloat16" in cpu.forms
+
+
 class Gpus:
     """What torch says of two GPUs, one of which another process has for itself."""
 
