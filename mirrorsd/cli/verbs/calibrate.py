@@ -108,6 +108,7 @@ def _shown(profile: "Profile", out: Path) -> "Iterator[str | Table]":
     ]
     yield plain_table("ms for the fewest rows", ("part",), [escaped(lane.name) for lane in profile.lanes], rows)
     for pair in profile.contention:
-        sides = [f"{name} {slowdown:.2f}x" for name, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
-        yield f"both at once: {escaped(', '.join(sides))}"
+        roles = zip(("target", "draft"), pair.lanes, pair.slowdown, strict=True)
+        sides = [f"{role} on {name} {slowdown:.2f}x" for role, name, slowdown in roles]
+        yield f"both at once, over the time alone: {escaped(', '.join(sides))}"
     yield from map(escaped, profile.notes)

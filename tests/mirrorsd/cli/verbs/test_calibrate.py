@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hwprofiles.host import lanes_of
-from hwprofiles.profile import load_profile
+from hwprofiles.profile import Contention, load_profile
 from runtime.backends.devices import DeviceStatus
 from runtime.backends.lane_device import Device
 from tests.journeys import quick
@@ -91,6 +91,18 @@ def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(words, tmp_
     assert "Next: mirrorsd record --target" in result.stderr
     assert ("--device cpu" in result.said) == ("cpu" in given)
     assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
+
+
+def test_a_slowdown_is_told_with_the_side_of_each_lane(words, tmp_path, monkeypatch):
+    def both(lanes, slowdown):
+        return Contention(lanes=lanes, slowdown=slowdown, source="a test")
+
+    pairs = both(("target", "draft"), (1.25, 1.5)), both(("draft", "target"), (1.75, 2.0))
+    found = machine().model_copy(update={"contention": pairs})
+    monkeypatch.setattr("mirrorsd.measure_pair.calibrate", lambda *_, **__: found)
+    shown = call(*words, "--out", tmp_path / "profile.yaml").stdout
+    assert "both at once, over the time alone: target on target 1.25x, draft on draft 1.50x" in shown
+    assert "both at once, over the time alone: target on draft 1.75x, draft on target 2.00x" in shown
 
 
 @pytest.mark.parametrize(("name", "of_its_own"), [("profile.yaml", "profile.npz"), ("mine-profile.yaml", "mine.npz")])
