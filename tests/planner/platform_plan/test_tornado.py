@@ -12,6 +12,7 @@ from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.what_turns.moved_question import MovedQuestion, Way
 from planner.platform_plan.what_turns.tornado import tornado, uncertain_numbers
 from tests.planner.platform_plan.conftest import question
+from tests.planner.platform_plan.splits import planned, split_of
 
 EXCHANGING = "gpu0-gpu1.collective_latency_s"
 
@@ -98,3 +99,14 @@ def test_what_an_answer_turns_on_is_found_where_it_is_known_beforehand(h100x2):
     assert (bar.turn.side, bar.turn.leader.pair.target) == ("above", "gpu0")
     whole = [plan_platform(asked.moved({EXCHANGING: by * bar.turn.at})).best.pair.target for by in (0.9, 1.01)]
     assert whole == ["gpus", "gpu0"]
+
+
+def test_moved_numbers_move_splits_that_draft_too():
+    """Where plain decoding leads, the drafted split, whose layers it does not share, is still predicted anew."""
+    asked = question("rtx3060", weights="q4_k_m", rate=0.3, models=("qwen3-32b", "qwen3-8b"), lengths=(64, 24))
+    plan = plan_platform(asked)
+    beside = next(one for one in plan.speculation if split_of(one))
+    moved, way = MovedQuestion(plan), Way.of(beside.schedule, beside.pair)
+    assert moved.standing().leader.kind == "plain"
+    assert moved.standing().times_s[way] == pytest.approx(beside.tpot_s)
+    assert moved.standing({"cpu.memory_bytes_per_s": 2e11}).times_s[way] < 0.9 * beside.tpot_s
