@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.platform import SECOND_STREAM, Platform
 from planner.first_of_each import first_of_each
 from sim.derived.assumption import Assumption
@@ -51,6 +52,11 @@ class LanePair(NamedTuple):
     def placement(self) -> str:
         """How they share time: `pooled` (in turn) or `split`."""
         return "pooled" if self.in_turn else "split"
+
+    def drafters(self, platform: Platform) -> tuple[str, ...]:
+        """Return the devices that draft: of a target that is split, the card that has its `lm_head`."""
+        split = LayerSplit.of(self.draft)
+        return platform.members(self.draft) if split is None else (split.last,)
 
     def __str__(self) -> str:
         return f"both on {self.target}" if self.is_pooled else f"target on {self.target}, draft on {self.draft}"

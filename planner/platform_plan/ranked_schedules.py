@@ -254,26 +254,27 @@ def energy_j_per_token(
     Devices of one package draw its power together, while any of them computes. Those of a split target compute for
     their shares of its time. None where a sheet gives no power.
     """
-    target_s = prediction.target_busy_s
-    draft_s = prediction.hidden_draft_s + prediction.exposed_draft_s
-    busy = {member: shares.get(member, 1.0) * target_s for member in platform.members(pair.target)}
-    for member in platform.members(pair.draft):
-        # what one device does for both at once is power of one device
-        busy[member] = busy[member] + prediction.exposed_draft_s if member in busy else draft_s
-    joules, packages = 0.0, dict[str, tuple[float, float]]()
-    for member, busy_s in busy.items():
+    draws, watts = dict[str, str](), dict[str, tuple[float, float]]()
+    for member in (*platform.members(pair.target), *pair.drafters(platform)):
         sheet = _powered(platform, member)
         if sheet.power_w is None:
             return None
-        if sheet.power_of == "package":
-            memory, _ = platform.pool_of(member)
-            watts, _ = packages.get(memory, (0.0, 0.0))
-            packages[memory] = max(watts, sheet.power_w.value), target_s + prediction.exposed_draft_s
-            continue
+        draws[member] = name = platform.pool_of(member)[0] if sheet.power_of == "package" else member
         idle_w = IDLE_SHARE.value * sheet.power_w.value if sheet.idle_power_w is None else sheet.idle_power_w.value
-        joules += sheet.power_w.value * busy_s + idle_w * max(0.0, prediction.decode_s - busy_s)
-    joules += sum(watts * min(busy_s, prediction.decode_s) for watts, busy_s in packages.values())
-    return joules / prediction.num_tokens
+        watts[name] = max(watts.get(name, (0.0, 0.0)), (sheet.power_w.value, idle_w))
+    of_target = Counter[str]()
+    for member in platform.members(pair.target):
+        of_target[draws[member]] += shares.get(member, 1.0)
+    busy_s = {name: min(1.0, share) * prediction.target_busy_s for name, share in of_target.items()}
+    drafting_s = prediction.hidden_draft_s + prediction.exposed_draft_s
+    for name in {draws[member] for member in pair.drafters(platform)}:
+        # what is hidden behind work that draws the same power draws none of its own
+        busy_s[name] = busy_s[name] + prediction.exposed_draft_s if name in busy_s else drafting_s
+    joules = (
+        working_w * busy_s[name] + idle_w * max(0.0, prediction.decode_s - busy_s[name])
+        for name, (working_w, idle_w) in watts.items()
+    )
+    return sum(joules) / prediction.num_tokens
 
 
 def _powered(platform: Platform, name: str) -> DeviceSheet:

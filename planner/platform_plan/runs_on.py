@@ -103,9 +103,8 @@ def runs_on(
     chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
     if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
         split = LayerSplit.of(pair.target)
-        members = platform.members(pair.target), platform.members(pair.draft)
-        if split is not None:
-            members = (*split.layers,), (split.last,) if pair.is_pooled else members[1]
+        cards = platform.members(pair.target) if split is None else (*split.layers,)
+        members = cards, pair.drafters(platform)
         targets, drafts = (tuple(map(platform.device, names)) for names in members)
         asked = _Asked(
             kind=(head if schedule.traits.has_draft_model else None) or schedule.method,

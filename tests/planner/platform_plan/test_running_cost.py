@@ -35,17 +35,31 @@ def test_devices_draw_their_power_while_they_compute_and_idle_power_else():
     assert energy_j_per_token(unknown, SPLIT, BUSY) == pytest.approx((50 * 6 + 5 * 4 + 2 * 3 + guessed * 7) / 100)
 
 
+PACKAGE = {"power_w": number(30.0), "idle_power_w": number(3.0), "power_of": "package"}
+
+
 def test_a_package_draws_its_power_once_as_long_as_any_of_it_computes():
-    package = {"power_w": number(30.0), "power_of": "package"}
-    assert energy_j_per_token(platform(package, package), SPLIT, BUSY) == pytest.approx(30 * 7 / 100)
+    joules = energy_j_per_token(platform(PACKAGE, PACKAGE), SPLIT, BUSY)
+    assert joules == pytest.approx((30 * 7 + 3 * 3) / 100)
 
 
 def test_a_device_without_a_power_of_its_own_draws_that_of_its_package_alone():
-    package, chip = {"power_w": number(30.0), "power_of": "package"}, {"memory_pool": "chip"}
-    assert energy_j_per_token(platform(package | chip, chip), SPLIT, BUSY) == pytest.approx(30 * 7 / 100)
+    package, chip = PACKAGE, {"memory_pool": "chip"}
+    joules = energy_j_per_token(platform(package | chip, chip), SPLIT, BUSY)
+    assert joules == pytest.approx((30 * 7 + 3 * 3) / 100)
     for other in ({}, {"memory_pool": "another"}):
         assert energy_j_per_token(platform(package | chip, other), SPLIT, BUSY) is None
     assert energy_j_per_token(platform({"power_w": number(30.0)} | chip, chip), SPLIT, BUSY) is None
+
+
+def test_a_package_beside_a_card_idles_while_the_card_works():
+    """Drafting in its three seconds, or computing its three quarters of a split target's six, and drafting nothing."""
+    machine = platform({"power_w": number(50.0), "idle_power_w": number(5.0)}, PACKAGE)
+    of_card = 50 * 6 + 5 * 4
+    assert energy_j_per_token(machine, SPLIT, BUSY) == pytest.approx((of_card + 30 * 3 + 3 * 7) / 100)
+    split, shares = LanePair.alone("gpu(1) + npu(3)"), {"gpu": 0.25, "npu": 0.75}
+    of_card, of_package = 50 * (1.5 + 1) + 5 * 7.5, 30 * 4.5 + 3 * 5.5
+    assert energy_j_per_token(machine, split, BUSY, shares) == pytest.approx((of_card + of_package) / 100)
 
 
 def test_what_a_chip_costs_is_the_price_of_its_machine_whatever_of_it_computes():
