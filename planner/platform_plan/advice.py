@@ -1,7 +1,7 @@
 """The verdict of a plan: whether to speculate, where to put the draft, and on which numbers that rests."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from hwprofiles.engines import ANYWHERE, made_for_engine, splits_layers
@@ -218,8 +218,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
         )
     yield from _carried(question)
     yield from assumed_of(question.platform)
-    stored = question.target.weights, question.draft.weights
-    yield from _as_if_run(question, (held for one in plan.ranking for held in zip(one.pair[:2], stored, strict=True)))
+    yield from _as_if_run(plan)
     yield from doubts_of_times(plan)
     yield from _unused_cards(plan)
     yield from _too_long(question)
@@ -233,17 +232,22 @@ def _carried(question: Question) -> Iterator[str]:
         yield carried
 
 
-def _as_if_run(question: Question, held: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Name lanes whose data sheets have none of the weights that they hold."""
-    told: dict[str, list[str]] = {}
-    splits = ((LayerSplit.of(lane), lane, weights) for lane, weights in dict.fromkeys(held))
-    apart = ((one, weights) for split, lane, weights in splits for one in (split.devices if split else (lane,)))
-    for lane, weights in dict.fromkeys(apart):
-        device = question.platform.device(question.platform.members(lane)[0])
-        if not device.runs(weights):
-            formats = " or ".join(device.weight_formats)
-            told.setdefault(f"weights in {formats}; predicted as if in {weights}", []).append(lane)
-    yield from (f"Data sheet of {listing(lanes)}: {formats}." for formats, lanes in told.items())
+def _as_if_run(plan: PlatformPlan) -> Iterator[str]:
+    """Name devices whose data sheets have none of the weights that they hold."""
+    told, platform, question = defaultdict[str, list[str]](list), plan.question.platform, plan.question
+    held = dict.fromkeys(
+        (device, model.weights)
+        for one in plan.ranking
+        for model, devices in (
+            (question.target, platform.members(one.pair.target)),
+            (question.draft, one.pair.drafters(platform) if one.schedule.num_speculative_tokens else ()),
+        )
+        for device in devices
+    )
+    for device, weights in held:
+        if not (sheet := platform.device(device)).runs(weights):
+            told[f"weights in {' or '.join(sheet.weight_formats)}; predicted as if in {weights}"].append(device)
+    yield from (f"Data sheet of {listing(devices)}: {formats}." for formats, devices in told.items())
 
 
 def _too_long(question: Question) -> Iterator[str]:
