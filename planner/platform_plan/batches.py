@@ -12,11 +12,11 @@ from hwprofiles.engines import LAW_ENGINE
 from hwprofiles.machines.layer_split import LayerSplit
 from planner.first_of_each import first_of_each
 from planner.plan_engines import engine_of_batch, engine_of_times, is_by_its_engine
-from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.device_pairs import LanePair, LeftOut
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.question import demand_of
-from planner.platform_plan.ranked_schedules import PlannedSchedule, SlowTarget, ranked
+from planner.platform_plan.ranked_schedules import NotRanked, PlannedSchedule, SlowTarget, ranked
 from planner.platform_plan.split_places import split_places
 from planner.wording import counted, known_in_words, listing, schedule_name
 from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
@@ -175,7 +175,8 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     for size in sorted(set(sizes)):
         asked, predictor = of_any, of_one
         if size > 1 and (anew := _split_anew(plan, size)) is not None:
-            asked, predictor = anew
+            asked, predictor, dropped = anew
+            left_out.update((f"batches of {size}, {one}", None) for one in dropped)
         elif size > 1 and has_splits:
             left_out[f"batches of {size}: no split of layers has room for {size} sequences"] = None
             asked = _asked(_unsplit(plan))
@@ -201,7 +202,7 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
             lane = plain[0].schedule.target_lane
             slow = (one for one in plan.not_ranked if isinstance(one, SlowTarget) and one.lane == lane)
             left_out.update((f"batches of {size}: {one}, for one sequence", None) for one in slow)
-        if drafting is None and not any(one.schedule.num_speculative_tokens for one in asked):
+        if not plan.speculation:
             left_out[f"batches of {size}: no speculation that needs no training"] = None
         choices[size] = BatchChoice(
             plain=plain[0],
@@ -261,8 +262,8 @@ def _best(
     return best
 
 
-def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor] | None:
-    """Return what is asked of a batch where caches take the places of layers on cards, and what predicts it.
+def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor, list[NotRanked]] | None:
+    """Return what is asked of a batch where caches take the places of layers on cards, what predicts it, and the rest.
 
     None where layers are split over no devices so that so many sequences have room.
     """
@@ -273,10 +274,12 @@ def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], B
     places = replace(plan.places, alone=(*whole, *lanes), pairs=tuple(pairs))
     of_whole = [lane for lane in plan.places.lanes if LayerSplit.of(lane) is None]
     machine = derived_profile(question.platform, demand_of(question, list(dict.fromkeys([*of_whole, *places.lanes]))))
-    ranking, _ = ranked(question, places, machine)
+    ranking, dropped = ranked(question, places, machine)
+    if not pairs:
+        dropped.append(LeftOut(f"draft of {question.draft}", "no split of layers has room beside it"))
     split = [one for one in ranking if LayerSplit.of(one.pair.target) is not None]
     asked = _asked(sorted([*_unsplit(plan), *split], key=lambda one: one.tpot_s))
-    return asked, BatchPredictor(machine.profile, question.record, costs=machine.costs)
+    return asked, BatchPredictor(machine.profile, question.record, costs=machine.costs), dropped
 
 
 def _unsplit(plan: PlatformPlan) -> list[PlannedSchedule]:

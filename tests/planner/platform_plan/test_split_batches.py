@@ -46,3 +46,12 @@ def test_a_target_that_a_card_holds_beside_one_cache_is_split_in_a_batch():
     assert 0 < split.num_left <= 8
     assert several.plain.tokens_per_s > one.plain.tokens_per_s
     assert LayerSplit.of(several.pair.target).num_left > split.num_left, "the draft has room there, too"
+
+
+def test_why_a_batch_has_no_draft_beside_its_split_is_told():
+    """Of 5 GB beside the caches of 32 sequences, which take what a card of 12 GB has."""
+    asked = question("rtx3060", weights="q4_k_m", models=("qwen3-32b", "qwen3-8b"), lengths=(2048, 24))
+    found = plan_batches(plan_platform(asked), [1, 32])
+    assert LayerSplit.of(found.choices[1].pair.target)
+    told = "batches of 32, draft of Qwen3-8B in q4_k_m: no split of layers has room beside it"
+    assert told in found.left_out
