@@ -112,12 +112,13 @@ class MovedQuestion:
         return there.times_s.get(self.leader, inf) / there.times_s[there.leader]
 
     def is_like_today(self, way: Way) -> bool:
-        """Return whether a way differs from today's leader in nothing but the names of devices."""
+        """Return whether a way differs from today's leader in nothing but the names of devices, or layers on each."""
         platform = self.question.platform
 
         def devices(one: Way) -> tuple[object, ...]:
             members = (platform.members(one.pair.target), platform.members(one.pair.draft))
-            return one.kind, one.pair.in_turn, [[platform.device(member).name for member in own] for own in members]
+            names = [[platform.device(member).name for member in own] for own in members]
+            return one.kind, one.pair.in_turn, LayerSplit.of(one.pair.target) is None, names
 
         return devices(way) == devices(self.leader)
 

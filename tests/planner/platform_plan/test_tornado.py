@@ -110,3 +110,11 @@ def test_moved_numbers_move_splits_that_draft_too():
     assert moved.standing().leader.kind == "plain"
     assert moved.standing().times_s[way] == pytest.approx(beside.tpot_s)
     assert moved.standing({"cpu.memory_bytes_per_s": 2e11}).times_s[way] < 0.9 * beside.tpot_s
+
+
+def test_a_group_and_a_split_over_the_same_cards_are_no_one_way():
+    asked = MovedQuestion(planned("2xrtx3060", models=("qwen3-32b", "qwen3-0.6b")))
+    group, split = (Way(LanePair.alone(lane), "plain") for lane in ("gpus", "gpu0(33)/gpu1(31)"))
+    for asked.leader, other in ((group, split), (split, group)):
+        assert not asked.is_like_today(other)
+        assert asked.is_like_today(asked.leader)
