@@ -19,6 +19,7 @@ from decoding.errors import ProfileError, mistake
 from hwprofiles.curves.names import engine_of
 from hwprofiles.lane_profile import TARGET_PARTS, LaneProfile
 from hwprofiles.machines.device_names import find_device
+from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.platform import SECOND_STREAM, Platform
 from hwprofiles.profile import Profile
 from hwprofiles.quantity import CALIBRATION, Quantity
@@ -146,10 +147,13 @@ class _CarriedCost:
 def calibrated_platform(profile: Profile) -> Platform:
     """Return a platform with a device for each lane, with what it achieved in the calibration.
 
+    A lane on which a plan split a target has devices that are lanes of their own.
+
     Raises:
         ProfileError: no device has such numbers.
     """
-    lanes = {lane.name: lane for lane in profile.lanes if not lane.name.endswith(SECOND_STREAM)}
+    whole = (lane for lane in profile.lanes if not lane.name.endswith(SECOND_STREAM))
+    lanes = {lane.name: lane for lane in whole if LayerSplit.of(lane.name) is None}
     devices = {name: _device(lane, profile) for name, lane in lanes.items()}
     on_host = [name for name, device in devices.items() if device["kind"] == "cpu"]
     data: dict[str, Any] = {

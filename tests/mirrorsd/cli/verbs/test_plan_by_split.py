@@ -79,6 +79,8 @@ def test_a_split_has_pages_files_batches_and_sweeps(tmp_path):
         exit_code=0,
     )
     assert "ms" in simulated.stdout
+    again = call("plan", "--profile", str(files[1]), *PC, exit_code=0)
+    assert lane in again.stdout, "its cards and its CPU are lanes of that profile"
 
 
 def test_what_changed_numbers_change_of_a_split_is_told():
