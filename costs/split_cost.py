@@ -6,7 +6,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import hypot
+from math import ceil, hypot
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,9 +16,13 @@ from costs.round_plan import LAYER
 from decoding.errors import ProfileError
 from hwprofiles.model_shape import ModelShape
 
-_UNSPLIT: Final = ("exit", "prefill")
-"""Parts of a target that nothing is known of where it is split: layers up to an exit are not as slow as those after it,
-and long prompts are read on cards to which weights of the CPU's layers are copied."""
+_PREFILL: Final = Part("prefill")
+_OF_LAYERS: Final = (LAYER, _PREFILL)
+"""Parts of a target to which each device adds what its layers take; all others are the last card's."""
+_ROWS_AT_ONCE: Final = 512
+"""Rows that llama.cpp computes at once by default (`-ub`)."""
+FEWEST_COPIED: Final = 32
+"""Rows from which on it copies weights of a CPU to a card to multiply there (its GGML_OP_OFFLOAD_MIN_BATCH)."""
 
 
 class SplitPart(NamedTuple):
@@ -52,10 +56,12 @@ class SplitCost:
     """A `costs.cost_model.LaneCost` of devices that have different layers of a target.
 
     Experts take their share of a layer's bytes, by the experts that the rows touch: nothing was measured of them alone.
+    Prompts and large batches are computed on cards: weights of the CPU are copied to the first one.
 
     Attributes:
         parts: in the order of a pass; the last one has the `lm_head`, and what drafts on this lane.
-        handovers: of states between parts.
+        has_host: whether the first part is the CPU's.
+        handovers: of states between parts, in that order.
         state_bytes: of a row that is handed over.
         shape, weights: of the target.
     """
@@ -65,39 +71,40 @@ class SplitCost:
     state_bytes: float
     shape: ModelShape
     weights: str
+    has_host: bool = False
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
         """See `LaneCost`."""
-        if part != LAYER:
+        if part not in _OF_LAYERS:
             return self._last(part).seconds(part, rows, contexts)
-        return self._layer_s(rows) + self._caches_s(rows, contexts)
+        return self._shared_s(part, rows) + self._caches_s(part, rows, contexts)
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
-        if part.kind in _UNSPLIT:
+        if part.kind == "exit":  # layers up to it are not as slow as those after it
             return f"nothing is known of the {part} of a target that is split over devices"
-        costs = [one.cost for one in self.parts] if part == LAYER else [self.parts[-1].cost]
+        costs = [one.cost for one in self.parts] if part in _OF_LAYERS else [self.parts[-1].cost]
         return next(filter(None, (cost.missing(part, rows, contexts) for cost in costs)), None)
 
     def shared(self, part: Part, rows: float) -> Shared:
         """See `LaneCost`; as in a table, what reads and what computes is not told apart."""
-        if part != LAYER:
+        if part not in _OF_LAYERS:
             return self._last(part).shared(part, rows)
-        num_bytes = sum(self._weight(one, rows) * one.cost.shared(LAYER, rows).num_bytes for one in self.parts)
-        return Shared(num_bytes / self.shape.num_layers, *[self._layer_s(rows)] * 2)
+        num_bytes = sum(self._share(part, one, rows) * one.cost.shared(part, rows).num_bytes for one in self.parts)
+        return Shared(num_bytes, *[self._shared_s(part, rows)] * 2)
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
         """See `LaneCost`."""
-        if part != LAYER:
+        if part not in _OF_LAYERS:
             return self._last(part).own(part, rows, contexts)
-        num_bytes = [one.num_layers * one.cost.own(LAYER, rows, contexts).num_bytes for one in self.parts]
-        return Own(np.sum(num_bytes, axis=0) / self.shape.num_layers, *[self._caches_s(rows, contexts)] * 2)
+        num_bytes = [one.num_layers * one.cost.own(part, rows, contexts).num_bytes for one in self.parts]
+        return Own(np.sum(num_bytes, axis=0) / self.shape.num_layers, *[self._caches_s(part, rows, contexts)] * 2)
 
     def facts(self, part: Part) -> PartFacts:
         """See `LaneCost`."""
-        if part != LAYER:
+        if part not in _OF_LAYERS:
             return self._last(part).facts(part)
-        facts = {one.device: one.cost.facts(LAYER) for one in self.parts}
+        facts = {one.device: one.cost.facts(part) for one in self.parts}
         return PartFacts(
             self.relative_error({device: one.relative_error for device, one in facts.items()}),
             "; ".join(dict.fromkeys(one.source for one in facts.values())),
@@ -107,7 +114,7 @@ class SplitCost:
     @property
     def shares(self) -> Mapping[str, float]:
         """The share of each device in the time of a pass over one row."""
-        seconds = {one.device: self._weight(one, 1) * _without_caches_s(one.cost, 1) for one in self.parts}
+        seconds = {one.device: self._share(LAYER, one, 1) * _without_caches_s(one.cost, LAYER, 1) for one in self.parts}
         return {device: time_s / sum(seconds.values()) for device, time_s in seconds.items()}
 
     def relative_error(self, errors: Mapping[str, float]) -> float:
@@ -118,38 +125,51 @@ class SplitCost:
         return hypot(*together.values())
 
     def _last(self, part: Part) -> LaneCost:
-        if part.kind in _UNSPLIT:
+        if part.kind == "exit":
             raise ProfileError(self.missing(part, 0, np.zeros(1)))
         return self.parts[-1].cost
 
-    def _layer_s(self, rows: float) -> float:
-        """Return the seconds of the mean layer without caches."""
+    def _shared_s(self, part: Part, rows: float) -> float:
+        """Return the seconds of the mean layer, or of reading a prompt, without caches."""
         crossing_s = sum(
             times * (latency_s + rows * self.state_bytes / bytes_per_s)
             for times, latency_s, bytes_per_s in self.handovers
         )
-        parts_s = sum(self._weight(one, rows) * _without_caches_s(one.cost, rows) for one in self.parts)
-        return (parts_s + crossing_s) / self.shape.num_layers
+        costs = {one.device: one.cost for one in self.parts}
+        if rows >= FEWEST_COPIED and self.has_host:
+            host, first, *_ = self.parts
+            costs[host.device] = first.cost
+            copied_bytes = self._bytes_of(host, min(rows, _ROWS_AT_ONCE))
+            crossing_s += ceil(rows / _ROWS_AT_ONCE) * copied_bytes / self.handovers[0].bytes_per_s
+        parts_s = sum(
+            self._share(part, one, rows) * _without_caches_s(costs[one.device], part, rows) for one in self.parts
+        )
+        return parts_s + crossing_s / (self.shape.num_layers if part == LAYER else 1)
 
-    def _weight(self, part: SplitPart, rows: float) -> float:
-        """Return how many of its device's layers a part takes as long as, without caches."""
-        more = part.num_experts - part.num_layers
-        if not more:
-            return part.num_layers
+    def _share(self, part: Part, one: SplitPart, rows: float) -> float:
+        """Return the share of what all layers take on its device, without caches, that those there take."""
+        if one.num_experts == one.num_layers:
+            return one.num_layers / self.shape.num_layers
         weight_bytes = self.shape.layer_weight_bytes(self.weights, rows)
-        layer_bytes = part.cost.shared(LAYER, rows).num_bytes or weight_bytes  # tables may tell none
-        return part.num_layers + more * self.shape.expert_bytes(self.weights, rows) / layer_bytes
+        told_bytes = one.cost.shared(LAYER, rows).num_bytes if part == LAYER else 0.0  # tables may tell none
+        more_bytes = self._bytes_of(one, rows) - one.num_layers * weight_bytes
+        return (one.num_layers + more_bytes / (told_bytes or weight_bytes)) / self.shape.num_layers
 
-    def _caches_s(self, rows: float, contexts: Floats) -> Floats:
-        """Return the seconds that caches add to the mean layer."""
+    def _bytes_of(self, one: SplitPart, rows: float) -> float:
+        """Return the bytes of a device's weights that a pass over so many rows reads."""
+        experts_bytes = (one.num_experts - one.num_layers) * self.shape.expert_bytes(self.weights, rows)
+        return one.num_layers * self.shape.layer_weight_bytes(self.weights, rows) + experts_bytes
+
+    def _caches_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
+        """Return the seconds that caches add to the mean layer, or to a prompt, read where their layers are."""
         added_s = [
-            one.num_layers * (one.cost.seconds(LAYER, rows, contexts) - _without_caches_s(one.cost, rows))
+            one.num_layers * (one.cost.seconds(part, rows, contexts) - _without_caches_s(one.cost, part, rows))
             for one in self.parts
         ]
         seconds: Floats = np.sum(added_s, axis=0) / self.shape.num_layers
         return seconds
 
 
-def _without_caches_s(cost: LaneCost, rows: float) -> float:
-    _, reading_s, computing_s, least_s = cost.shared(LAYER, rows)
+def _without_caches_s(cost: LaneCost, part: Part, rows: float) -> float:
+    _, reading_s, computing_s, least_s = cost.shared(part, rows)
     return max(reading_s, computing_s, least_s)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
+from costs.split_cost import FEWEST_COPIED
 from hwprofiles.engines import ANYWHERE, made_for_engine, splits_layers
 from hwprofiles.machines.assumed_parts import assumed_of
 from hwprofiles.machines.layer_split import LayerSplit
@@ -220,6 +221,7 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     yield from assumed_of(question.platform)
     yield from _as_if_run(plan)
     yield from doubts_of_times(plan)
+    yield from _first_token(plan)
     yield from _unused_cards(plan)
     yield from _too_long(question)
     if plan.drafting is not None and plan.pays != "no" and plan.doubts.about(plan.drafting.schedule):
@@ -293,6 +295,18 @@ def _unused_cards(plan: PlatformPlan) -> Iterator[str]:
     left = {name: device for name, device in cards.items() if all(device != cards.get(one) for one in used)}
     if any(one != other for one in left.values() for other in cards.values()):
         yield f"Unused: {listing(list(left))}, since no split of {weights} over unlike cards is planned."
+
+
+def _first_token(plan: PlatformPlan) -> Iterator[str]:
+    """Say what a prompt waits for where layers are on a CPU, and which options of llama.cpp shorten that."""
+    split, prompt = LayerSplit.of(plan.recommended.pair.target), plan.question.record.contexts.start
+    if plan.recommended.ttft_s is not None and split is not None and split.cpu and prompt > FEWEST_COPIED:
+        card = next(iter(split.layers))
+        yield (
+            f"Time to the first token: llama.cpp copies what {split.cpu} has of the target to {card} for every 512 "
+            "tokens of a prompt, which is taken to be as fast as the link. Mapped files are copied more slowly "
+            "(--no-mmap); with a larger -ub they are copied less often, and the card holds fewer layers."
+        )
 
 
 def _numbers(plan: PlatformPlan) -> str:

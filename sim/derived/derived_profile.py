@@ -210,6 +210,7 @@ def split_cost(
         state_bytes=shape.width * _STATE_BYTES,
         shape=shape,
         weights=demand.target.weights,
+        has_host=split.cpu is not None,
     )
 
 

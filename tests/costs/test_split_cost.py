@@ -53,6 +53,7 @@ def split(
     on_fast: float = 0.0,
     apart: float = 0.0,
     err_as: tuple[str, str] = ("slow", "fast"),
+    has_host: bool = True,
 ) -> SplitCost:
     num_layers = shape.num_layers
     parts = (
@@ -60,7 +61,7 @@ def split(
         SplitPart("gpu", fast, on_fast, on_fast - apart, err_as[1]),
     )
     way = Handover(2, 0.25, 8.0)
-    return SplitCost(parts=parts, handovers=(way,), state_bytes=4.0, shape=shape, weights="q8_0")
+    return SplitCost(parts=parts, handovers=(way,), state_bytes=4.0, shape=shape, weights="q8_0", has_host=has_host)
 
 
 def test_a_pass_is_the_sum_of_its_parts_and_of_the_ways_between_them():
@@ -125,7 +126,36 @@ def test_all_but_layers_is_on_the_last_card_and_some_parts_are_not_known():
         assert cost.shared(part, 2) == fast.shared(part, 2)
         assert cost.facts(part) == fast.facts(part)
     assert cost.missing(LAYER, 10, CONTEXTS) == cost.missing(LM_HEAD, 10, CONTEXTS).replace("lm_head", "layer")
-    for part in (Part("exit", 12), Part("prefill")):
-        assert "nothing is known" in cost.missing(part, 1, CONTEXTS)
-        with pytest.raises(ProfileError, match="split over devices"):
-            cost.seconds(part, 1, CONTEXTS)
+    assert "nothing is known" in cost.missing(Part("exit", 12), 1, CONTEXTS)
+    with pytest.raises(ProfileError, match="split over devices"):
+        cost.seconds(Part("exit", 12), 1, CONTEXTS)
+
+
+PROMPT = Part("prefill")
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_host", "num_copies"), [(600, True, 2), (512, True, 1), (32, True, 1), (31, True, 0), (600, False, 0)]
+)
+def test_many_rows_are_multiplied_on_the_card_to_which_weights_of_the_cpu_are_copied(rows, has_host, num_copies):
+    """512 rows at a time; fewer than 32 are computed where the weights are, and so are all between two cards.
+
+    This reader reads a prompt as fast as a layer.
+    """
+    cost = split(Reader(1e9), Reader(1e8), on_fast=30, has_host=has_host)
+    layer_bytes = DENSE.layer_weight_bytes("q8_0")
+    layers_s = 30 * layer_bytes / 1e9 + 6 * layer_bytes / (1e9 if num_copies else 1e8)
+    ways_s = 2 * (0.25 + rows * 4 / 8) + num_copies * 6 * layer_bytes / 8
+    for part, calls in ((PROMPT, 1), (LAYER, 36)):
+        seconds = calls * cost.seconds(part, rows, CONTEXTS)
+        assert seconds[0] == pytest.approx(calls * layers_s / 36 + ways_s)
+        assert seconds[1] - seconds[0] == pytest.approx(calls * 100 / 1e3), "caches are read where their layers are"
+        assert calls * cost.shared(part, rows).with_one(cost.own(part, rows, CONTEXTS)) == pytest.approx(seconds)
+    assert cost.facts(PROMPT) == cost.facts(LAYER)
+
+
+def test_experts_elsewhere_are_copied_for_a_prompt():
+    cost = split(Reader(1e9, MIXTURE), Reader(1e8, MIXTURE), MIXTURE, on_fast=48, apart=20)
+    whole, experts = MIXTURE.layer_weight_bytes("q8_0", 512), MIXTURE.expert_bytes("q8_0", 512)
+    expected_s = whole / 1e9 + 2 * (0.25 + 512 * 4 / 8) + 20 * experts / 8
+    assert cost.seconds(PROMPT, 512, np.zeros(1)) == pytest.approx(expected_s)
