@@ -28,10 +28,10 @@ ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 _APART: Final = ("AWS", "Google", "Habana", "Tenstorrent")
 """Makers of accelerators for which neither llama.cpp nor OpenVINO has a back end."""
-_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe"}
-"""What llama.cpp's files of gpt-oss have: all but experts in Q8_0, where the maker has 16 bits."""
+_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe", "int4-experts": "q4_x"}
+"""What llama.cpp's files of gpt-oss and Kimi have: all but experts in Q8_0, where the maker has 16 bits."""
 _FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
-    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int8": "mlx-8bit"},
+    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int4-experts": "mlx-4bit", "int8": "mlx-8bit"},
     ANYWHERE: _IN_LLAMA_CPP,
     "ds4": _IN_LLAMA_CPP,
 }
@@ -50,7 +50,7 @@ _CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
     ANYWHERE: re.compile(r"(i?q|tq)\d|mxfp4_moe"),
     "mlx": re.compile("mlx-"),
-    LAW_ENGINE: re.compile("awq|gptq|w8a|fp8"),
+    LAW_ENGINE: re.compile("awq|gptq|w8a|fp8|int4-experts"),
 }
 """Formats of weights that one engine's own files have, by that engine."""
 _KEEPS_16_BITS: Final = "ollama"

@@ -288,7 +288,8 @@ def model_shape(name: str | Path) -> ModelShape:
         path /= "config.json"
     if not path.is_file() and (known := named_shape(str(name), shipped_models())) is not None:
         shape = load_yaml(_FOLDER / f"{known.shape}.yaml", ModelShape)
-        return shape.model_copy(update={"max_position": known.max_position or shape.max_position})
+        own = {"max_position": known.max_position, "published_in": known.published_in}
+        return shape.model_copy(update={field: value for field, value in own.items() if value is not None})
     if not path.is_file():
         msg = f"{unknown('model shape', str(name), shipped_models())} (A config.json, or its folder, will do.)"
         raise ModelError(msg)

@@ -203,9 +203,15 @@ def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     }
 
 
+_OF_EXPERTS: Final = {"pack-quantized": "int4-experts", "mxfp4-pack-quantized": "mxfp4"}
+"""Formats of experts alone in checkpoints of compressed-tensors, as Moonshot's are."""
+
+
 def _published_in(quantization: Mapping[str, Any]) -> str:
     """Return the format of a checkpoint's weights by its `quantization_config`; bf16 where that names none of ours."""
     method, bits = quantization.get("quant_method"), quantization.get("bits", 4)
+    if method == "compressed-tensors" and any("self_attn" in str(one) for one in quantization.get("ignore") or ()):
+        return _OF_EXPERTS.get(str(quantization.get("format")), "bf16")
     return str(method) if method in ("fp8", "mxfp4") or (method in ("awq", "gptq") and bits == 4) else "bf16"
 
 

@@ -30,10 +30,11 @@ _NOT_OF_KEYS: Final = re.compile(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]")
 
 
 class Alias(NamedTuple):
-    """The shape that another model has too, and its own longest context where that differs."""
+    """The shape that another model has too, and its own longest context and format of weights where these differ."""
 
     shape: str
     max_position: int | None = None
+    published_in: str | None = None
 
 
 @cache
@@ -41,7 +42,10 @@ def aliases() -> Mapping[str, Alias]:
     """Return what other models have, by their names."""
     with Path(__file__).with_name("aliases.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    return {line["alias"]: Alias(line["shape"], int(line["max_position"] or 0) or None) for line in lines}
+    return {
+        line["alias"]: Alias(line["shape"], int(line["max_position"] or 0) or None, line["published_in"] or None)
+        for line in lines
+    }
 
 
 def named_shape(name: str, shipped: Iterable[str]) -> Alias | None:

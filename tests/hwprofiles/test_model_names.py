@@ -73,7 +73,8 @@ NAMES = {
 @pytest.mark.parametrize(("name", "shape"), NAMES.items())
 def test_a_name_of_a_hub_or_a_file_means_a_shape(name, shape):
     found, expected = model_shape(name), model_shape(shape)
-    assert found.model_copy(update={"max_position": expected.max_position}) == expected
+    own = {field: getattr(expected, field) for field in ("max_position", "published_in")}
+    assert found.model_copy(update=own) == expected
 
 
 @given(

@@ -274,6 +274,9 @@ def test_a_qwen3_next_has_an_mtp_layer_of_which_its_config_says_nothing():
     assert model_shape("qwen3-next-80b-a3b").mtp_layers == 1
 
 
+MOONSHOTS = {"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*"]}
+
+
 @pytest.mark.parametrize(
     ("quantization", "published_in"),
     [
@@ -281,6 +284,10 @@ def test_a_qwen3_next_has_an_mtp_layer_of_which_its_config_says_nothing():
         ({"quant_method": "gptq", "bits": 4}, "gptq-int4"),
         ({"quant_method": "gptq", "bits": 8}, "bf16"),
         ({"quant_method": "of tomorrow"}, "bf16"),
+        (MOONSHOTS | {"format": "pack-quantized"}, "int4-experts"),
+        (MOONSHOTS | {"format": "mxfp4-pack-quantized"}, "mxfp4"),
+        (MOONSHOTS | {"format": "of tomorrow"}, "bf16"),
+        (MOONSHOTS | {"format": "pack-quantized", "ignore": ["lm_head"]}, "bf16"),
         (None, "bf16"),
     ],
 )

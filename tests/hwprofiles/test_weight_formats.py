@@ -28,6 +28,9 @@ FILE_GB = [
     ("gpt-oss-20b", "mxfp4", 13.8e9),
     ("gpt-oss-20b", "mxfp4_moe", 12.1e9),
     ("gpt-oss-120b", "mxfp4_moe", 63.4e9),
+    ("kimi-k2-thinking", "int4-experts", 594e9),
+    ("kimi-k2-thinking", "q4_x", 583.7e9),  # ubergarm/Kimi-K2-Thinking-GGUF, 543.617 GiB
+    ("kimi-k3", "mxfp4", 1.56e12),  # turboquant-mlx#70, with a vision encoder
 ]
 TYPED = {
     "UD-Q4_K_XL": "q4_k_xl",

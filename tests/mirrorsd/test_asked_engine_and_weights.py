@@ -98,6 +98,16 @@ def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, 
     assert question.target.weights == weights
 
 
+@pytest.mark.parametrize(("platform", "weights"), [("h200", "int4-experts"), ("epyc-9755", "q4_x")])
+def test_later_kimis_are_published_with_experts_in_four_bits_and_the_first_in_eight(platform, weights):
+    later, first = (
+        question_of(name, "prompt-lookup", platform, lengths=(64, 32)).target
+        for name in ("Kimi-K2-Thinking", "kimi-k2")
+    )
+    assert (later.weights, later.shape.max_position) == (weights, 262_144)
+    assert first.weights == "fp8"
+
+
 def test_what_an_accelerator_does_not_hold_is_not_split_by_an_engine_without_kernels_for_it():
     with pytest.raises(PlanError, match="fits nowhere") as refused:
         plan_pair("llama-3.1-70b", "prompt-lookup", "gaudi3", lengths=(64, 32))
