@@ -266,7 +266,11 @@ class ModelShape(Heads):
         """Return the model's bytes in memory, with embeddings and all experts, without keys and values."""
         layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))
         head = 0.0 if self.borrows_lm_head else self.head_bytes(weights)
-        return layers + head + self._table_parameters * stored_weights(weights).embedding_bits / 8
+        return layers + head + self.table_bytes(weights)
+
+    def table_bytes(self, weights: str) -> float:
+        """Return bytes of embeddings that are no `lm_head` too."""
+        return self._table_parameters * stored_weights(weights).embedding_bits / 8
 
 
 def shipped_models() -> tuple[str, ...]:

@@ -14,7 +14,15 @@ from hwprofiles.weights.formats import stored_weights
 from planner.platform_plan.device_pairs import LanePair, LeftOut, equal_pairs, lane_pairs, usable_bytes, usable_lanes
 from planner.platform_plan.question import Question
 from planner.platform_plan.schedules import most_branch_tokens
-from planner.platform_plan.split_places import held_by, in_words, layer_split, split_places
+from planner.platform_plan.split_places import (
+    bytes_on_cards,
+    held_by,
+    host_of,
+    in_words,
+    layer_split,
+    split_places,
+    table_bytes,
+)
 from planner.wording import listing
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import DerivedProfile
@@ -197,7 +205,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
     """Return what each memory of a placement has to hold for `num_sequences`, each with all branches it may have.
 
     A group's devices hold equal shares of a model's weights, and of its caches what `ModelShape.kv_bytes` says; those
-    of a split have what its name tells. With `alone` there is no draft.
+    of a split have what its name tells, and their host the embeddings. With `alone` there is no draft.
     """
     platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
@@ -212,9 +220,9 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
             before = weights[memory] + kv[memory] + branches[memory]
             weights[memory] += weights_bytes
             kv[memory] += num_sequences * kv_bytes
-            if place and not pair.in_turn:
+            if place and not pair.in_turn and kv_bytes:
                 num_branches = num_sequences * most_branch_tokens()
-                draft, num_members = question.draft, len(of_model)
+                draft, num_members = question.draft, sum(kept_bytes > 0 for _, kept_bytes in of_model.values())
                 branches[memory] += num_branches * (draft.kv_bytes(1, num_members) - draft.kv_bytes(0, num_members))
             if platform.device(member).kind == "gpu" and platform.device(member).maker == "Apple":
                 on_macs[memory] += weights[memory] + kv[memory] + branches[memory] - before
@@ -233,14 +241,17 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
 
 
 def _held_by(question: Question, lane: str, model: StoredModel) -> Mapping[str, tuple[float, float]]:
-    """Return the bytes of a model's weights, and of one sequence's cache, on each device of its lane."""
-    if (split := LayerSplit.of(lane)) is not None:
+    """Return the bytes of a model's weights, and of one sequence's cache, on each device of its lane and its host."""
+    members, split = question.platform.members(lane), LayerSplit.of(lane)
+    if split is not None:
         if model is question.target:
             return held_by(question, split)
-        return {split.last: (model.shape.weight_bytes(model.weights), model.kv_bytes(question.num_tokens))}
-    members = question.platform.members(lane)
-    weights_bytes = model.shape.weight_bytes(model.weights) / len(members)
-    return dict.fromkeys(members, (weights_bytes, model.kv_bytes(question.num_tokens, len(members))))
+        members = (split.last,)
+    host = host_of(question, members)
+    weights_bytes = model.shape.weight_bytes(model.weights) if host is None else bytes_on_cards(model)
+    kv_bytes = model.kv_bytes(question.num_tokens, len(members))
+    held = dict.fromkeys(members, (weights_bytes / len(members), kv_bytes))
+    return held if host is None else held | {host: (table_bytes(model), 0.0)}
 
 
 def _capacity(platform: Platform, memory: str, needed: float, on_mac: float) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from planner.platform_plan.device_pairs import LanePair, usable_bytes, usable_la
 from planner.platform_plan.question import Question, demand_of
 from planner.wording import listing
 from sim.derived.derived_profile import lane_cost
+from sim.derived.roofline import StoredModel
 
 
 def split_places(question: Question, num_sequences: int = 1) -> tuple[list[str], list[LanePair]]:
@@ -104,25 +105,51 @@ class _Load(NamedTuple):
         rooms = {card: usable_bytes(question.platform, card) or 0.0 for card in cards}
         if self.has_draft:
             kv_bytes = self.num_sequences * draft.kv_bytes(question.num_tokens)
-            rooms[_home(question, cards)] -= draft.shape.weight_bytes(draft.weights) + kv_bytes
+            rooms[_home(question, cards)] -= bytes_on_cards(draft) + kv_bytes
         rooms[cards[-1]] -= question.target.head_bytes
         return rooms
 
 
 def held_by(question: Question, split: LayerSplit) -> Mapping[str, tuple[float, float]]:
-    """Return the bytes of the target's weights and of one sequence's cache on each device; a CPU has the embeddings."""
+    """Return the bytes of the target's weights and of one sequence's cache on each device, and on `host_of` them."""
     target, shape = question.target, question.target.shape
     layer_bytes, expert_bytes = _layer_bytes(question)
-    tables_bytes = shape.weight_bytes(target.weights) - shape.num_layers * shape.layer_weight_bytes(target.weights, inf)
-    of_ends = {split.last: target.head_bytes}
-    if split.cpu is not None:
-        of_ends[split.cpu] = tables_bytes if shape.tie_embeddings else tables_bytes - target.head_bytes
+    host = split.cpu or host_of(question, split.devices)
+    of_ends = {split.last: target.head_bytes} | ({} if host is None else {host: table_bytes(target)})
     kv_bytes, experts = target.kv_bytes(question.num_tokens) / shape.num_layers, split.experts_on(shape.dense_layers)
     counts = {device: split.layers.get(device, split.num_left) for device in split.devices}
     return {
-        device: (count * layer_bytes + experts[device] * expert_bytes + of_ends.get(device, 0.0), count * kv_bytes)
-        for device, count in counts.items()
+        device: (
+            counts.get(device, 0) * layer_bytes + experts.get(device, 0) * expert_bytes + of_ends.get(device, 0.0),
+            counts.get(device, 0) * kv_bytes,
+        )
+        for device in dict.fromkeys([*counts, *of_ends])
     }
+
+
+def host_of(question: Question, devices: Sequence[str]) -> str | None:
+    """Return the CPU in whose memory llama.cpp keeps the embeddings of a model on cards; None of other devices.
+
+    Its `dev_input` is the CPU, whatever else is where (`src/llama-model.cpp`). None of a CPU whose memory is not known.
+    """
+    platform, weights = question.platform, question.target.weights
+    if not all(_is_card(platform, one, weights) for one in devices):
+        return None
+    pooled = {one for pool in platform.memory_pools.values() for one in pool.devices}
+    named = [platform.host, *platform.devices] if platform.host else [*platform.devices]
+    cpus = (name for name in named if platform.device(name).kind == "cpu")
+    return next((one for one in cpus if one in pooled or platform.device(one).memory_bytes_per_s is not None), None)
+
+
+def table_bytes(model: StoredModel) -> float:
+    """Return the bytes of a model's embeddings, which are the `lm_head` where these are tied; heads have none."""
+    is_tied = model.head is None and model.shape.tie_embeddings
+    return model.head_bytes if is_tied else model.shape.table_bytes(model.weights)
+
+
+def bytes_on_cards(model: StoredModel) -> float:
+    """Return the bytes of a model on cards, beside `host_of` them; embeddings that are the `lm_head` are there, too."""
+    return model.shape.weight_bytes(model.weights) - model.shape.table_bytes(model.weights)
 
 
 def _layer_bytes(question: Question) -> tuple[float, float]:

@@ -11,12 +11,13 @@ from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.models.head_shapes import LOOKUP, head_shape
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
+from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import demand_of
 from planner.platform_plan.ranked_schedules import Doubts
-from planner.platform_plan.split_places import in_words, layer_split
+from planner.platform_plan.split_places import held_by, in_words, layer_split
 from sim.derived.derived_profile import derived_profile
 from sim.derived.roofline import StoredModel
 from tests.planner.platform_plan.conftest import question
@@ -49,6 +50,7 @@ def test_memories_are_told_what_they_hold_of_it(on_a_3090):
     layer_bytes = 0.96 * 24e9 - needs["gpu"].needed_bytes
     assert 0 <= layer_bytes < target.shape.layer_weight_bytes("q4_k_m"), "no further layer has room"
     models_bytes = target.shape.weight_bytes("q4_k_m") + draft.shape.weight_bytes("q4_k_m")
+    models_bytes += draft.head_bytes  # whose table the CPU has, too
     assert sum(need.weights_bytes for need in needs.values()) == pytest.approx(models_bytes)
     caches = target.kv_bytes(on_a_3090.question.num_tokens) + draft.kv_bytes(on_a_3090.question.num_tokens)
     assert sum(need.kv_bytes for need in needs.values()) == pytest.approx(caches)
@@ -266,6 +268,39 @@ def test_a_head_in_the_targets_file_is_a_block_more_on_its_card(target, num_more
     plan = plan_platform(replace(asked, draft=draft))
     assert f"-ngl {split_of(plan.plain).layers['gpu'] + 1 + num_more}" in command(plan, plan.plain)
     assert (plan.plain.pair == plan.drafting.pair) is bool(num_more), "what is in the file is always there"
+
+
+@pytest.mark.parametrize(
+    ("platform", "target", "weights"), [("rtx3090", "qwen3-32b", "q5_k_m"), ("rtx4080", "qwen3-14b", "q8_0")]
+)
+def test_what_a_card_holds_but_for_embeddings_is_on_the_card(platform, target, weights):
+    """They are in the memory of the CPU, where llama.cpp has them whatever is on cards; of two cards, too."""
+    asked = question(platform, weights=weights, models=(target, "qwen3-0.6b"), lengths=(64, 24))
+    plan, table_bytes = plan_platform(asked), asked.target.shape.table_bytes(weights)
+    assert plan.plain.pair.target == "gpu"
+    needs = {need.memory: need for need in plan.needs if need.pair == plan.plain.pair and need.is_plain}
+    assert needs["cpu"].needed_bytes == pytest.approx(table_bytes)
+    assert needs["gpu"].capacity_bytes - table_bytes < needs["gpu"].needed_bytes < needs["gpu"].capacity_bytes
+    both = question("2xrtx3060", weights="q4_k_m", models=("qwen3-32b", "qwen3-0.6b"), lengths=(64, 24))
+    split = layer_split(both, has_draft=False)
+    held = {name: weights_bytes for name, (weights_bytes, _) in held_by(both, split).items()}
+    assert held["cpu"] == both.target.shape.table_bytes("q4_k_m")
+    assert sum(held.values()) == pytest.approx(both.target.shape.weight_bytes("q4_k_m"))
+    no_room = {"cpu.memory_bytes": 0.5 * both.target.shape.table_bytes("q4_k_m")}
+    with pytest.raises(PlanError, match="cpu has to hold"):
+        planned("2xrtx3060", models=("qwen3-32b", "qwen3-0.6b"), changes=no_room)
+
+
+def test_a_head_that_the_last_card_has_is_not_on_the_cpu():
+    """So a CPU that runs four bits alone is not told to have the head's sixteen."""
+    machine = load_platform("rtx3090")
+    cpu = machine.devices["cpu"].model_copy(update={"weight_formats": ("int4",)})
+    machine = machine.model_copy(update={"devices": machine.devices | {"cpu": cpu}})
+    asked = question(machine, weights="q4_k_m", models=MODELS, lengths=(64, 24), changes={"cpu.memory_bytes": "32 GB"})
+    head = StoredModel(shape=head_shape("eagle3", asked.target.shape), weights="bf16", head="eagle3")
+    plan = plan_platform(replace(asked, draft=head))
+    assert "cpu" in split_of(plan.drafting).devices
+    assert not [one for one in advice(plan).warnings if "Data sheet of" in one]
 
 
 def test_there_is_none_where_all_on_the_cpu_is_faster():
