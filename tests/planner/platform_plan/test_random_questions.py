@@ -36,8 +36,8 @@ def test_random_questions_are_answered_by_the_laws_or_refused_in_words(first, tm
     require_rising(*answered[0])
 
 
-def answer(words: list[str]) -> dict[str, Any] | None:
-    """Return the answer in JSON; None where the question is refused in words."""
+def answer(words: list[str], *, refused_since: str = "") -> dict[str, Any] | None:
+    """Return the answer in JSON; None where the question is refused in words, `refused_since` among them."""
     status = 0
     with RUNNER.isolation() as (stdout, stderr, _):
         try:
@@ -51,6 +51,7 @@ def answer(words: list[str]) -> dict[str, Any] | None:
         return found
     # the frame of a mistake in options is added to it
     assert 0 < len(said) <= 4 * MOST_CHARACTERS, " ".join(words)
+    assert refused_since in said, said
     return None
 
 
@@ -93,7 +94,8 @@ def require_rising(words: list[str], found: dict[str, Any]) -> None:
         require_no_slower(found, answer([*words, "--acceptance", f"{(1 + float(text)) / 2:g}"]))
     if "--add" in words:
         place = words.index("--add")
-        if (without := answer([*words[:place], *words[place + 2 :]])) is not None:  # which its memory may be needed for
+        fewer = [*words[:place], *words[place + 2 :]]
+        if (without := answer(fewer, refused_since="nowhere")) is not None:  # its memory may be needed
             require_no_slower(without, found)
     if "--set" not in words and "--platform" in words:
         platform = load_platform(words[words.index("--platform") + 1])
