@@ -193,7 +193,7 @@ def test_a_device_of_which_nobody_says_what_it_computes_is_refused():
         device_speed("gpu", sheet(bf16_flops=None), POOL)
 
 
-@pytest.mark.parametrize("device", ["lunar-lake-gpu", "panther-lake-gpu", "x-elite-gpu"])
+@pytest.mark.parametrize("device", ["lunar-lake-gpu", "panther-lake-gpu"])
 def test_a_mixture_on_a_gpu_that_nobody_measured_is_less_sure_than_where_one_was_measured(device):
     """Data sheets tell what dense models read at; mixtures read half of that, on every GPU that was measured."""
     mixture, dense = model_shape("qwen3-30b-a3b"), model_shape("qwen3-8b")
