@@ -9,7 +9,7 @@ Maker = Literal["NVIDIA", "AMD", "Apple", "Intel", "Qualcomm", "AWS", "Google", 
 _DEVICE: Final = re.compile(
     r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: ?sff)? ?ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
     r"|gb\d{2,3}|dgx spark|gh200|jetson (?:agx )?\w+(?: nano)?"
-    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
+    r"|rx ?\d{4} ?(?:xtx|xt|gre)?|rx ?[45][5-9]0\b|steam deck|r9700|w[67][89]00|radeon (?:pro )?vii|mi\d{2,3}x?"
     r"|(?:80[56]0s|[678][689]0m)\b|strix halo|\bm\d(?: (?:ultra|max|pro))?\b"
     r"|arc (?:pro )?[ab]\d{2,3}\w?|(?<!apple )\b(?:rtx ?)?[abhlptv]\d{1,3}s?\b|titan \w+"
 )
@@ -24,9 +24,10 @@ _FAMILIES: Final = {
     "pascal": re.compile(r"p(?:4|6|40|100|400|6[02]0)$|gtx10"),
     "rdna4": re.compile(r"rx90|r9700"),
     "rdna3": re.compile(r"rx7|w7|80[56]0s|[78][689]0m"),
-    "rdna2": re.compile(r"rx6|w68|6[68]0m"),
+    "rdna2": re.compile(r"rx6|w68|6[68]0m|steamdeck"),
     "cdna": re.compile(r"mi[123]\d\dx?$"),
     "gcn": re.compile(r"mi[568]\d$|radeon"),
+    "polaris": re.compile(r"rx[45]\d0$"),
     "apple": re.compile(r"m\d"),
     "arc": re.compile(r"arc"),
 }
@@ -46,7 +47,7 @@ _ENGINES: Final = {
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
     "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
-    "arc": "vulkan",
+    "polaris": "vulkan", "arc": "vulkan",
 }  # fmt: skip
 _DATA_CENTRE: Final = re.compile(
     r"[abh]\d{3}|gh200|gb[23]00|h20$|l(?:4|20|40s?)$|a(?:2|10|30|40)$|v100|t4$|mi[23]\d\dx?$"

@@ -191,7 +191,7 @@ def test_an_engine_on_the_cpu_is_not_taken_off_it():
         ("4x Xeon Gold 6242 (64 cores, DDR4)", "Intel Xeon E5-2683 v4 (one socket)"),
         ("Dual Xeon Platinum 8592+", "Intel Xeon Platinum 8480+ (one socket)"),
         ("Intel Xeon 6787P", "Intel Xeon 6980P (one socket)"),
-        ("Core i5-12400F", "Intel Core i9-12900K with DDR5-4800"),
+        ("Core i5-12600K", "Intel Core i9-12900K with DDR5-4800"),
         ("Ryzen 7 7840U", "AMD Ryzen 9 7940HS CPU"),
         ("Threadripper 5965WX", "AMD EPYC 7742 (one socket)"),
         ("AWS Graviton3", "AWS Graviton4 (one socket)"),
