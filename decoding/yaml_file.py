@@ -4,7 +4,7 @@ What a file may ask of its reader is limited: its size, how deep it nests, and h
 are written out. So a file is read in seconds or refused.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -85,12 +85,11 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
     if text.startswith(_WHOLE) and not text.rstrip().endswith("\n..."):
         raise ConfigError(f'{source}: is cut short, its last line is not "..."; copy or make it again')
     try:
-        _refuse_depth(text)
+        _refuse_bombs(text)
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             raise ConfigError(f"{source}: is empty")
-        _refuse_bombs(root)
         data = loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -155,66 +154,43 @@ class _Loader(_Parser):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         """Return the values of a mapping by their keys, of which no two may be equal, however they are spelled."""
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge"):
-                value = self.construct_object(key)
-                if value in seen:
-                    raise _Refused(f"the key {shown(key.value)} is repeated in another spelling", key.start_mark)
-                seen.add(value)
+        seen, spelled = set[Any](), set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            value = key.value if key.tag.endswith(":merge") else self.construct_object(key)
+            if value in seen or key.value in spelled:
+                otherwise = "" if key.value in spelled else " in another spelling"
+                raise _Refused(f"the key {shown(key.value)} is repeated{otherwise}", key.start_mark)
+            seen.add(value)
+            spelled.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-def _refuse_depth(text: str) -> None:
-    """Before anything is built: both the parsers and Python itself give up at some depth, one of them fatally."""
-    depth = num_nodes = 0
+def _refuse_bombs(text: str) -> None:
+    """Before anything is built, refuse what nests too deep, or stands for too much with its aliases written out.
+
+    Both the parsers and Python itself give up at some depth, one of them fatally.
+    """
+    num_values, heights = 0, [0]  # heights are those of the lists and maps under way, so far
+    around: list[tuple[str | None, int, Any]] = []  # their anchors, the values before them, and where they begin
+    known: dict[str | None, tuple[int, int]] = {}  # values and height of what an anchor stands for
     for event in yaml.parse(text, Loader=_Parser):
-        num_nodes += isinstance(event, yaml.NodeEvent)
+        size, height = int(isinstance(event, yaml.NodeEvent)), 0
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
+            around.append((event.anchor, num_values, event.start_mark))
+            heights.append(0)
+        elif isinstance(event, yaml.AliasEvent):
+            if whole := [mark for anchor, _, mark in around if anchor == event.anchor]:
+                raise _Refused("an alias stands for what it is a part of", whole[-1])
+            size, height = known.get(event.anchor, (1, 0))
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
+            anchor, before, _ = around.pop()
+            height = 1 + heights.pop()
+            known[anchor] = num_values - before, height
+        num_values, heights[-1] = num_values + size, max(heights[-1], height)
+        if len(around) + height > MAX_DEPTH:
             raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", event.start_mark)
-        if num_nodes > MAX_NODES:
-            raise _Refused(f"more than {MAX_NODES:,} values", event.start_mark)
-
-
-def _refuse_bombs(root: yaml.Node) -> None:
-    """Refuse keys that are repeated, and aliases that stand for too much, or for what they are a part of."""
-    measured: dict[int, tuple[int, int]] = {}
-    under_way: set[int] = set()
-
-    def measure(node: yaml.Node) -> tuple[int, int]:
-        """Return the values of a node and its height; an alias stands for a node that is measured already."""
-        if isinstance(node, yaml.ScalarNode):
-            return 1, 0
-        if id(node) in under_way:
-            raise _Refused("an alias stands for what it is a part of", node.start_mark)
-        if id(node) not in measured:
-            under_way.add(id(node))
-            inner = node.value
-            if isinstance(node, yaml.MappingNode):
-                _refuse_repeated_keys(node)
-                inner = [one for pair in node.value for one in pair]
-            sizes, heights = zip(*map(measure, inner), strict=True) if inner else ((), (0,))
-            measured[id(node)] = size, height = 1 + sum(sizes), 1 + max(heights)
-            under_way.discard(id(node))
-            if size > MAX_NODES:
-                raise _Refused(f"with its aliases written out it has more than {MAX_NODES:,} values", node.start_mark)
-            if height > MAX_DEPTH:
-                raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", node.start_mark)
-        return measured[id(node)]
-
-    measure(root)
-
-
-def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
-    seen = set()
-    for key, _ in node.value:
-        if isinstance(key.value, Hashable) and key.value in seen:
-            raise _Refused(f"the key {shown(key.value)} is repeated", key.start_mark)
-        seen.add(key.value if isinstance(key.value, Hashable) else id(key))
+        if num_values > MAX_NODES:
+            raise _Refused(f"with its aliases written out it has more than {MAX_NODES:,} values", event.start_mark)
 
 
 def _describe(item: Any, root: yaml.Node, source: str) -> str:
