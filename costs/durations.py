@@ -39,7 +39,6 @@ class Durations:
         drafting_s: the part of each of `segments_s` that is drafting: streams, or what the draft model reads again.
         step_s: steps of a draft model by kind.
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
-        later_s: the steps of a rollout after its first one.
         rollout_s: whole rollouts, at [n] as in `catch_up_s`.
         guessing_s: steps that verify and make 0, 1, ... guesses of the draft's streams; none without streams.
         slowdowns: for each segment and kind of step, what they cost each other; one number for all contexts where
@@ -53,7 +52,6 @@ class Durations:
     drafting_s: tuple[Floats, ...]
     step_s: Mapping[StepKind, Floats]
     catch_up_s: Floats
-    later_s: tuple[Floats, ...]
     rollout_s: Floats
     guessing_s: Floats
     slowdowns: tuple[Mapping[StepKind, Slowdown], ...]
@@ -162,16 +160,13 @@ class DurationTables:
             for kind, count in plan.most_rows.items():
                 self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
         start_s = self.prices.first_step_s(schedule)
-        catch_up_s, later_s, rollout_s = self._rollout_s(
-            draft.name, plan.step, plan.first_rows, plan.later_rows, start_s
-        )
+        catch_up_s, rollout_s = self._rollout_s(draft.name, plan.step, plan.first_rows, plan.later_rows, start_s)
         return Durations(
             plan=plan,
             segments_s=segments_s,
             drafting_s=tuple(drafting_s),
             step_s={kind: self._branch_s(plan, kind, count, start_s) for kind, count in plan.step_rows.items()},
             catch_up_s=catch_up_s,
-            later_s=later_s,
             rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
@@ -210,16 +205,15 @@ class DurationTables:
 
     def _rollout_times(
         self, lane: str, step: Part | None, first_rows: Sequence[int], later_rows: Sequence[int], start_s: float
-    ) -> tuple[Floats, tuple[Floats, ...], Floats]:
-        """Return `catch_up_s`, `later_s` and `rollout_s`: first steps of rollouts, later ones, and all together."""
+    ) -> tuple[Floats, Floats]:
+        """Return `catch_up_s` and `rollout_s`: first steps of rollouts, and all of their steps together."""
 
         def step_s(rows: int) -> Floats:
             assert step is not None, "a step of a draft that is not there"
             return self.work_s(lane, ((step, 1),), rows)
 
         first_s = np.array([work_in_ticks(step_s(count) + start_s) for count in first_rows])
-        later_s = tuple(map(step_s, later_rows))
-        return first_s, later_s, first_s + sum(later_s)
+        return first_s, first_s + sum(map(step_s, later_rows))
 
     def _branch_s(self, plan: RoundPlan, kind: StepKind, rows: int, start_s: float) -> Floats:
         """Return the seconds of a step of branches."""

@@ -162,7 +162,7 @@ def record(folders: TinyFolders) -> AcceptanceRecord:
     target, draft = (NamedFolder("tiny", folders.target), NamedFolder("draft", folders.drafter))
     models: RecordedModels = load_models(target, draft, None, dtype="float32")
     recorder = Recorder(models, Reach(exit_layers=(2,), max_new_tokens=MAX_NEW_TOKENS, max_window=3))
-    return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
+    return recorder.assemble([next(recorder.records([(prompt, 0)])) for prompt in PROMPTS])
 
 
 def schedule(method: str, folders: TinyFolders, *, lanes: tuple[str, str] = ("target", "draft")) -> Schedule:

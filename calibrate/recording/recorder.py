@@ -163,10 +163,6 @@ class Recorder:
         """Whether the text of the next record is there: others take the time to write those beside them too."""
         return self._writer.next_is_written
 
-    def record(self, prompt: EncodedPrompt, number: int = 0) -> PromptRecord:
-        """Record one prompt, see `records`."""
-        return next(self.records([(prompt, number)]))
-
     def _described(self, prompt: EncodedPrompt, number: int, sampling: Sampling, text: TargetText) -> PromptRecord:
         reach, feature_layers, start = self.reach, self.models.feature_layers, len(prompt.ids)
         ids = [*prompt.ids, *text.tokens]

@@ -49,7 +49,7 @@ def recorded():
     found = models()
     with_streams(found.draft)
     recorder = Recorder(found, SETTINGS)
-    return Recorded(found, recorder.assemble([recorder.record(prompt) for prompt in PROMPTS]))
+    return Recorded(found, recorder.assemble([next(recorder.records([(prompt, 0)])) for prompt in PROMPTS]))
 
 
 def schedule_of(source: str, num_streams: int) -> Schedule:

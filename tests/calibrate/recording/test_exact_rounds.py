@@ -95,7 +95,7 @@ def record(folders, form, drafter, **settings):
     models = load_models(target, draft, NamedFolder("exits", folders.exits), device=form[0], dtype=form[1])
     reach = {"exit_layers": (2,), "max_new_tokens": MAX_NEW_TOKENS, "max_window": 4}
     recorder = Recorder(models, Reach(**reach | settings))
-    return recorder.assemble([recorder.record(prompt) for prompt in PROMPTS])
+    return recorder.assemble([next(recorder.records([(prompt, 0)])) for prompt in PROMPTS])
 
 
 def same_rounds(engine, lanes, recorded, drafter, **fields) -> list[Trace]:

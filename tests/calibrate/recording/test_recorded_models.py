@@ -56,7 +56,7 @@ def test_every_back_end_records_the_same_in_float32(folders):
     prompt, settings = EncodedPrompt("p", "", (5, 17, 3, 44, 8)), Reach(exit_layers=(2, 3), max_new_tokens=12)
     made = [Recorder(models, settings) for models in (by_torch, elsewhere)]
     assert [recorder.assemble([]).backend for recorder in made] == ["torch", "cuda"]
-    expected, found = (recorder.record(prompt) for recorder in made)
+    expected, found = (next(recorder.records([(prompt, 0)])) for recorder in made)
     for name in ("text", "rollouts", "feature_rollouts", "alternatives"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
     assert found.exits.keys() == expected.exits.keys()
@@ -127,7 +127,7 @@ def test_a_registered_drafter_of_text_is_recorded_and_replayed(folders, monkeypa
     (tmp_path / "config.json").write_text('{"speculators_model_type": "repeats"}')
     models = load_models(folders[0], None, None, heads=[NamedFolder("again", tmp_path)], dtype="float32")
     reach = Reach(exit_layers=(), max_new_tokens=5, max_window=max_window)
-    found = Recorder(models, reach).record(EncodedPrompt("p", "", (5, 17, 3)))
+    found = next(Recorder(models, reach).records([(EncodedPrompt("p", "", (5, 17, 3)), 0)]))
     width, last = min(max_window, MAX_WINDOW), [3, *found.text.tolist()[:-1]]
     expected = [[token] * width + [-1] * (max_window - width) for token in last]
     assert found.chain_drafts[0].tolist() == expected

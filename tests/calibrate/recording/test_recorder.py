@@ -308,7 +308,7 @@ def draft_record(draft: DraftModel) -> AcceptanceRecord:
     """One prompt, recorded with windows of six."""
     pair = RecordedModels(target_name="t", drafter_name="d", target=TargetModel.of(tiny_target()), draft=draft)
     recorder = Recorder(pair, Reach(exit_layers=(), max_new_tokens=8, max_window=6, num_alternatives=3))
-    return recorder.assemble([recorder.record(PROMPTS[0])])
+    return recorder.assemble([next(recorder.records([(PROMPTS[0], 0)]))])
 
 
 def test_what_a_drafts_streams_guess_is_kept_with_features_and_without():

@@ -174,9 +174,9 @@ def test_records_of_texts_written_side_by_side_are_those_of_texts_written_alone(
         made = record_acceptance(models(), PROMPTS, settings, tmp_path / "r.npz")
         recorder = Recorder(models(), settings)
         numbers = range(settings.num_texts)
-        recorder.assemble([recorder.record(prompt, number) for prompt in PROMPTS for number in numbers]).save(
-            tmp_path / "alone.npz"
-        )
+        recorder.assemble(
+            [next(recorder.records([(prompt, number)])) for prompt in PROMPTS for number in numbers]
+        ).save(tmp_path / "alone.npz")
         with np.load(tmp_path / "r.npz") as one, np.load(tmp_path / "alone.npz") as other:
             assert one.files == other.files
             assert all(np.array_equal(one[name], other[name]) for name in one.files)
