@@ -79,11 +79,6 @@ class Verdict(NamedTuple):
     path: tuple[int, ...] = ()
     window: Window | None = None
 
-    @property
-    def outcome(self) -> Outcome:
-        """The key of a pre-computed branch."""
-        return (self.num_accepted, self.next_token)
-
 
 class Root(NamedTuple):
     """Where a branch starts: after the first `row` drafted tokens, with `token` as the target's next one."""

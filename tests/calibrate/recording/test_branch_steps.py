@@ -119,7 +119,7 @@ class Played:
         if signal is not None:
             branches.join(signal)
         verdict = self.target.suffix() if schedule.uses_exit else self.target.verify(self.window)
-        self.hit, left = branches.take(verdict.outcome)
+        self.hit, left = branches.take((verdict.num_accepted, verdict.next_token))
         self.rows, self.window = run(left)
         return rows
 
