@@ -24,8 +24,13 @@ _PLAIN: Final = (
     (re.compile(r"valid (dictionary|mapping)( or instance of \w+)?$"), "valid map"),
     (re.compile(r"valid tuple$"), "valid list"),
     (re.compile(r"^(Tuple|Dictionary) (should have .*) after validation"), r"Value \2"),
+    (
+        re.compile(r"^Input tag (.*) found using '(\w+)' does not match any of the expected tags: "),
+        r"\2 is \1; it is one of ",
+    ),
+    (re.compile(r"^Unable to extract tag using discriminator '(\w+)'$"), r"\1 is missing"),
 )
-"""Words of pydantic that name types of Python, and ours."""
+"""Words of pydantic that name types of Python, or how it tells types apart, and ours."""
 
 
 def shown(value: object) -> str:

@@ -64,14 +64,19 @@ def test_the_shipped_recipes_for_text_are_valid_and_name_nothing_twice():
 @pytest.mark.parametrize(
     ("good", "old", "new", "message"),
     [
-        (DRAFT, "kind: draft", "kind: horse", r"recipe.yaml:1:\d+: .*'draft', 'exit'"),
+        (DRAFT, "kind: draft", "kind: horse", r"recipe.yaml:1:\d+: .*kind is 'horse'; it is one of 'draft', 'exit'"),
         (DRAFT, "source_layers: [1, 2]", "source_layers: []", r"recipe.yaml:2:\d+: .*source_layers"),
         (DRAFT, "[1, 2]", "[0, 2]", r"recipe.yaml:2:\d+: .*greater than or equal to 1, found 0"),
         (DRAFT, "feature_layer: 1", "feature_layer: 2", r"feature_layer 2 is outside 0\.\.1"),
         (DRAFT, "num_tokens: 1000", "num_tokens: -5", r"recipe.yaml:6:\d+: .*greater than 0, found -5"),
         (DRAFT, "num_tokens: 1000", "num_tokens: '1000'", r"recipe.yaml:6:\d+: .*valid integer"),
         (DRAFT, "num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
-        (PASSAGES, "kind: passages", "kind: draft", r"recipe.yaml:1:\d+: .*'selfgen', 'passages'"),
+        (
+            PASSAGES,
+            "kind: passages",
+            "kind: draft",
+            r"recipe.yaml:1:\d+: .*kind is 'draft'; it is one of 'selfgen', 'passages'",
+        ),
         (PASSAGES, "[10, 20]", "[20, 10]", r"passage_tokens: 20 is more than 10"),
         (
             PASSAGES,

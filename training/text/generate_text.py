@@ -123,7 +123,8 @@ def _turns_of(
             raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
         return OpenedTurns(recipe, target, tokenizer, longest)
     if not sources:
-        raise TrainingError("a recipe of kind 'passages' needs conversations to take them from: name token files")
+        msg = "a recipe of kind 'passages' needs conversations to take them from: name token files (--passages)"
+        raise TrainingError(msg)
     return PassageTurns(recipe, tokenizer, sources)
 
 
