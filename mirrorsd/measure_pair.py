@@ -7,7 +7,7 @@ from typing import Final, Required, TypedDict, Unpack
 
 from calibrate.profiling.calibration import calibrate as measure
 from calibrate.profiling.model_sizes import ModelSizes
-from calibrate.profiling.task import CalibrationTask
+from calibrate.profiling.task import CalibrationTask, require_range
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt
 from calibrate.recording.reach import Reach, usual_exits
@@ -82,6 +82,7 @@ def calibration_task(
 
     Raises `ConfigError` where the contexts are no range, or beyond a model's positions.
     """
+    require_range(settings["contexts"])
     pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     sizes = ModelSizes.of(engine.config, folder_of(pair.drafter), folder_of(pair.exits), pair.dtype)
     sizes = sizes.without_draft_streams() if left_out else sizes
@@ -150,8 +151,8 @@ def record(
         progress: called with the prompt under way and the share that is done.
 
     Raises:
-        ConfigError: the device is not there, or does not compute with this form of weights; a prompt is too long for
-            the models; or the file cannot be written.
+        ConfigError: there is no prompt; the device is not there, or does not compute with this form of weights; a
+            prompt is too long for the models; or the file cannot be written.
         ModelError: a model cannot be loaded.
         RecordError: an exit layer does not fit the target, or the disk gets full.
     """
@@ -160,6 +161,8 @@ def record(
 
     if has_random_weights(pair.target_folder):
         raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
+    if not prompts:
+        raise ConfigError("there is no prompt to record")
     require_writable(Path(path))
     device = device or usual_device(pair)
     pair, _ = fitted_to(pair, [device])

@@ -1,13 +1,13 @@
 """The task of a calibration, and what it measures: sizes of parts, repeats, and schedules to decode."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from typing import Any, Literal
 
 from calibrate.profiling.model_sizes import ModelSizes
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, shown
 from decoding.methods import METHODS
 from decoding.schedule import Method, Schedule
 from hwprofiles.lane_cores import PlacedLane, split_pairs, whole_lanes
@@ -69,6 +69,16 @@ class Effort:
         return frozenset(ends | ({_BETWEEN} & {*self.target_rows, *self.draft_rows}))
 
 
+def require_range(contexts: Sequence[int]) -> None:
+    """Raise `ConfigError` unless contexts are two numbers, the first at least 0 and below the last."""
+    if len(contexts) != 2:
+        msg = "they are two numbers, the fewest and the most cached tokens (contexts_of returns them)"
+        raise ConfigError(f"contexts are {shown(tuple(contexts))}: {msg}")
+    first, last = contexts
+    if not 0 <= first < last:
+        raise ConfigError(f"contexts are {first}..{last}: the first must be at least 0 and below the last")
+
+
 def effort_for(
     max_window: int,
     contexts: tuple[int, int],
@@ -83,9 +93,8 @@ def effort_for(
     A quick one has few sizes, as often as time allows; a full one has more, and as many passes in any case. Raises
     `ConfigError` where the contexts are no range.
     """
-    first, last = contexts
-    if not 0 <= first < last:
-        raise ConfigError(f"contexts are {first}..{last}: the first must be at least 0 and below the last")
+    require_range(contexts)
+    last = contexts[-1]
     chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
     gaps = 1 if quick else 2
     spread = tuple(sorted({begin + (last - begin) * step // gaps for step in range(gaps + 1)}))

@@ -14,6 +14,7 @@ from calibrate.recording.reach import Reach
 from decoding.errors import ConfigError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import NOT_COMMITTED
+from mirrorsd import measure_pair
 from mirrorsd.lane_choice import device_lanes
 from mirrorsd.measure_pair import calibration_task, contexts_of
 from mirrorsd.model_pair import ModelPair, find_pair
@@ -298,6 +299,15 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
 def test_a_wrong_value_is_refused_where_it_is_given(made, message):
     with pytest.raises(ConfigError, match=message):
         made()
+
+
+def test_no_prompt_is_no_record_and_one_context_no_calibration(tiny_folders, tmp_path):
+    pair = find_pair(str(tiny_folders.target), dtype="float32")
+    with pytest.raises(ConfigError, match="there is no prompt to record"):
+        measure_pair.record(pair, [], tmp_path / "record.npz")
+    with pytest.raises(ConfigError, match=r"contexts are \(5,\): they are two numbers"):
+        measure_pair.calibrate(pair, tmp_path / "profile.yaml", contexts=(5,), device="cpu")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_calibrated_has_the_positions_that_a_run_asks_for(tiny_folders):

@@ -65,6 +65,12 @@ def test_a_quick_calibration_measures_less(max_window, contexts):
     assert quick.run_tokens < full.run_tokens
 
 
+@pytest.mark.parametrize("contexts", [(5,), (), (1, 2, 3)])
+def test_contexts_are_two_numbers(contexts):
+    with pytest.raises(ConfigError, match=r"contexts are \(.*\): they are two numbers, the fewest and the most cached"):
+        effort_for(4, contexts, quick=True)
+
+
 @pytest.mark.parametrize("contexts", [(-1, 5), (5, 5), (6, 5)])
 def test_contexts_must_be_a_range(contexts):
     with pytest.raises(ConfigError, match="the first must be at least 0 and below the last"):
