@@ -21,9 +21,27 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 
+class RotatedFolder(pytest.Dir):
+    """A folder that each process begins to collect at another place.
+
+    In a clean clone all modules are yet to be compiled. Side by side, processes would all compile the same; so each
+    reads what others have compiled meanwhile.
+    """
+
+    def collect(self):
+        found = list(super().collect())
+        worker, count = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+        first = len(found) * int(worker.removeprefix("gw")) // int(count)
+        return found[first:] + found[:first]
+
+
+def pytest_collect_directory(path, parent):
+    return RotatedFolder.from_parent(parent, path=path)
+
+
 def pytest_collection_modifyitems(items) -> None:
     """Begin with journeys, whose files take longest; skip tests that need a GPU where torch finds none."""
-    items.sort(key=lambda item: "journeys" not in item.path.parts)
+    items.sort(key=lambda item: ("journeys" not in item.path.parts, item.path))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
