@@ -101,9 +101,11 @@ def device_named(label: str) -> NamedDevice:
 
 def find_device(label: str) -> NamedDevice | None:
     """Return the device that a label means; None if no sheet that ships is called so."""
+    count, name, _ = counted(label)
+    if label.lower() in (name, f"{count}x{name}") and name in shipped_names("device"):
+        return NamedDevice(name, count)  # an id is told without reading the sheets, of which there are hundreds
     if (sheet := _sheet(label.lower())) is not None:
         return _with_cores(NamedDevice(sheet), label)
-    count, name, _ = counted(label)
     for one in (_plain(label), name, name.removesuffix("s")):
         own_count = count if name.startswith(one) else 1
         if (sheet := _sheet(one)) is not None:

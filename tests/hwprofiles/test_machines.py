@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from decoding.errors import ConfigError, ProfileError
 from hwprofiles.curves.names import device_key
 from hwprofiles.lint_rules import of_platform
-from hwprofiles.machines.device_names import device_named, find_device
+from hwprofiles.machines import device_names
+from hwprofiles.machines.device_names import NamedDevice, device_named, find_device
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import find_entry, load_platform
 from hwprofiles.sheets import device_sheet, link_sheet, shipped_names
@@ -214,3 +215,11 @@ def test_a_sheet_of_ones_own_that_cannot_stand_in_a_machine_is_refused_with_its_
     path.write_text("{name: Mine, kind: gpu, host_link: rope, memory_bytes_per_s: 80 GB/s}")
     with pytest.raises(ConfigError, match=r"mine\.yaml: .*link sheet.* 'rope'"):
         load_platform(str(path))
+
+
+def test_an_id_is_told_without_reading_the_sheets_of_all_devices(monkeypatch):
+    monkeypatch.setattr(device_names, "_by_key", lambda: pytest.fail("reads all sheets"))
+    assert [find_device(label) for label in ("rtx4090", "2xrtx3090")] == [
+        NamedDevice("rtx4090"),
+        NamedDevice("rtx3090", 2),
+    ]
