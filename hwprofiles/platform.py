@@ -7,11 +7,11 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Self
 
-import networkx as nx
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -94,10 +94,17 @@ class Platform(Priced):
     @cached_property
     def graph(self) -> Any:
         """Directed networkx graph: nodes carry `device` (`PlacedDevice`), edges `link` (`PlacedLink`) by direction."""
+        import networkx as nx
+
         graph = nx.DiGraph(name=self.name)
         graph.add_nodes_from((name, {"device": device}) for name, device in self.devices.items())
         graph.add_edges_from((*way, {"link": link}) for link in self.links for way in link.directions)
         return graph
+
+    @cached_property
+    def _links(self) -> dict[tuple[str, str], PlacedLink]:
+        """Links by direction."""
+        return {way: link for link in self.links for way in link.directions}
 
     def device(self, name: str) -> PlacedDevice:
         """Return a device; `ProfileError` where there is none of that name."""
@@ -197,10 +204,9 @@ class Platform(Priced):
         """Return the link from one device straight to another; `ProfileError` if there is none, or no such device."""
         self.device(start)
         self.device(end)
-        if not self.graph.has_edge(start, end):
+        if (start, end) not in self._links:
             raise ProfileError(f"platform {self.name!r}: no link joins {start} to {end}")
-        found: PlacedLink = self.graph.edges[start, end]["link"]
-        return found
+        return self._links[start, end]
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
         """Return the devices on the fastest way of a message of that size, both ends included.
@@ -219,16 +225,22 @@ class Platform(Priced):
         return {}
 
     def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[str, ...]:
+        """Return the way by Dijkstra's algorithm; of equal ways that of the links named first."""
         self.device(start)
         self.device(end)
-
-        def cost(_left: str, _right: str, edge: Mapping[str, PlacedLink]) -> float:
-            return edge["link"].transfer_s(num_bytes)
-
-        try:
-            return tuple(nx.dijkstra_path(self.graph, start, end, weight=cost))
-        except nx.NetworkXNoPath as error:
-            raise ProfileError(f"platform {self.name!r}: no link leads from {start} to {end}") from error
+        ways: list[tuple[float, int, tuple[str, ...]]] = [(0.0, 0, (start,))]
+        known, order = set[str](), count(1)
+        while ways:
+            seconds, _, way = heappop(ways)
+            if (last := way[-1]) == end:
+                return way
+            if last in known:
+                continue
+            known.add(last)
+            for (one, other), link in self._links.items():
+                if one == last:
+                    heappush(ways, (seconds + link.transfer_s(num_bytes), next(order), (*way, other)))
+        raise ProfileError(f"platform {self.name!r}: no link leads from {start} to {end}")
 
     def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
         """Return seconds of a message between two devices, which each link passes on whole; errors as in `path`."""
