@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
-
-from jinja2 import FileSystemLoader, StrictUndefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from markupsafe import Markup
+from typing import TYPE_CHECKING, Final
 
 from planner.wording import amount, between, counted, factor, milliseconds, percent, signed_percent
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from markupsafe import Markup
 
 _PICTURES: Final = Path(__file__).with_name("pictures")
 _FILTERS: Final = (amount, between, counted, factor, milliseconds, percent, signed_percent)
@@ -24,8 +24,11 @@ def rendered(path: Path, *more_filters: Callable[..., str], **values: object) ->
 
 
 @cache
-def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> ImmutableSandboxedEnvironment:
+def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> "ImmutableSandboxedEnvironment":
     """Return what keeps the compiled templates of a folder."""
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader([folder, _PICTURES]), autoescape=True, undefined=StrictUndefined
     )
@@ -33,6 +36,8 @@ def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> 
     return environment
 
 
-def picture(path: Path, **values: object) -> Markup:
+def picture(path: Path, **values: object) -> "Markup":
     """Return a picture of a template file, to be shown in a page."""
+    from markupsafe import Markup
+
     return Markup(rendered(path, **values))  # noqa: S704  the template escapes what it shows

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.markup import escape
 from rich.table import Table
 
-from planner.plan import Plan
 from planner.plan_engines import engine_of_batch, engines_of
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.choices import DraftChoice, MachineChoice
@@ -18,6 +17,9 @@ from planner.platform_plan.trade_offs import pareto
 from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
 from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
 
 NOTHING: Final = "\N{EN DASH}"
 """In a cell whose value nobody knows."""
@@ -63,7 +65,7 @@ def share(value: float) -> str:
     return "-" if isnan(value) else percent(value)
 
 
-def ranking(found: Plan, top: int) -> Table:
+def ranking(found: "Plan", top: int) -> Table:
     """Return the best `top` candidates, fastest first, and the recommended one, with a star if it is not the first."""
     candidates, best = found.search.candidates, found.recommended
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"

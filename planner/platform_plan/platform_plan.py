@@ -12,6 +12,7 @@ from costs.cost_model import LaneCost
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from planner.first_of_each import first_of_each
+from planner.html_table import html_table
 from planner.paired_ratio import Ratio, ratio_of
 from planner.platform_plan.device_pairs import LanePair, LeftOut
 from planner.platform_plan.memory_fit import MemoryNeed, Places, places_of
@@ -23,7 +24,6 @@ from planner.platform_plan.ranked_schedules import (
     ranked,
     schedule_names_of,
 )
-from planner.search.search import html_table
 from planner.verdict import PAYS, Pays
 from planner.wording import percent
 from sim.derived.assumption import Assumption

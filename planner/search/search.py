@@ -1,8 +1,7 @@
 """Predicts every schedule of a space and ranks them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Final
 
 from decoding.errors import PlanError
@@ -10,18 +9,11 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Method, RootSource, Schedule
 from hwprofiles.profile import Profile
 from planner.first_of_each import first_of_each
+from planner.html_table import html_table
 from planner.search.space import Halves, Placement, SearchSpace, halves, placement_name, survey
 from planner.wording import Kind, kind_of, schedule_names
 from sim.evaluator import Evaluator
 from sim.prediction import Prediction
-
-
-def html_table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table with a caption; every cell is text."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
 
 LEADING_METHODS = 3
 """Fastest methods of which a demo runs all that draft trees."""

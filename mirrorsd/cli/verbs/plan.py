@@ -153,7 +153,6 @@ def plan(
     from planner.platform_plan.batches import plan_batches
     from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.measured_run import play
-    from planner.platform_plan.page import render_page
     from planner.platform_plan.what_turns.moved_question import MovedQuestion
     from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
     from planner.platform_plan.what_turns.tornado import tornado
@@ -194,6 +193,8 @@ def plan(
     bars = tornado(MovedQuestion(found))
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
+        from planner.platform_plan.page import render_page
+
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(fastest), schedule_out, profile_out, acceptance_out)
