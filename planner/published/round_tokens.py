@@ -32,7 +32,7 @@ def tokens_in_parallel(rate: float, drafted: int) -> float:
 def rate_of_tokens(tokens: float, drafted: int) -> float:
     """Return the rate at which a round has `tokens` tokens."""
     rates = np.linspace(0, 1, 1001)
-    return float(np.interp(tokens, [tokens_of_rate(rate, drafted) for rate in rates], rates))
+    return float(np.interp(tokens, np.sum([rates**place for place in range(drafted + 1)], axis=0), rates))
 
 
 def share_at(drafted: int, told_of: int, share: float) -> float:
