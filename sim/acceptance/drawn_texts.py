@@ -134,7 +134,6 @@ def _prompt(
     max_window: int,
     trees: Sequence[tuple[AssumedTree, tuple[tuple[int, ...], ...]]],
 ) -> PromptRecord:
-    rank_NW = _ranks(rates, draws)
     own = np.where(
         draws.drafted < min(rates.rates[:max_window]), 0, 1 + _place(rates.alternative_rates, draws.alternative)
     )
@@ -157,7 +156,7 @@ def _prompt(
             )
             for layer, shares in rates.exit_coverage.items()
         },
-        tree_ranks=tuple(places_along(rank_NW, paths, tree.depth) for tree, paths in trees),
+        tree_ranks=tuple(places_along(_ranks(rates, draws), paths, tree.depth) for tree, paths in trees),
         stream_hits=stream_hits,
         feature_stream_hits=stream_hits if rates.feature_rates else np.zeros((0, 0), np.int32),
     )
