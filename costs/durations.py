@@ -41,8 +41,8 @@ class Durations:
         catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
         rollout_s: whole rollouts, at [n] as in `catch_up_s`.
         guessing_s: steps that verify and make 0, 1, ... guesses of the draft's streams; none without streams.
-        slowdowns: for each segment and kind of step, what they cost each other; one number for all contexts where
-            lanes share no memory.
+        slowdowns: for each segment and kind of step of branches, what they cost each other; one number for all
+            contexts where lanes share no memory. None where target and draft take turns.
         target_half_s, draft_half_s: half a dispatch, before and after each operation.
         round_overhead_s: the driver's own time, between a verdict and the next operation.
     """
@@ -170,8 +170,9 @@ class DurationTables:
             rollout_s=rollout_s,
             guessing_s=self._guessing_s(plan),
             slowdowns=tuple(
-                {kind: self._slowdown(plan, operation, kind, start_s) for kind in plan.step_rows}
+                {kind: self._slowdown(plan, operation, kind, start_s) for kind in plan.step_rows if kind != "one_row"}
                 for operation in plan.segments
+                if schedule.traits.overlaps
             ),
             target_half_s=one_in_ticks(target.dispatch_s / 2),
             draft_half_s=one_in_ticks(draft.dispatch_s / 2),
