@@ -9,6 +9,7 @@ Nothing here runs for real yet: the runtime decodes one sequence at a time.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle, islice
 
 from costs.cost_model import LaneCost
@@ -59,6 +60,7 @@ class BatchPredictor:
         """Take what `sim.evaluator.predict` takes."""
         self._acceptance = replay_of(acceptance)
         self._tables = DurationTables(profile, self._acceptance.contexts(None), costs)
+        self._played = cache(self._play)
 
     def estimate(self, schedule: Schedule, batch_size: int, alone: Prediction) -> float:
         """Estimate a batch's tokens per second from the prediction of one sequence `alone`, without playing it.
@@ -80,6 +82,9 @@ class BatchPredictor:
             RecordError: the acceptance does not cover the schedule.
             ConfigError: the batch size is not among these.
         """
+        return self._played(schedule, batch_size)
+
+    def _play(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         costs, outcomes = self._costs(schedule, batch_size), self._acceptance.outcomes(schedule, None)
         count = len(outcomes.lengths)
         ends = [min(first + batch_size, count) for first in range(0, count, batch_size)]
