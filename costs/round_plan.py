@@ -153,7 +153,7 @@ class RoundPlan:
             more_rows=schedule.num_speculative_tokens - 1 if schedule.traits.drafts_block else 0,
         )
 
-    @property
+    @cached_property
     def first_rows(self) -> tuple[int, ...]:
         """Rows of a rollout's first step, by the tokens read before the last committed one; none without a drafter."""
         return tuple(1 + self.more_rows + unread for unread in range(max(self.unread, default=-1) + 1))
