@@ -262,7 +262,7 @@ def energy_j_per_token(
         draws[member] = name = platform.pool_of(member)[0] if sheet.power_of == "package" else member
         idle_w = IDLE_SHARE.value * sheet.power_w.value if sheet.idle_power_w is None else sheet.idle_power_w.value
         watts[name] = max(watts.get(name, (0.0, 0.0)), (sheet.power_w.value, idle_w))
-    of_target = Counter[str]()
+    of_target = defaultdict[str, float](float)
     for member in platform.members(pair.target):
         of_target[draws[member]] += shares.get(member, 1.0)
     busy_s = {name: min(1.0, share) * prediction.target_busy_s for name, share in of_target.items()}

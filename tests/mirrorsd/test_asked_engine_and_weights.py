@@ -182,7 +182,7 @@ def test_scales_of_a_cache_count_where_its_engine_has_them(platform, weights, as
 
 
 def test_published_gains_are_those_like_what_an_engine_runs_and_not_like_a_mirror_schedule():
-    plan = plan_pair("qwen3-8b", "qwen3-0.6b", "Jetson Orin Nano", weights="q4_k_m", lengths=(64, 32))
+    plan = plan_pair("qwen3-14b", "qwen3-0.6b", "Jetson AGX Orin", weights="q4_k_m", lengths=(64, 32))
     runs = best_with_engine(plan)
     gain = plan.compared(runs).value
     assert plan.drafting.schedule.method == "mirror"
