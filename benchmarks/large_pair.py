@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -47,6 +47,7 @@ from planner.search.search import rank
 from planner.search.space import SearchSpace
 from runtime.lanes.lane import LaneSpec
 from runtime.models.config import ModelConfig
+from runtime.wire.measurement import Measurement
 from runtime.worker.timing import MeasureRole
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
@@ -146,18 +147,24 @@ def mirrors(lanes: tuple[str, str], exit_layer: int, window: int) -> Iterator[Sc
 def prepare(session: Session, engine: ReplayEngine) -> None:
     """Make the weights, load them on all lanes at once, and compile what calibration would wait for.
 
-    The draft first, whose weights take most before they are rounded. The target's graphs are cut at the exit before any
-    other is compiled: so each is compiled once.
+    The draft first, whose weights take most before they are rounded. Then the target is compiled for the exit that
+    decoding reads, before any other is timed: so each layer is compiled once.
     """
     session.say("making, loading and compiling the models")
     task = _task(session, engine)
 
+    def measure(lane: PlacedLane, timed: Iterable[Measurement]) -> None:
+        for one in timed:
+            engine.lane(lane.name).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
+
     def ready(lane: PlacedLane) -> None:
         engine.load_target(lane.name)
         engine.load_draft(lane.name)
-        timed = LaneParts(task, lane).measurements()
-        for one in sorted(timed, key=lambda one: (not one.part.startswith("draft"), one.part != "exit")):
-            engine.lane(lane.name).request(MeasureRole.measure, replace(one, repeats=1, warm_up=0)).result()
+        timed = list(LaneParts(task, lane).measurements())
+        of_draft = [one for one in timed if one.part.startswith("draft")]
+        measure(lane, of_draft)
+        engine.compile_target(lane.name, task.decoded_exit(lane.name), drafters=())
+        measure(lane, [one for one in timed if one not in of_draft])
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(ready, task.lanes))

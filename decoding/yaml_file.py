@@ -190,7 +190,7 @@ def _refuse_bombs(text: str) -> None:
         if len(around) + height > MAX_DEPTH:
             raise _Refused(f"lists and maps are nested more than {MAX_DEPTH} deep", event.start_mark)
         if num_values > MAX_NODES:
-            raise _Refused(f"with its aliases written out it has more than {MAX_NODES:,} values", event.start_mark)
+            raise _Refused(f"it has more than {MAX_NODES:,} values, those of aliases included", event.start_mark)
 
 
 def _describe(item: Any, root: yaml.Node, source: str) -> str:

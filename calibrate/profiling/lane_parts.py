@@ -128,7 +128,7 @@ class LaneParts:
             "lm_head": heads,
             "prefill": prefills("prefill", task),
         }
-        if task.exit_layers:  # an exit costs the same after every layer: the first one is reached soonest
+        if task.exit_layers:  # an exit costs the same after every layer
             layer = min(task.exit_layers)
             timed["exit"] = {
                 size: replace(head, part="exit", exit_layer=layer, num_candidates=_NUM_CANDIDATES)

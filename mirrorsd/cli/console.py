@@ -181,8 +181,8 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
                 restore()
                 signal.raise_signal(number)
             return
+        came_s = time.monotonic()  # first: another signal may come in between
         came.append(number)
-        came_s = time.monotonic()
         with suppress(OSError):  # no console: the interrupted code may be about to write itself, or it is gone
             os.write(2, f"\n{STOPPING}\n".encode())
         end_lanes()

@@ -141,7 +141,7 @@ class Backend(ABC):
     ) -> tuple[Array, dict[int, Array]]:
         """Run layers as `run_layers` does for a text or for branches, and keep the hidden states after some of them.
 
-        Returns the last states [B, T, D], and by layer those that `states` names among `start` + 1 to `stop`.
+        Returns the last states [B, T, D], and by layer those that `states` names up to `stop`.
         """
         kept = {}
         for layer in sorted({stop, *(layer for layer in states if start < layer < stop)}):

@@ -161,13 +161,19 @@ class CompiledDecoder(Backend):
         mask: NDArray[np.float32] | None = None,
         cache: Any,
     ) -> tuple[Floats, dict[int, Floats]]:
-        """See `Backend`; a graph of dynamic shape returns all of them."""
+        """See `Backend`; a graph of dynamic shape returns all of them.
+
+        States before the last layer are rounded as between layers: they may be read at a graph's end or on the way.
+        """
         if start == stop or not self._is_dynamic:
             where = {"positions": positions, "mask": mask, "cache": cache}
             return super().run_keeping(x_BTD, start, stop, states, **where)
         wanted = [layer for layer in sorted(states) if start < layer < stop]
-        *kept, x_BTD = self._run_calls(x_BTD, (start, stop), wanted, positions, mask, cache)
-        return x_BTD, dict(zip(wanted, kept, strict=True)) | ({stop: x_BTD} if stop in states else {})
+        found = self._run_calls(x_BTD, (start, stop), wanted, positions, mask, cache)
+        inner = len(wanted) + (stop < self.config.num_layers)
+        found[:inner] = [x_BTD.astype(self._kept_dtype).astype(np.float32) for x_BTD in found[:inner]]
+        kept = dict(zip((*wanted, stop), found, strict=True))
+        return found[-1], {layer: kept[layer] for layer in kept if layer in states}
 
     def _run_rows(self, x_BTD: Floats, segment: Segment, positions: Any, mask: Any, cache: Any) -> Floats:
         [x_BTD] = self._run_calls(x_BTD, segment, (), positions, mask, cache)

@@ -68,8 +68,8 @@ class LayerGraphs:
     ) -> list[Floats]:
         """Return hidden states [B, T, D] in float32 after layers of a segment, ascending, and after its last one.
 
-        They are computed by calls over so many texts and rows. Those before the last layer are rounded as between
-        layers: whether the end of a graph is, is OpenVINO's choice, and they may be read there or on the way.
+        They are computed by calls over so many texts and rows. Whether those at the end of a graph are rounded, as
+        those on the way are, is OpenVINO's choice.
         """
         self.show(states)
         inputs = self._inputs_of((*size, rows.buffer.slots.shape[-2]))
@@ -82,12 +82,7 @@ class LayerGraphs:
             found += [inputs.state(layer)[0] for layer in key.shape.states if layer in states]
             if key.shape.stop in states and key.shape.stop != segment[1]:
                 found.append(inputs.out.copy())
-        *found, last = (one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out))
-        is_last = segment[1] == self._config.num_layers
-        return [*map(self._rounded, found), last if is_last else self._rounded(last)]
-
-    def _rounded(self, x_BTD: Floats) -> Floats:
-        return x_BTD.astype(self._constants.dtype).astype(np.float32) if self._is_dynamic else x_BTD
+        return [one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out)]
 
     def cut(self, segments: Iterable[Segment]) -> None:
         """Let graphs begin and end where segments do."""
@@ -161,7 +156,7 @@ class LayerGraphs:
         else:
             while len(self._calls) >= max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes):
                 self._drop(next(iter(self._calls)))
-            known_by = {"segment": shape, "config": self._config, "weights": [layer.digest() for layer in layers]}
+            known_by = {"segment": shape[:5], "config": self._config, "weights": [layer.digest() for layer in layers]}
             compiled = self._compiler.kept(known_by, build)
         self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
         return self._calls[key]

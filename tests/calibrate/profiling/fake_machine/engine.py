@@ -54,7 +54,7 @@ class FakeEngine:
     """What lanes draft with, by lane; `loads` are all of them in turn."""
     loads: list[tuple[str, str]] = field(default_factory=list)
     compiled: dict[str, tuple[int | None, list[str | None], float]] = field(default_factory=dict)
-    """What targets were cut for, by lane: layers of exits and drafters that read states; and when."""
+    """What targets were compiled for, by lane: an exit and drafters that read states; and when."""
 
     def clock(self) -> float:
         return self.now_s
