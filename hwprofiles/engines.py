@@ -186,12 +186,7 @@ def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None
     """
     on_gpus = {engine_of(engine_on(one, weights) or "") for one in platform.devices.values() if one.kind == "gpu"}
     is_anywhere = ANYWHERE in on_gpus or not (on_gpus or platform.lanes)
-    return engine_on_cpu(weights) if is_anywhere else None
-
-
-def engine_on_cpu(weights: str | None = None) -> str:
-    """Return the engine that runs models on a CPU alone: what the weights are made for, or llama.cpp."""
-    return (weights and made_for_engine(weights)) or ANYWHERE
+    return (weights and made_for_engine(weights)) or ANYWHERE if is_anywhere else None
 
 
 def run_by(sheet: _Sheet, engine: str) -> _Sheet:

@@ -10,7 +10,7 @@ from costs.prices import pass_s
 from costs.round_plan import LAYER
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
 from hwprofiles.curves.row_prices import STEP_IN_WORDS, RowPrices
-from hwprofiles.engines import engine_on, engine_on_cpu, priced
+from hwprofiles.engines import engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.page_template import rendered
@@ -112,8 +112,6 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
     if sheet.memory_bytes is not None and needed_bytes > sheet.memory_bytes.value:
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
-    if sheet.kind == "cpu" and sheet.engine is None and sheet.growth_per_row is None:
-        sheet = sheet.model_copy(update={"engine": engine_on_cpu(model.weights)})
     by_curves = priced(sheet, model.shape, model.weights)
     speed = device_speed(name, sheet, memory_bytes_per_s, by_curves, model.weights)
     cost = RooflineCost(device=speed, target=model)

