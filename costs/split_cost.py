@@ -6,7 +6,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, hypot
+from math import hypot
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -140,7 +140,8 @@ class SplitCost:
             host, first, *_ = self.parts
             costs[host.device] = first.cost
             copied_bytes = self._bytes_of(host, min(rows, _ROWS_AT_ONCE))
-            crossing_s += ceil(rows / _ROWS_AT_ONCE) * copied_bytes / self.handovers[0].bytes_per_s
+            num_copies = rows // _ROWS_AT_ONCE + (rows % _ROWS_AT_ONCE >= FEWEST_COPIED)
+            crossing_s += num_copies * copied_bytes / self.handovers[0].bytes_per_s
         parts_s = sum(
             self._share(part, one, rows) * _without_caches_s(costs[one.device], part, rows) for one in self.parts
         )

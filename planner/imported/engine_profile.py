@@ -26,7 +26,7 @@ from hwprofiles.sheets import DeviceKind, device_sheet
 from hwprofiles.weights.formats import weights_in_name
 from planner.wording import counted, milliseconds
 
-_CPU: Final = re.compile(r"cpu|blas|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
+_CPU: Final = re.compile(r"cpu|blas|blis|mkl|nvpl|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
 """What is in the names of CPUs that engines tell; vLLM and SGLang tell none, and run on GPUs."""
 How = Literal["one sequence", "several sequences"]
 UNNAMED: Final = "the device"
@@ -300,7 +300,7 @@ def _kind(label: str) -> DeviceKind:
     if (found := find_device(label)) is not None:
         return device_sheet(found.sheet).kind
     # a build may list several back ends: of "Metal,BLAS" the first one computes what its GPU holds
-    return "cpu" if all(map(_CPU.search, label.lower().split(","))) else "gpu"
+    return "cpu" if _CPU.search(label.lower().split(",")[0]) else "gpu"
 
 
 def _steps(draft: _Grid, *, reads_again: bool) -> _Grid:

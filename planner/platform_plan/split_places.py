@@ -142,9 +142,9 @@ def host_of(question: Question, devices: Sequence[str]) -> str | None:
 
 
 def table_bytes(model: StoredModel) -> float:
-    """Return the bytes of a model's embeddings, which are the `lm_head` where these are tied; heads have none."""
+    """Return the bytes of a model's embeddings, of which tokens' are the `lm_head` where these are tied."""
     is_tied = model.head is None and model.shape.tie_embeddings
-    return model.head_bytes if is_tied else model.shape.table_bytes(model.weights)
+    return model.shape.table_bytes(model.weights) + (model.head_bytes if is_tied else 0.0)
 
 
 def bytes_on_cards(model: StoredModel) -> float:

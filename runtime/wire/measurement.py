@@ -19,7 +19,7 @@ Part = Literal[
 """verify: a whole verification, its reply included. verify_tree: a verification of a drafted tree of `rows` - 1 nodes,
 a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next tree,
 the largest they have. lm_head: what a verification does after its last layer, right after it. exit: what a prefix
-does after its exit layer, candidates and their message included, right after the last one. draft_step: a step of the draft
+does after its exit layer, candidates and their message included, right after the last one. draft_step: one of the draft
 model, proposals included: a row of each of as many branches, one more for each of its `num_guesses`, or rows of the
 text where one proposes. draft_start: the step of a draft with exit features that reads its window again and starts all
 branches: `num_proposals` of the `rows`. draft_streams: what it takes to guess `rows` tokens by the streams of one row

@@ -124,6 +124,8 @@ def test_rows_that_were_not_timed_in_every_context_are_told(tmp_path):
         ("Radeon 890M", "gpu"),
         ("Metal,BLAS", "gpu"),
         ("BLAS,CPU", "cpu"),
+        ("BLAS,RPC", "cpu"),
+        ("MKL, Intel(R) Xeon(R) Gold", "cpu"),
         ("Intel(R) Core(TM) i9-99999", "cpu"),
         ("AMD Zen 9 64-Core Processor", "cpu"),
         ("AMD EPYC 9654", "cpu"),

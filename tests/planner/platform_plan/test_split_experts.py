@@ -144,8 +144,8 @@ def test_public_speeds_of_experts_on_the_cpu_are_met(platform, model, weights, c
     assert 1 / pass_s(asked, split, 1) == pytest.approx(tokens_per_s, rel=0.3)
 
 
-def test_a_public_speed_of_reading_a_prompt_with_experts_on_the_cpu_is_met():
-    """380 tokens/s of 4,096 on an RTX 3090 (ai-maestro.online), 512 at a time: 44 GB cross for each of these."""
+def test_a_public_speed_of_reading_a_prompt_with_experts_on_the_cpu_is_near_what_the_link_allows():
+    """380 tokens/s of 4,096 on an RTX 3090 (ai-maestro.online), 44 GB crossing for each 512 at the link's peak."""
     asked = mixture(changes={"cpu.memory_bytes": "128 GB"}, lengths=(4096, 128))
     split = layer_split(asked, has_draft=False)._replace(num_apart=26)
     costs = derived_profile(asked.platform, demand_of(asked, [split.lane])).costs
