@@ -19,7 +19,7 @@ def test_what_another_source_claimed_uses_no_budget():
 
 
 def test_a_root_is_the_outcome_it_prepares_for():
-    assert Root(1, 7) == Verdict(1, 7).outcome
+    assert Root(1, 7) == Verdict(1, 7)[:2]
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.lists(TOKENS, max_size=5), st.lists(st.integers(0, 4), max_size=5))

@@ -216,7 +216,7 @@ def test_a_path_of_a_timed_tree_is_moved_after_the_text(tree_size, depth):
     assert (slots[-1], destination, len(slots)) == (20 + tree_size, 21, depth)
 
 
-@pytest.mark.parametrize(("part", "layers"), [("lm_head", 4), ("exit", 2), ("verify", 0)])
+@pytest.mark.parametrize(("part", "layers"), [("lm_head", 4), ("exit", 4), ("verify", 0)])
 def test_layers_before_a_head_or_an_exit_are_passed_outside_the_clock(part, layers):
     model, passed = TargetModel.of(tiny_target()), []
     advance = model.advance

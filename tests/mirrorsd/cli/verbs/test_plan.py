@@ -192,7 +192,7 @@ def test_no_question_is_answered_where_a_name_of_another_is_wrong(monkeypatch):
 def test_a_faster_device_that_cannot_hold_the_target_is_told_before_the_speed_of_a_slower_one():
     why = found("--platform", "rtx4090")["verdict"].splitlines()[1]
     assert why.startswith(
-        "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (29.6 GB needed, 23.0 GB usable; --weights int8"
+        "Why: NVIDIA GeForce RTX 4090 cannot hold Qwen3-14B in bf16 (28.0 GB needed, 23.0 GB usable; --weights int8"
     )
     several = run("--platform", "rtx4090,h200", "--weights", "bf16")
     assert "rtx4090: NVIDIA GeForce RTX 4090 cannot hold" in several.stdout
