@@ -100,7 +100,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         PlanError: the weights do not fit into the device's memory.
         ProfileError: the sheet lacks what no guess can stand in for.
     """
-    if (memory_bytes_per_s := sheet.memory_bytes_per_s) is None:
+    if sheet.memory_bytes_per_s is None:
         other = "another device" if sheet.memory_pool is None else "a platform that has it, by mirrorsd plan"
         raise ProfileError(f"the sheet of {name} ({sheet.name}) gives no memory_bytes_per_s: ask about {other}")
     shape, longest = model.shape, context + max(rows)
@@ -113,10 +113,10 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         needed, there = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in (needed_bytes, sheet.memory_bytes.value))
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
     by_curves = priced(sheet, model.shape, model.weights)
-    speed = device_speed(name, sheet, memory_bytes_per_s, by_curves, model.weights)
+    speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves, model.weights)
     cost = RooflineCost(device=speed, target=model)
     common = hypot(speed.reading_error, cost.facts(LAYER).relative_error)
-    ideal = cost.at_peak(memory_bytes_per_s.highest)
+    ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)
     one_s, found = _pass_s(cost, 1, context), dict[int, RowTime]()
     known = () if speed.prices is None else [count for count in speed.prices.rows if count < max(rows)]
     for count in sorted({1, *known, *rows}):
