@@ -164,7 +164,7 @@ def samples_beside(profile: Path, kind: Literal["samples", "unfinished"]) -> Pat
 
 
 class _Content(BaseModel):
-    format: Literal["mirrorsd-samples-3"]
+    format: Literal["mirrorsd-samples-2"]
     question: str = ""
     """Of a calibration that is not over, what it was asked (`calibrate.profiling.unfinished`)."""
     samples: Samples
@@ -172,7 +172,7 @@ class _Content(BaseModel):
 
 def save_samples(samples: Samples, path: Path, question: str = "") -> None:
     """Write them as compressed JSON, atomically; raises `ProfileError` where the file cannot be written."""
-    content = _Content(format="mirrorsd-samples-3", question=question, samples=samples)
+    content = _Content(format="mirrorsd-samples-2", question=question, samples=samples)
     left_out = {"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}}
     text = content.model_dump_json(exclude=left_out if question else left_out | {"question": True})
     with errors_as(ProfileError, f"{path}: cannot be written"):

@@ -80,6 +80,10 @@ class Unfinished:
 
 
 def _question(task: CalibrationTask) -> str:
-    """Return what has to be the same for samples to be of use: this machine, and the task but for its time."""
+    """Return what has to be the same for samples to be of use.
+
+    That is this machine, the task but for its time, and the exits that targets are compiled for: cuts take time.
+    """
     host = describe_host(Device.of_lane(lane.name).name for lane in task.lanes)
-    return sha256(repr((replace(task, time_s=None), host)).encode()).hexdigest()
+    exits = [task.decoded_exit(lane.name) for lane in task.lanes]
+    return sha256(repr((replace(task, time_s=None), exits, host)).encode()).hexdigest()
