@@ -74,7 +74,6 @@ def _cpu_settings(num_threads: int) -> dict[str, Any]:
     return {
         "INFERENCE_NUM_THREADS": num_threads,
         "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,
         # code for a whole attention block rounds differently with the number of layers in its graph: where few query
         # heads share a key, a segment cut in two did not have the same last bits
         "SNIPPETS_MODE": "DISABLE",

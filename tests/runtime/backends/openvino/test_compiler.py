@@ -1,6 +1,9 @@
 """What was compiled and kept is read from disk, as long as it is the same and whole."""
 
+import os
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,3 +118,26 @@ def test_a_graph_that_the_device_refuses_is_an_error_of_the_lane(monkeypatch):
     monkeypatch.setattr(ov.Core, "compile_model", refuse)
     with pytest.raises(LaneError, match="OpenVINO's CPU refuses a graph of float32 weights: no such operation"):
         compiler_of().kept({"number": 5}, Builder(3.0))
+
+
+CORES_OF_THREADS = """
+import os
+import numpy as np
+from runtime.backends.lane_device import Device
+from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.library import op, ov
+
+x = op.parameter([64, 512], ov.Type.f32)
+graph = ov.Model([op.matmul(x, op.constant(np.ones((512, 512), np.float32)), False, False)], [x], "product")
+compiled = Compiler(Device.of_lane("openvino:CPU"), "float32", 2).compiled(graph)
+for _ in range(20):
+    compiled([np.ones((64, 512), np.float32)])
+print(*(len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two cores")
+def test_the_threads_of_a_lane_stay_on_a_core_each():
+    """The scheduler may put two of them on one core for seconds, where both then compute at the speed of one."""
+    run = subprocess.run([sys.executable, "-c", CORES_OF_THREADS], capture_output=True, text=True, check=True)
+    assert "1" in run.stdout.split()
