@@ -1,1 +1,1 @@
-"""What happens: decoding methods as generators, schedules, verdicts, traces and their metrics."""
+"""The decoding algorithms, independent of simulation and hardware: methods, schedules, verdicts, traces, metrics."""

@@ -1,7 +1,7 @@
-"""Errors a user can meet, in one tree. Broken invariants of our own are plain ``assert``s, not members of it.
+"""The exception tree for errors that a user can cause, and helpers that write their messages.
 
-A message names the file (where there is one), the value found, and the valid ones. However large the value is, the
-message stays one that can be read on a terminal (`MOST_CHARACTERS`).
+A message names the file (if there is one), the value found and the valid values, and has at most `MOST_CHARACTERS`
+characters. Broken invariants of our code are plain ``assert``s and not in this tree.
 """
 
 import re
@@ -11,14 +11,14 @@ from difflib import SequenceMatcher, get_close_matches
 from typing import Any, Final
 
 MOST_CHARACTERS: Final = 500
-"""Longest message: a longer one keeps its beginning (the file and the line) and its end."""
+"""Longest message; the middle of a longer one is left out, since its beginning has the file and the line."""
 _MOST_OF_A_VALUE: Final = 200
 _ENDING: Final = 120
 _GAP: Final = " [...] "
 _FEW: Final = 8
-"""Up to this many names are all listed."""
+"""A message lists all valid names, rather than the most similar ones, if there are at most this many."""
 _MANY, _NEAREST = 60, 5
-"""More names than the first are cut to the nearest ones."""
+"""Of more than `_MANY` names a message lists the `_NEAREST` most similar ones."""
 _MORE: Final = "and {} more mistakes"
 _PLAIN: Final = (
     (re.compile(r"valid (dictionary|mapping)( or instance of \w+)?$"), "valid map"),
@@ -30,11 +30,11 @@ _PLAIN: Final = (
     ),
     (re.compile(r"^Unable to extract tag using discriminator '(\w+)'$"), r"\1 is missing"),
 )
-"""Words of pydantic that name types of Python, or how it tells types apart, and ours."""
+"""Replacements for phrases of pydantic's messages that speak of Python types."""
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: its `repr`, cut where that is long or deep."""
+    """Return the `repr` of a value for a message, shortened if it is long or deeply nested."""
     try:
         return cut(_SHORT.repr(value), _MOST_OF_A_VALUE)
     except ValueError:  # an integer of thousands of digits has no decimal form
@@ -42,7 +42,7 @@ def shown(value: object) -> str:
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a text of at most `most` characters: its beginning and its end where it is longer."""
+    """Return the text, without its middle if it has more than `most` characters."""
     if len(text) <= most:
         return text
     ending = min(_ENDING, most // 4)
@@ -50,20 +50,24 @@ def cut(text: str, most: int = MOST_CHARACTERS) -> str:
 
 
 def unknown(what: str, name: object, choices: Iterable[str]) -> str:
-    """Return a message that there is no such name, with the close ones of several, the nearest of many, or else all."""
+    """Return the message for an unknown name: it suggests similar names, or lists the valid ones."""
     names = list(choices)
-    keys: dict[str, str] = {_key(one): one for one in reversed(names)}
+    name_by_key: dict[str, str] = {_key(valid): valid for valid in reversed(names)}
     asked = _key(str(name))
-    near = get_close_matches(asked, keys, n=len(keys), cutoff=0.7) if asked and keys else []
-    near.sort(key=lambda key: (_likeness(key, asked), _likeness(keys[key].lower(), str(name).lower())), reverse=True)
-    near = near[:3]
-    near += [key for key in keys if len(asked) > 1 and asked in key and key not in near]
-    if near and len(names) > _FEW:
-        return f"no {what} is called {shown(name)}; did you mean {' or '.join(keys[key] for key in near[:3])}?"
+
+    def likeness(key: str) -> tuple[float, float]:
+        return _likeness(key, asked), _likeness(name_by_key[key].lower(), str(name).lower())
+
+    close = get_close_matches(asked, name_by_key, n=len(name_by_key), cutoff=0.7) if asked and name_by_key else []
+    similar = sorted(close, key=likeness, reverse=True)[:3]
+    similar += [key for key in name_by_key if len(asked) > 1 and asked in key and key not in similar]
+    if similar and len(names) > _FEW:
+        suggestions = " or ".join(name_by_key[key] for key in similar[:3])
+        return f"no {what} is called {shown(name)}; did you mean {suggestions}?"
     if len(names) > _MANY:
-        nearest = get_close_matches(asked, keys, n=_NEAREST, cutoff=0.0)
-        told = f"{', '.join(keys[key] for key in nearest)} and {len(names) - len(nearest)} others, less like it"
-        return f"no {what} is called {shown(name)}; there are {told}"
+        nearest = [name_by_key[key] for key in get_close_matches(asked, name_by_key, n=_NEAREST, cutoff=0.0)]
+        choices_text = f"{', '.join(nearest)} and {len(names) - len(nearest)} others, less like it"
+        return f"no {what} is called {shown(name)}; there are {choices_text}"
     return f"no {what} is called {shown(name)}; there are {', '.join(names)}"
 
 
@@ -76,13 +80,13 @@ def _key(name: str) -> str:
 
 
 def mistake(item: Mapping[str, Any]) -> str:
-    """Return an entry of a pydantic `ValidationError.errors()` in words: the place, what is wrong, and the value."""
+    """Return one entry of pydantic's `ValidationError.errors()` in words: field, what is wrong, value found."""
     place = ".".join(filter(None, map(str, item["loc"]))) or "(whole file)"
     return f"{cut(place, _MOST_OF_A_VALUE)}: {wrong(item)}"
 
 
 def wrong(item: Mapping[str, Any]) -> str:
-    """Return the same without the place."""
+    """Return the words of `mistake` without the field."""
     value = item.get("input")
     found = "" if isinstance(value, dict | list) else f", found {shown(value)}"
     what = str(item["msg"]).removeprefix("Value error, ")
@@ -92,7 +96,7 @@ def wrong(item: Mapping[str, Any]) -> str:
 
 
 def listed(mistakes: Sequence[str], *, num_others: int = 0) -> str:
-    """Return as many mistakes as a message has room for, a line each, and the number of the rest and of others."""
+    """Return the mistakes that fit into a message, a line each, and how many more there are (with `num_others`)."""
     lines = [cut(mistakes[0], MOST_CHARACTERS - len(_MORE))]
     for one in mistakes[1:]:
         if sum(map(len, lines)) + len(lines) + len(one) + len(_MORE) > MOST_CHARACTERS:
@@ -109,7 +113,7 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 
 
 class MirrorsdError(Exception):
-    """Base of every error that a user's input, files or machine can cause: whoever catches it catches them all."""
+    """Base of every error that a user's input, files or machine can cause."""
 
     def __init__(self, message: object = "") -> None:
         super().__init__(cut(str(message)))
@@ -124,11 +128,11 @@ class ProfileError(MirrorsdError):
 
 
 class OutOfRangeError(ProfileError):
-    """A question lies outside the range that was measured; nothing is extrapolated silently."""
+    """A time was asked for outside the measured range; nothing is extrapolated silently."""
 
 
 class PlanError(MirrorsdError):
-    """No schedule satisfies what was asked."""
+    """No schedule meets the requirements."""
 
 
 class RecordError(MirrorsdError):
@@ -140,7 +144,7 @@ class TraceError(MirrorsdError):
 
 
 class ModelError(MirrorsdError):
-    """A model cannot be had or used."""
+    """A model cannot be loaded or used."""
 
 
 class ModelFetchError(ModelError):
@@ -152,7 +156,7 @@ class ModelFormatError(ModelError):
 
 
 class MemoryFitError(ModelError):
-    """Models, their keys and values, and their branches need more memory than there is."""
+    """The models with their KV caches and branches need more memory than there is."""
 
 
 class TrainingError(MirrorsdError):
@@ -160,7 +164,7 @@ class TrainingError(MirrorsdError):
 
 
 class LaneError(MirrorsdError):
-    """A lane could not do its work; `tokens` are the new ones committed until then, if any."""
+    """A lane could not do its work; `tokens` are the new tokens that were committed before, if any."""
 
     def __init__(self, message: object = "", *, tokens: Sequence[int] = ()) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and reads files from elsewhere within limits."""
+"""Writes files atomically, and reads files from elsewhere within limits of size."""
 
 import errno
 import fcntl
@@ -19,26 +19,26 @@ from typing import Any, Final, NoReturn
 from decoding.errors import ConfigError, cut, shown
 
 MAX_BYTES: Final = 16 << 20
-"""Largest file that is read, unless its reader says otherwise."""
+"""Default limit on the size of a file that is read."""
 _MOST_TIMES_SMALLER: Final = 100
-"""Most bytes unpacked per byte packed: our files are packed to a fifth, and only a bomb to a thousandth."""
+"""Largest compression ratio that is read: our files have about 5, a zip bomb about 1000."""
 _SMALL_BYTES: Final = 1 << 20
-"""Files that unpack to less are read however well they are packed."""
+"""Files that unpack to less are read whatever their compression ratio."""
 _ESCAPE: Final = re.compile(rb"\\u[dD]")
-"""Beginning of the escape of a surrogate."""
+"""Beginning of the JSON escape of a surrogate."""
 _MOST_OF_A_NAME: Final = 40
-"""Characters of a file's name that its scratch file's name repeats: a name has 255 bytes at most."""
+"""Characters of a file's name that the name of its temporary file repeats; a name has at most 255 bytes."""
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with `~` written out; as it is where the system knows no such user, or no home."""
+    """Return the path with `~` expanded, or unchanged if that user or home is unknown."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  Path.expanduser raises there
 
 
 def named_path(name: str | Path) -> Path:
-    """Return the path that a user named, `~` written out; it need not exist.
+    """Return the path that a user named, with `~` expanded; it need not exist.
 
-    Raises `ConfigError` where no file system could hold a file of that name, or nobody has that home.
+    Raises `ConfigError` if no file can have that name, or the user after `~` is unknown.
     """
     try:
         path = Path(name).expanduser()
@@ -49,9 +49,9 @@ def named_path(name: str | Path) -> Path:
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the bytes of a file, or of whatever else can be read from a path: some devices have no end.
+    """Return the bytes of a file, or of a pipe or device, which may be endless.
 
-    Raises `OSError`, and `ValueError` for more than `max_bytes` and for what is no path.
+    Raises `OSError`; `ValueError` for more than `max_bytes` or an impossible path.
     """
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
@@ -61,19 +61,19 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """Return a text file in UTF-8; errors as in `read_bytes`, and a `ValueError` where it is no UTF-8."""
+    """Return the text of a UTF-8 file; errors as in `read_bytes`, and `ValueError` if it is not UTF-8."""
     return read_bytes(path, max_bytes).decode("utf-8")
 
 
 def is_gzipped(path: Path) -> bool:
-    """Return whether a file is gzipped by its name, in letters of either case."""
+    """Return whether the name of a file ends in `.gz`, in either case."""
     return path.suffix.lower() == ".gz"
 
 
 def read_compressed(path: Path, max_bytes: int) -> bytes:
     """Return the unpacked bytes of a gzip file.
 
-    Raises `OSError`, and `ValueError` for more than `most_unpacked` and for what is no whole gzip file.
+    Raises `OSError`; `ValueError` for more than `most_unpacked` bytes, or a file that is damaged or not gzip.
     """
     most = most_unpacked(path.stat().st_size, max_bytes)
     try:
@@ -93,14 +93,15 @@ def sha256_of(path: Path) -> str:
 
 
 def most_unpacked(num_packed: int, max_bytes: int) -> int:
-    """Return the most bytes that a compressed file of a size may unpack to: `max_bytes`, and fewer for a small one."""
+    """Return how many bytes a compressed file of `num_packed` bytes may unpack to, at most `max_bytes`."""
     return min(max_bytes, max(_SMALL_BYTES, _MOST_TIMES_SMALLER * num_packed))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of strict JSON: finite numbers, no halves of surrogate pairs, no key twice in an object.
+    """Return the value of a JSON text.
 
-    Raises `ValueError` for what is not such a text, or is nested too deep.
+    Raises `ValueError` for invalid JSON, infinite numbers, NaN, unpaired surrogates, repeated keys and texts nested
+    too deep.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
@@ -133,13 +134,13 @@ def _finite(digits: str) -> float:
 
 
 def replace_file(path: Path, *parts: bytes | memoryview) -> None:
-    """Write the parts, one after the other, next to the file; force them to the disk; then put them in its place.
+    """Write the concatenated parts to a temporary file next to `path`, sync it to disk, then rename it to `path`.
 
-    Missing parent folders are made. A link stays one, and what it leads to is replaced; a file's permissions stay as
-    they are. What is no regular file, such as a device or a pipe, is written to.
+    Missing parent folders are created. A symbolic link is kept and its destination replaced; permissions are kept. A
+    device or a pipe is written to directly.
 
     Raises:
-        OSError: it cannot be written; `path` is as it was and no part of it is left.
+        OSError: it cannot be written; `path` is then unchanged and the temporary file removed.
     """
     place, found = _place(path)
     if found is not None and not stat.S_ISREG(found.st_mode):
@@ -156,13 +157,13 @@ def replace_file(path: Path, *parts: bytes | memoryview) -> None:
             os.fsync(file.fileno())
             scratch.chmod(_usual_mode() if found is None else stat.S_IMODE(found.st_mode))
             scratch.replace(place)
-        except BaseException:  # an interrupt from the keyboard among them
+        except BaseException:  # KeyboardInterrupt too
             scratch.unlink(missing_ok=True)
             raise
 
 
 def require_writable(path: Path) -> None:
-    """Raise `ConfigError` where `replace_file` could not write; for before long work. Nothing is left behind."""
+    """Raise `ConfigError` if `replace_file` could not write to `path`, so that long work need not begin."""
     try:
         place, found = _place(path)
         if found is None or stat.S_ISREG(found.st_mode):
@@ -177,14 +178,14 @@ def require_writable(path: Path) -> None:
 
 @contextmanager
 def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
-    """Keep `num_bytes` of a folder's disk free for what is written after the body; nothing is left there.
+    """Reserve `num_bytes` on a folder's disk during the body, for results that are written after it.
 
-    Raises `ConfigError` where there are not as many, or nothing can be written. Systems and disks that reserve nothing
-    are taken at their word.
+    Raises `ConfigError` if there is not enough room or the folder is not writable. Where a system cannot reserve space,
+    nothing is checked.
     """
-    nearest = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())
+    nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
     try:
-        file = tempfile.TemporaryFile(dir=nearest)  # noqa: SIM115  without a name: its space is freed however we end
+        file = tempfile.TemporaryFile(dir=nearest)  # noqa: SIM115  has no name, so its space is freed even if we crash
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written ({error.strerror or error})") from error
     with file:
@@ -200,10 +201,10 @@ def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other runs out of a folder during the body; raise `ConfigError` where one is in it.
+    """Lock a folder against other runs during the body; raise `ConfigError` if another run holds the lock.
 
-    It is made, and is gone afterwards if nothing was written. Disks that lock no folders, as some over a network, are
-    taken at their word.
+    A missing folder is created, and removed again if it stays empty. On a disk without locks, such as some network
+    disks, nothing is locked.
     """
     is_new = not folder.exists()
     try:
@@ -216,19 +217,19 @@ def locked(folder: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(descriptor)
         raise ConfigError(f"{folder}: another run is writing into it; name another --out") from error
-    except OSError:
+    except OSError:  # the disk has no locks
         pass
     try:
         yield
     finally:
         if is_new:
-            with suppress(OSError):  # it holds something
-                folder.rmdir()  # before the next run may lock it
+            with suppress(OSError):  # the folder is not empty
+                folder.rmdir()  # before the lock is released, so that no other run has it yet
         os.close(descriptor)
 
 
 def _place(path: Path) -> tuple[Path, os.stat_result | None]:
-    """Return the file that a path means, links followed, and its status; None if there is none."""
+    """Return the file that a path leads to through symbolic links, and its status or None if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -239,20 +240,20 @@ def _place(path: Path) -> tuple[Path, os.stat_result | None]:
 
 
 def _try_to_write(place: Path) -> None:
-    """Make a file without a name in the nearest folder that is there, and look for the names that are missing."""
+    """Create an unnamed file in the nearest existing folder, and look up the missing names; raise `OSError`."""
     folder, missing = place.parent, [place.name]
     while not folder.exists():
         missing.append(folder.name)
         folder = folder.parent
     for name in missing:
-        with suppress(FileNotFoundError):  # any other error, such as a name too long
+        with suppress(FileNotFoundError):  # other errors, such as a name that is too long, are raised
             (folder / name).lstat()
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def _usual_mode() -> int:
-    """Return the permissions that a new file would have; temporary files are private."""
+    """Return the permissions of a newly created file; those of temporary files are more restrictive."""
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask

@@ -1,17 +1,17 @@
-"""What travels between a method and the lanes: the replies of both worlds.
+"""The messages between a method and its lanes, the same in simulated and in real runs.
 
-Named tuples rather than dataclasses: a simulator creates several per round, hundreds of thousands of times a
-second. Token ids are ids of the target's vocabulary everywhere.
+They are named tuples rather than dataclasses because a simulator creates hundreds of thousands of them a second. Token
+ids are always ids of the target's vocabulary.
 """
 
 from typing import Any, NamedTuple
 
 Outcome = tuple[int, int]
-"""(num_accepted, next_token): what a round ends with, and the key under which a branch is found."""
+"""(num_accepted, next_token): the result of a round, and the key under which its branch is looked up."""
 
 
 NUM_SAMPLED_FROM = 64
-"""Ids a sampled draft chooses among; with their probabilities they cross the channel in less than 1 kB."""
+"""Number of ids that a sampling draft chooses among; with their probabilities they are less than 1 kB per token."""
 
 
 class Candidates(NamedTuple):
@@ -22,14 +22,14 @@ class Candidates(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Drafted tokens on their way to verification: a chain, or a tree of them; empty where the draft has none to offer.
+    """Drafted tokens to verify: a chain or a tree; empty if the drafter proposes nothing.
 
     Attributes:
-        alternatives: for each row 0..len(tokens) - 1, the draft's best ids, its drafted token included: the source of
-            draft-sourced roots.
-        distributions: for each drafted token the distribution it was *sampled* from; empty for greedy drafts.
-        parents: for each token of a tree the place in `tokens` of the one it follows, -1 for the last committed
-            token. Parents come before children; siblings differ, the best one first. Empty for a chain.
+        alternatives: for each row 0..len(tokens) - 1, the draft's best ids, the drafted one included; draft-sourced
+            roots are chosen from them.
+        distributions: for each drafted token, the distribution it was *sampled* from; empty for greedy drafts.
+        parents: for each token of a tree, the index of its parent in `tokens`, or -1 if it follows the last committed
+            token. Parents come before children; siblings are distinct, best first. Empty for a chain.
     """
 
     tokens: tuple[int, ...]
@@ -38,7 +38,7 @@ class Window(NamedTuple):
     parents: tuple[int, ...] = ()
 
     def first(self, count: int) -> "Window":
-        """Return the first tokens of a chain as a window."""
+        """Return the first `count` tokens of a chain as a window."""
         return Window(self.tokens[:count], self.alternatives[:count], self.distributions[:count])
 
     def accepted(self, verdict: "Verdict") -> tuple[int, ...]:
@@ -49,14 +49,14 @@ class Window(NamedTuple):
 
 
 NO_WINDOW = Window(())
-"""Empty: the pass yields one token. Plain decoding verifies it, and a lost draft lane replies it."""
+"""The empty window, whose verification gives one token: for plain decoding, and the reply of a lost draft lane."""
 
 
 class ExitSignal(NamedTuple):
-    """What the early exit sends for each of the len(window) + 1 verified rows: ids, best first, and their log-probs.
+    """An early exit's message: for each of the len(window) + 1 verified rows its ids, best first, and log-probs.
 
-    Logits are never sent; log-probs are under the exit's reduced vocabulary. `features` are hidden rows for a draft
-    that asks for them.
+    The log-probs are over the exit's reduced vocabulary. `features` are the rows' hidden states, for a draft model that
+    reads them.
     """
 
     candidates: tuple[tuple[int, ...], ...]
@@ -65,12 +65,14 @@ class ExitSignal(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The target's decision on a window: accepted drafted tokens, then its own token, a correction or a bonus.
+    """The target's decision on a window.
 
     Attributes:
-        features: as in `ExitSignal`, of the last committed token's row and of the accepted rows.
-        path: places in the window of the accepted tokens, for a tree; empty for a chain.
-        window: the next one, where the target drafts it itself (`stream`).
+        num_accepted: number of accepted drafted tokens.
+        next_token: the target's token after them: the correction after a refusal, else the bonus token.
+        features: as in `ExitSignal`, for the rows of the last committed token and of the accepted tokens.
+        path: for a tree, the indices of the accepted tokens in the window; empty for a chain.
+        window: the next window, if the target drafts for itself (`stream`).
     """
 
     num_accepted: int
@@ -81,7 +83,7 @@ class Verdict(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Where a branch starts: after the first `row` drafted tokens, with `token` as the target's next one."""
+    """The outcome that a branch prepares for: the first `row` drafted tokens accepted, then `token`."""
 
     row: int
     token: int

@@ -1,6 +1,6 @@
-"""What is true of a decoding method whatever its settings: one frozen description next to every generator.
+"""The facts about a decoding method that do not depend on its settings; each generator has one such description.
 
-Other code reads these facts and never compares names, so a new method is one generator and one description.
+Other code reads these facts and never compares method names, so a new method is one generator and one description.
 """
 
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from typing import Literal
 from decoding.lanes import MethodFunction
 
 _Drafting = Literal["nobody", "draft", "head", "text", "target"]
-"""Who drafts: nobody; the pair's draft model; a head that reads the target's hidden states; a lookup in the sequence so
-far; or the target in its own pass. `draft`, `head` and `text` draft in a lane, which may be the target's."""
+"""What drafts: nothing; the draft model; a draft head, which reads the target's hidden states; a lookup in the sequence
+so far; or the target within its pass. `draft`, `head` and `text` draft in a lane, which may be the target's."""
 
 WindowKind = Literal["none", "chain", "static tree", "dynamic tree"]
-"""What is verified: nothing but the next token; tokens in a row; a tree of one shape; a tree that follows the draft's
-own probabilities."""
+"""What a pass verifies: no drafted token; a chain; a tree of fixed shape; a tree shaped by the draft's
+probabilities."""
 
 Verification = Literal["greedy", "match", "ratio", "one-hot", "typical"]
 """Rules by which a drafted token is accepted (`runtime.verification.rules`); `typical` alone is lossy.
 
-greedy: it is the target's best token. match: it is the target's own sample. ratio: rejection sampling, with the ratio
-of the two models' probabilities (Leviathan). one-hot: the same for drafts that are no samples, so that the draft's
-probability counts as 1. typical: the target gives it enough probability (Medusa).
+greedy: it is the target's best token. match: it is the token that the target samples. ratio: rejection sampling, with
+the ratio of the two models' probabilities (Leviathan). one-hot: the same with draft probability 1, for drafts that are
+not sampled. typical: the target gives it enough probability (Medusa).
 """
 
 CHAIN_RULES: tuple[Verification, ...] = ("greedy", "match", "ratio")
@@ -33,16 +33,16 @@ class MethodTraits:
     """A decoding method: its generator, and the facts that simulation, search and runtime need.
 
     Attributes:
-        name, title: its id in schedules, and its name for people.
+        name, title: its id in schedules, and its name in reports.
         flow: the generator.
-        drafts: who drafts.
-        window: what is verified.
-        rules: verification rules for its windows; all but `typical` keep the target's distribution.
-        overlaps: whether the draft prepares branches while the target verifies, on two lanes.
-        drafts_by_level: whether a static tree is drafted level by level and not all at once.
-        drafts_block: whether all tokens of a chain are drafted in one pass, a row each.
-        shortens: whether it may verify the first tokens of a chain that was drafted, and not all.
-        is_simulated_only: whether only simulators play it: no drafter exists.
+        drafts: what drafts.
+        window: what a pass verifies.
+        rules: verification rules that its windows allow; all but `typical` keep the target's distribution.
+        overlaps: whether the draft prepares branches while the target verifies, on another lane.
+        drafts_by_level: whether a static tree is drafted level by level rather than in one step.
+        drafts_block: whether one pass drafts all tokens of a chain, a row each.
+        shortens: whether it may verify only the first tokens of a drafted chain.
+        is_simulated_only: whether only simulators know it, as no drafter for it exists here.
     """
 
     name: str
@@ -58,7 +58,7 @@ class MethodTraits:
     is_simulated_only: bool = False
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a method that would cut a tree, or a window whose outcomes the draft prepares for."""
+        """Raise `ValueError` for a method that shortens trees, or windows for which branches are prepared."""
         if self.shortens and (self.window != "chain" or self.overlaps):
             raise ValueError(f"{self.name} shortens windows: they have to be chains, and drafted between the rounds")
 
@@ -74,12 +74,12 @@ class MethodTraits:
 
     @property
     def has_draft_lane(self) -> bool:
-        """Whether something drafts in a lane, the target's own or another one."""
+        """Whether a drafter works in a lane, the target's or another one."""
         return self.drafts in ("draft", "head", "text")
 
     @property
     def has_draft_model(self) -> bool:
-        """Whether the pair's draft model drafts: it has options that no other drafter has."""
+        """Whether a draft model drafts; it has options that no other drafter has."""
         return self.drafts == "draft"
 
     @property
@@ -94,10 +94,10 @@ class MethodTraits:
 
     @property
     def finds_text(self) -> bool:
-        """Whether windows are looked up in the sequence so far, so that some are short and some are empty."""
+        """Whether windows are looked up in the sequence so far; some are then short or empty."""
         return self.drafts == "text"
 
     @property
     def varies(self) -> bool:
-        """Whether windows of several lengths are verified."""
+        """Whether windows differ in length."""
         return self.finds_text or self.shortens

@@ -1,7 +1,4 @@
-"""Metrics of traces, defined and named as in the field.
-
-Sums run over all given traces (micro averages).
-"""
+"""Metrics of traces, defined and named as in the field; ratios are of sums over all traces (micro averages)."""
 
 from collections.abc import Sequence
 
@@ -24,19 +21,19 @@ def num_accepted_tokens(traces: Sequence[Trace]) -> int:
 
 
 def mean_acceptance_length(traces: Sequence[Trace]) -> float:
-    """Return the committed tokens per verification, the bonus included (vLLM's definition); NaN without a round."""
+    """Return the committed tokens per verification, bonus tokens included (vLLM's definition); NaN without rounds."""
     return _ratio(num_tokens(traces), num_rounds(traces))
 
 
 def per_position_acceptance_rate(traces: Sequence[Trace]) -> list[float]:
-    """Return for each drafted position: rounds that accepted it / rounds (unconditional)."""
+    """Return for each drafted position the share of all rounds that accepted it (unconditional)."""
     rounds = [entry for trace in traces for entry in trace.rounds]
     width = max((entry.num_drafted for entry in rounds), default=0)
     return [_ratio(sum(entry.num_accepted > place for entry in rounds), len(rounds)) for place in range(width)]
 
 
 def reuse_rate(traces: Sequence[Trace]) -> float:
-    """Return hits / rounds that asked for a branch; NaN when none did."""
+    """Return hits / rounds that looked for a branch; NaN without such rounds."""
     asked = [entry.hit for trace in traces for entry in trace.rounds if entry.hit is not None]
     return _ratio(sum(asked), len(asked))
 
@@ -47,18 +44,18 @@ def decode_s(traces: Sequence[Trace]) -> float:
 
 
 def prefill_s(traces: Sequence[Trace]) -> float | None:
-    """Return the time before decoding, as `decode_s` a sum over requests; None where that of a trace is not known."""
+    """Return the sum of the times before decoding; None if that of any trace is unknown."""
     known = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
     return sum(known) if traces and len(known) == len(traces) else None
 
 
 def ttft_s(traces: Sequence[Trace]) -> float | None:
-    """Return the mean time to first token: prefill, and decoding up to the first commit; None as in `prefill_s`."""
+    """Return the mean time to first token: prefill and the first round; None as in `prefill_s`."""
     return _mean_after_prefill(traces, [trace.rounds[0].end_s for trace in traces])
 
 
 def e2e_s(traces: Sequence[Trace]) -> float | None:
-    """Return the mean time of a request, from its prompt to its last token; None as in `prefill_s`."""
+    """Return the mean time from a request to its last token; None as in `prefill_s`."""
     return _mean_after_prefill(traces, [trace.decode_s for trace in traces])
 
 

@@ -1,8 +1,8 @@
-"""Acceptance records: what a model pair would do at every position of its own text, for any schedule.
+"""Acceptance records: what a drafter proposes and an exit names at every position of the target's texts.
 
-Greedy decoding is lossless, so all schedules of a pair produce the same text; above temperature zero a record holds
-samples of its distribution. So any schedule can be replayed without a model. Position i means: i new tokens are
-committed. Arrays are numpy, ids are target ids, -1 fills unused places.
+Greedy decoding is lossless, so all schedules of a model pair produce the same text, and a record of it replays any
+schedule without a model. Above temperature zero a record holds sampled texts. Position i means: i new tokens are
+committed. Arrays are numpy, ids are of the target's vocabulary, and unused entries are -1.
 """
 
 import io
@@ -38,18 +38,21 @@ __all__ = ["FORMAT", "AcceptanceRecord", "Ids", "PromptRecord", "RecordedChain",
 
 
 class FileSize(NamedTuple):
-    """Bytes of a record's file, unpacked: those of all arrays, and of the header among them."""
+    """Bytes of a record's unpacked file: all arrays, the header included, and the header alone."""
 
     arrays: int
     header: int
 
     def with_prompt(self, alone: "FileSize", empty: "FileSize") -> "FileSize":
-        """Return the size with one more prompt: add that of its own record, less that of an empty one."""
-        return FileSize(*(own + one - none + 2 for own, one, none in zip(self, alone, empty, strict=True)))  # ", "
+        """Return the size with one more prompt, given the size of a record of it `alone` and of an `empty` record."""
+        separator = len(", ")  # of the header's JSON
+        return FileSize(
+            self.arrays + alone.arrays - empty.arrays + separator, self.header + alone.header - empty.header + separator
+        )
 
     @property
     def complaint(self) -> str | None:
-        """What is too large to be read; None if nothing is."""
+        """Why the file would be refused as too large; None if it would not."""
         for what, found, most in (("arrays", self.arrays, MAX_BYTES), ("header", self.header, MAX_HEADER_BYTES)):
             if found > most:
                 return f"its {what} have {found:,} bytes; at most {most:,} are read"
@@ -61,21 +64,22 @@ class AcceptanceRecord:
     """Records of several prompts by one model pair.
 
     Attributes:
-        target, drafter, dtype: what was recorded, for messages and fingerprints; no drafter without a draft model.
+        target, drafter, dtype: names of the models and the data type, for messages and fingerprints; `drafter` is None
+            without a draft model.
         max_window: longest window that can be replayed.
         max_new_tokens: new tokens after which texts are cut.
-        feature_layers: target layers that the draft's exit features come from; a mirror exit must not lie before
-            the last of them.
-        trees, chains: of other drafters, in the order of every prompt's `tree_ranks` and `chain_drafts`.
-        num_streams: the draft's own streams; 0 without.
-        assumed: the assumed acceptance in words, where nothing was recorded and texts are drawn
+        feature_layers: target layers whose hidden states the draft reads; an exit of `mirror` must not come before the
+            last of them.
+        trees, chains: what other drafters draft, in the order of every prompt's `tree_ranks` and `chain_drafts`.
+        num_streams: number of the draft model's streams.
+        assumed: the assumed acceptance in words, if nothing was recorded and texts are drawn
             (`sim.acceptance.assumed`); None for a record of models.
-        temperature: at which the texts were sampled; 0 for greedy ones.
-        seed: of the first text of every prompt, the others having the next ones: plain sampling of the prompt with
-            that seed, and the rule `match`, write the same texts, on the same back end.
-        backend, host: what computed, by `Device.backend` and `hwprofiles.host.computing_host` (None if unknown): where
-            two logits nearly tie, another one chooses another token.
-        exits: name of the trained exits that were recorded; None without, and in records from before it was kept.
+        temperature: the temperature at which texts were sampled; 0 for greedy texts.
+        seed: seed of the first text of every prompt; further texts have the following seeds. Plain sampling with this
+            seed, and the rule `match`, write the same text on the same back end.
+        backend, host: the back end (`Device.backend`) and computer (`hwprofiles.host.computing_host`, None if unknown)
+            of the recording; others may choose another token where two logits nearly tie.
+        exits: name of the recorded trained exits; None without exits, and in older records.
     """
 
     target: str
@@ -97,13 +101,13 @@ class AcceptanceRecord:
     exits: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `RecordError` where the arrays of a prompt do not fit its text or what the record claims."""
+        """Raise `RecordError` if the arrays of a prompt do not fit its text or the other fields of the record."""
         for prompt in self.prompts:
             for complaint in complaints(prompt, self):
                 raise RecordError(f"record of {prompt.name!r}: {complaint}")
 
     def __repr__(self) -> str:
-        """In a line: the arrays of all prompts would fill pages."""
+        """Return one line, as the arrays of all prompts would fill pages."""
         if self.assumed is not None:
             return f"<AcceptanceRecord of nobody, assumed {self.assumed}: {len(self.prompts)} drawn texts>"
         models = f"{self.target} with {self.drafter}, {self.numeric_form}"
@@ -111,15 +115,15 @@ class AcceptanceRecord:
 
     @property
     def numeric_form(self) -> str:
-        """Back end and weights, such as `openvino:CPU int8`: a record holds for this form alone."""
+        """Back end and data type, such as `openvino:CPU int8`; a record is valid for this form only."""
         return f"{self.backend} {self.dtype}"
 
     def trees_of(self, method: Method) -> list[RecordedTree]:
-        """Return the trees that a method drafts."""
+        """Return the recorded trees of a method."""
         return [tree for tree in self.trees if tree.method == method]
 
     def chains_of(self, method: Method) -> list[RecordedChain]:
-        """Return the chains that a method drafts."""
+        """Return the recorded chains of a method."""
         return [chain for chain in self.chains if chain.method == method]
 
     def tree(self, schedule: Schedule) -> int:
@@ -137,30 +141,30 @@ class AcceptanceRecord:
         raise self._refusal(schedule)
 
     def _refusal(self, schedule: Schedule) -> RecordError:
-        asked = schedule.model_dump(
+        settings = schedule.model_dump(
             mode="json", exclude_defaults=True, exclude={"target_lane", "draft_lane", "drafter"}
         )
-        told = ", ".join(f"{name} {value}" for name, value in asked.items())
-        return RecordError(f"{told}: {self.missing(schedule)}")
+        text = ", ".join(f"{name} {value}" for name, value in settings.items())
+        return RecordError(f"{text}: {self.missing(schedule)}")
 
     def check(self, schedule: Schedule) -> None:
-        """Raise `RecordError` for a schedule that needs what was not recorded; it names that, and what was."""
+        """Raise `RecordError` if the record lacks something that a schedule needs; see `missing`."""
         if self.missing(schedule):
             raise self._refusal(schedule)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """Return what a schedule needs that was not recorded (or assumed), and what was; None if all was."""
+        """Return in words what a schedule needs but the record lacks, and what it has instead; None if it has all."""
         return next(missing_for(schedule, self), None)
 
     def samples_drafts(self, schedule: Schedule) -> bool:
-        """Return whether a schedule's draft samples its tokens: only the ratio rule uses that."""
+        """Return whether a schedule's draft samples its tokens, as it does under the ratio rule only."""
         return self.temperature > 0 and schedule.verification == "ratio"
 
     @property
     def contexts(self) -> range:
-        """KV positions in the target's cache when it verifies, from the fewest to the most possible.
+        """The possible numbers of KV positions in the target's cache when it verifies.
 
-        Raises `RecordError` where there is no prompt.
+        Raises `RecordError` for a record without prompts.
         """
         if not self.prompts:
             raise RecordError(f"the record of {self.target} with {self.drafter} has no prompt")
@@ -169,47 +173,48 @@ class AcceptanceRecord:
 
     @cached_property
     def prompt_numbers(self) -> tuple[int, ...]:
-        """For every text the number of its prompt, from 0 on: sampled texts of the same tokens share one."""
+        """The number of each text's prompt, counted from 0; several sampled texts may share a prompt."""
         numbers: dict[str | int, int] = {}
-        keys = (one.prompt_hash or place for place, one in enumerate(self.prompts))  # older records do not tell
+        # older records have no hash: every text then counts as a prompt
+        keys = (text.prompt_hash or place for place, text in enumerate(self.prompts))
         return tuple(numbers.setdefault(key, len(numbers)) for key in keys)
 
     @property
     def num_prompts(self) -> int:
-        """How many prompts its texts answer."""
+        """Number of different prompts."""
         return len(set(self.prompt_numbers))
 
     @property
     def distinct(self) -> "AcceptanceRecord":
-        """The record with the first text of each prompt: greedy texts of a prompt are one, by whatever names."""
+        """The record with only the first text of each prompt."""
         firsts = [self.prompt_numbers.index(number) for number in range(self.num_prompts)]
         return replace(self, prompts=tuple(self.prompts[place] for place in firsts))
 
     @cached_property
     def has_features(self) -> bool:
-        """Whether rollouts of a draft with exit features were recorded."""
+        """Whether rollouts with exit features were recorded."""
         return all(len(prompt.feature_rollouts) == len(prompt.text) for prompt in self.prompts)
 
     def num_candidates(self, exit_layer: int | None) -> int:
-        """Return the ids per position of an exit, or of the draft for None: the fewest of all prompts."""
+        """Return the smallest number of ids per position of an exit, or of the draft for None, over all prompts."""
         return min((prompt.candidates(exit_layer).shape[1] for prompt in self.prompts), default=0)
 
     @property
     def file_size(self) -> FileSize:
-        """How large its file is, unpacked."""
+        """The size of the record's file, unpacked."""
         arrays = self._named_arrays()
         return FileSize(sum(_NPY_HEADER + array.nbytes for array in arrays.values()), arrays["header"].nbytes)
 
     def save(self, path: str | Path) -> None:
         """Write a `.npz` file (no pickled objects) atomically.
 
-        Raises `RecordError` where it cannot be written, or would be too large to be read.
+        Raises `RecordError` if it cannot be written or would be too large for `load`.
         """
         size, content = self.file_size, io.BytesIO()
         if size.complaint is not None:
             raise RecordError(f"{path}: {size.complaint}")
         np.savez_compressed(content, **self._named_arrays())
-        if size.arrays > most_unpacked(content.getbuffer().nbytes, MAX_BYTES):  # of texts that repeat one token
+        if size.arrays > most_unpacked(content.getbuffer().nbytes, MAX_BYTES):  # one token repeated packs too well
             content = io.BytesIO()
             np.savez(content, **self._named_arrays())
         with errors_as(RecordError, f"{path}: cannot be written"):
@@ -226,7 +231,7 @@ class AcceptanceRecord:
 
     @classmethod
     def load(cls, path: str | Path) -> "AcceptanceRecord":
-        """Return what `save` wrote; raises `RecordError` for a file that is missing, damaged or something else."""
+        """Return the record in a file of `save`; raise `RecordError` if it is missing, damaged or not a record."""
         try:
             if not is_zipfile(path) and Path(path).is_file():
                 raise RecordError("not a readable acceptance record (it is no .npz file, or only a part of one)")
@@ -250,8 +255,10 @@ class AcceptanceRecord:
 
     def _header(self) -> bytes:
         own = {each.name: getattr(self, each.name) for each in fields(self)}
-        scalars = [{name: getattr(prompt, name) for name in _SCALARS} for prompt in self.prompts]
-        prompts = [{name: value for name, value in one.items() if value is not None} for one in scalars]
+        prompts = [
+            {name: value for name in _SCALARS if (value := getattr(prompt, name)) is not None}
+            for prompt in self.prompts
+        ]
         return json.dumps({"format": FORMAT} | own | {"prompts": prompts}, default=BaseModel.model_dump).encode()
 
     @classmethod
@@ -276,7 +283,7 @@ class AcceptanceRecord:
 
 
 _NPY_HEADER = 128
-"""Bytes before an array's own in a file."""
+"""Bytes of the header of an array in a file."""
 _SCALARS = ("name", "category", "prompt_length", "prompt_hash")
 _ARRAYS = ("text", "rollouts", "alternatives", "margins", *OPTIONAL_ARRAYS)
 

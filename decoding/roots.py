@@ -1,7 +1,7 @@
-"""Chooses the next tokens of the target that branches prepare for: their roots.
+"""Chooses the roots of branches: likely next tokens of the target, for each row of a window.
 
-A row r < len(window) ends a round only with a token *other* than the drafted one, so the drafted token is
-skipped there and the next candidate takes its place (the paper, arXiv 2510.13161, draws this in its Fig. 1).
+A round ends at a row r < len(window) only if the target's token *differs* from the drafted one there. So the drafted
+token is skipped, and the next candidate takes its place (Fig. 1 of the paper, arXiv 2510.13161).
 """
 
 from collections.abc import Collection, Sequence
@@ -19,21 +19,22 @@ def choose_roots(
     *,
     known: Collection[Root] = (),
 ) -> tuple[Root, ...]:
-    """Return the best candidates of every row (ids, best first), at most `roots_per_row[row]` each, in row order.
+    """Return the best candidates of each row (ids, best first), at most `roots_per_row[row]`, in row order.
 
-    Roots of `known` are left out and use no budget; missing rows get no root.
+    Roots in `known` are left out and do not count towards that number; rows without candidates get no root.
     """
     roots = []
     for row, (tokens, budget) in enumerate(zip(candidates, roots_per_row, strict=False)):
-        own = drafted[row] if row < len(drafted) else None
-        fresh = [Root(row, token) for token in tokens if token != own and (row, token) not in known]
-        roots += fresh[:budget]
+        skipped = drafted[row] if row < len(drafted) else None
+        new_roots = [Root(row, token) for token in tokens if token != skipped and (row, token) not in known]
+        roots += new_roots[:budget]
     return tuple(roots)
 
 
 def rank_without(rank_R: NDArray[np.int64], drafted_R: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the ranks of tokens among the candidates of their rows without the drafted ones, as in `choose_roots`.
+    """Return the ranks that tokens have once the drafted token of each row is left out, as in `choose_roots`.
 
-    Both arguments are ranks, [R]; that of a drafted token that is no candidate is beyond all others.
+    Both arguments are ranks among a row's candidates, [R]; a drafted token that is no candidate has a larger rank than
+    all candidates.
     """
     return rank_R - (drafted_R < rank_R)

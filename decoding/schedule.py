@@ -36,21 +36,21 @@ class Schedule(UserModel):
 
     Attributes:
         method: name of the generator in `decoding.methods`.
-        draft_lane: the target's means *pooled*, another one *split*. None where the target drafts for itself
-            (`speculative_streaming`) or nobody does.
-        num_speculative_tokens: drafted tokens per window; of a tree the most along any path.
-        tree_size: drafted tokens of a tree in all; 0 for methods that draft chains.
+        draft_lane: equal to `target_lane` in a *pooled* placement, another lane in a *split* one. None if the target
+            drafts for itself (`speculative_streaming`) or nothing drafts.
+        num_speculative_tokens: drafted tokens per window; for a tree, the length of its longest path.
+        tree_size: all drafted tokens of a tree; 0 for methods that draft chains.
         tree_top_k: nodes that a dynamic tree (`eagle2`, `eagle3`) expands on every level, and children of each.
-        draft_streams: further tokens that a draft with streams proposes for itself in every step.
-        root_source: where the mirror method's branches start: the target's early `exit`, the `draft`'s own
-            runners-up, or both (`hybrid`).
-        exit_layer: target layers done when the exit is taken (`exit` and `hybrid`).
-        exit_top_k, draft_top_k: roots per row from the exit, and from the draft's own distribution.
-        roots_per_row: an uneven budget in place of the uniform one of the root source, for rows
-            0..num_speculative_tokens; rows without an entry get none. Not for `hybrid`.
+        draft_streams: tokens that a draft model with streams proposes per step, beyond its next token.
+        root_source: which tokens the branches of `mirror` start with: candidates of the target's early `exit`, the
+            `draft` model's second-best and further tokens, or both (`hybrid`).
+        exit_layer: number of target layers before the early exit (`exit` and `hybrid`).
+        exit_top_k, draft_top_k: roots per row from the exit, and from the draft model's distribution.
+        roots_per_row: number of roots for each of the rows 0..num_speculative_tokens, in place of the same number for
+            all rows; rows without an entry get none. Not for `hybrid`.
         exit_features: whether the target's hidden states condition the draft (`speculative`: after each
-            verification; `mirror`: with the exit message, root source `exit` only). Heads always read them.
-        verification: rule at temperature > 0 (temperature 0 is greedy under all of them), one of the method's.
+            verification; `mirror`: with the exit message, root source `exit` only). Draft heads always read them.
+        verification: rule at temperature > 0, one of the method's rules; at temperature 0 all rules are greedy.
         drafter: name or folder of the drafter; None for `autoregressive`.
     """
 
@@ -141,7 +141,7 @@ class Schedule(UserModel):
 
     @property
     def traits(self) -> MethodTraits:
-        """The facts of the method, see `MethodTraits`."""
+        """The traits of the schedule's method."""
         return METHODS[self.method]
 
     @property
@@ -166,38 +166,39 @@ class Schedule(UserModel):
 
     @property
     def num_rows(self) -> int:
-        """Rows that a full verification computes: the window and the last committed token."""
+        """Rows of the verification of a full window: its tokens and the last committed token."""
         return (self.tree_size or self.num_speculative_tokens) + 1
 
     @property
     def branch_guesses(self) -> int:
-        """Stream tokens of every branch in its steps after the first, as far as the window has room."""
+        """Tokens that streams guess for a branch in each of its steps after the first; the window limits them."""
         return max(0, min(self.draft_streams, self.num_speculative_tokens - 2)) if self.traits.overlaps else 0
 
     @property
     def fewest_draft_steps(self) -> int:
-        """Steps for a window if all tokens of a draft's streams are right; one a token without streams."""
+        """Draft steps for a window if all tokens of the draft's streams are right; one per token without streams."""
         return 1 + ceil((self.num_speculative_tokens - 1) / (1 + self.draft_streams))
 
     @property
     def exit_roots_per_row(self) -> tuple[int, ...]:
-        """Budget of exit-sourced roots for every row."""
+        """Largest number of exit-sourced roots, for each row."""
         return self._budget(self.exit_top_k if self.uses_exit else 0, applies=self.root_source == "exit")
 
     @property
     def draft_roots_per_row(self) -> tuple[int, ...]:
-        """Budget of draft-sourced roots for every row."""
+        """Largest number of draft-sourced roots, for each row."""
         return self._budget(self.draft_top_k, applies=self.root_source == "draft")
 
     @property
     def num_exit_candidates(self) -> int:
-        """Ids per row that the exit sends: one more than the widest budget, since the drafted token is skipped."""
+        """Ids per row that the exit sends: one more than the most roots of a row, as the drafted token is skipped."""
         return max(self.exit_roots_per_row) + 1 if self.uses_exit else 0
 
     @property
     def num_alternatives(self) -> int:
         """Ids per row that the draft keeps for draft-sourced roots, its drafted token included."""
-        return max(self.draft_roots_per_row) + 1 if max(self.draft_roots_per_row) else 0
+        most_roots = max(self.draft_roots_per_row)
+        return most_roots + 1 if most_roots else 0
 
     def _budget(self, uniform: int, *, applies: bool) -> tuple[int, ...]:
         if applies and self.roots_per_row is not None:
@@ -210,10 +211,10 @@ def _names(has: Callable[[MethodTraits], bool]) -> str:
 
 
 def load_schedule(path: str | Path) -> Schedule:
-    """Return the schedule of a YAML file; raises `ConfigError`, with line and value, where it is missing or wrong."""
+    """Return the schedule in a YAML file; raise `ConfigError` if the file is missing or wrong."""
     return load_yaml(path, Schedule)
 
 
 def save_schedule(schedule: Schedule, path: str | Path) -> None:
-    """Write a schedule YAML atomically, defaults left out."""
+    """Write a schedule as YAML, atomically and without fields that have their default value."""
     save_yaml(schedule.model_dump(mode="json", exclude_defaults=True), path)

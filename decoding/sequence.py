@@ -1,4 +1,4 @@
-"""One sequence being decoded by models: what is committed, and when to stop. Runs and records keep it here."""
+"""The committed tokens of one sequence, and when it stops. Real runs and the recording of acceptance use it."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,10 +6,10 @@ from decoding.messages import Verdict, Window
 
 
 class DecodedSequence:
-    """Committed tokens of one request; stops at an EOS token or at exactly `max_new_tokens`.
+    """Committed tokens of one request; it ends with an EOS token or at exactly `max_new_tokens`.
 
-    `tokens` holds the new tokens only. The last committed token (the prompt's last one at first) is not in any
-    key/value cache yet: it is the first row of the next verification.
+    `tokens` holds the new tokens only. The last committed token (at first the prompt's last) is not in the KV cache
+    yet: it is the first row of the next verification.
     """
 
     def __init__(self, prompt: Sequence[int], *, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
@@ -23,7 +23,7 @@ class DecodedSequence:
         self.unfinished = True
 
     def commit(self, window: Window, verdict: Verdict) -> tuple[int, ...]:
-        """Append the accepted tokens and the target's own, cut at EOS and at `max_new_tokens`; return those."""
+        """Append the accepted tokens and the target's next one, cut after EOS and at `max_new_tokens`; return them."""
         accepted = (*window.accepted(verdict), verdict.next_token)
         appended = accepted[: self.max_new_tokens - len(self.tokens)]
         if not self._eos.isdisjoint(appended):

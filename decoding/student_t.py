@@ -1,6 +1,7 @@
 """Quantiles of Student's t distribution, for intervals from few samples.
 
-All intervals of this project hold 90 %, two-sided: half-width `t_quantile(n - 1)` standard errors of n samples.
+All intervals of this project are two-sided 90 % intervals: plus and minus `t_quantile(n - 1)` standard errors of the
+mean of n samples.
 """
 
 from typing import Final
@@ -15,13 +16,10 @@ _TABLE: Final = (
 
 
 def t_quantile(degrees_of_freedom: int) -> float:
-    """Return the 95th percentile of Student's t: 90 % lie between minus and plus this value.
+    """Return the 95th percentile of Student's t to four digits; 90 % of it lie between minus and plus this value.
 
-    Up to 30 degrees of freedom from the usual table, above by two terms of the expansion in their inverse (Abramowitz
-    and Stegun 26.7.5); to four digits.
-
-    Raises:
-        ValueError: there is no degree of freedom; a single sample shows nothing of its error.
+    Up to 30 degrees of freedom it is tabulated; above, two terms of the expansion in their inverse are used (Abramowitz
+    and Stegun 26.7.5). Raises `ValueError` below one degree of freedom: a single sample does not show its error.
     """
     if degrees_of_freedom < 1:
         raise ValueError(f"{degrees_of_freedom} degrees of freedom: an error needs two samples or more")

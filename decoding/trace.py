@@ -1,6 +1,6 @@
-"""What happened, in either world: spans on lanes, and one entry per round. Metrics are computed from it later.
+"""The trace of a decoded sequence, simulated or real: spans of work on lanes, and rounds. Metrics are computed from it.
 
-Times are seconds from the start of decoding (prefill lies before zero and is kept apart).
+Times are in seconds from the start of decoding, after the prefill.
 """
 
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from pydantic import FailFast
 from decoding.messages import Outcome, Verdict, Window
 
 NOT_COMMITTED = -1
-"""Stands for the target's own token where the sequence ended before it."""
+"""The next token in the outcome of a round whose sequence ended before that token."""
 
 
 class Work(StrEnum):
-    """Kinds of span. The same names are used by both worlds, by calibration and by the report."""
+    """Kinds of span, for simulated and real runs, calibration and reports."""
 
     VERIFY = "verify"
     PREFIX = "prefix"
@@ -29,7 +29,7 @@ class Work(StrEnum):
 
 
 class Span(NamedTuple):
-    """A stretch of work on a lane, or of a transfer on a link; `round` is the one in whose interval it started."""
+    """A stretch of work on a lane, or a transfer on a link; `round` is the index of the round in which it started."""
 
     lane: str
     work: Work
@@ -43,10 +43,10 @@ class Round(NamedTuple):
     """One verification, from handing the window to the target to the commit of its outcome.
 
     Attributes:
-        num_accepted: drafted tokens committed (cut at the end of the sequence).
-        num_committed: tokens appended, the target's own included.
-        outcome: (num_accepted, next_token), cut as well: `NOT_COMMITTED` in place of a next token left out.
-        hit: whether the next window came from a branch; None when no branch was asked for.
+        num_accepted: drafted tokens that were committed, none after the end of the sequence.
+        num_committed: tokens appended to the sequence, the target's next token included.
+        outcome: (num_accepted, next_token); the token is `NOT_COMMITTED` if the sequence ended before it.
+        hit: whether the next window came from a branch; None if no branch was looked up.
     """
 
     start_s: float
@@ -59,7 +59,7 @@ class Round(NamedTuple):
 
 
 class LaneEvent(NamedTuple):
-    """Something a user should know about a lane, such as the loss of the draft; `is_loss` is whether it was lost."""
+    """Something a user should know about a lane; `is_loss` says whether the lane was lost."""
 
     time_s: float
     lane: str
@@ -69,10 +69,10 @@ class LaneEvent(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """The record of one decoded sequence.
+    """The trace of one decoded sequence.
 
-    `world` is the one that wrote it; `prefill_s` the time from the request to the start of decoding, None where that is
-    not known. `label` says what is not real about it, such as acceptance that was replayed.
+    `prefill_s` is the time from the request to the start of decoding, None if unknown. `label` says what is not real,
+    such as replayed acceptance.
     """
 
     world: Literal["simulated", "measured"]
@@ -85,7 +85,7 @@ class Trace:
     _round_start_s: float = field(default=0.0, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        """One line: the spans would fill pages."""
+        """Return one line, as the spans would fill pages."""
         return f"<{self.world} Trace: {len(self.rounds)} rounds, {len(self.spans)} spans, {self.decode_s:.3f} s>"
 
     @property
@@ -94,14 +94,14 @@ class Trace:
         return any(event.is_loss for event in self.events)
 
     def begin_round(self, now_s: float) -> None:
-        """Begin a round: its window was handed to the target at `now_s`, the start of its first operation."""
+        """Begin a round whose first operation started at `now_s`."""
         self._round_start_s = now_s
 
     def end_round(self, now_s: float, window: Window, verdict: Verdict, num_committed: int) -> None:
-        """End the round: its verdict was committed, except for what the end of the sequence cut off.
+        """End the round at `now_s`, after `num_committed` tokens of its verdict were committed.
 
-        A token that the target decided on but that was not committed is known in one world only: the other has
-        no text after the end. It becomes `NOT_COMMITTED`, so that both worlds write the same round.
+        A next token beyond the end of the sequence becomes `NOT_COMMITTED`: a replayed record has no text there, and
+        simulated and real rounds have to be equal.
         """
         num_accepted, next_token = verdict.num_accepted, verdict.next_token
         if num_accepted >= num_committed:
@@ -110,5 +110,5 @@ class Trace:
         self.rounds.append(Round(self._round_start_s, now_s, num_drafted, num_accepted, num_committed, outcome, None))
 
     def mark_hit(self, *, hit: bool) -> None:
-        """Note whether a branch matched the last round's outcome."""
+        """Set whether a branch had the last round's outcome."""
         self.rounds[-1] = Round._make((*self.rounds[-1][:-1], hit))

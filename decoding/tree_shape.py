@@ -1,7 +1,7 @@
-"""Static trees: their nodes as paths of ranks, in the order in which a growing tree adds them.
+"""Static trees: a list of nodes, whose first n entries are the tree of n nodes.
 
-The path (r1, r2) is the child of rank r2 of the root's child of rank r1; ranks count from 0, best first. The first n
-paths are the tree of n nodes.
+A node is the path of ranks that leads to it: (r1, r2) is the child of rank r2 of the root's child of rank r1. Rank 0 is
+the drafter's best candidate.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Path = tuple[int, ...]
 Ranks = NDArray[np.int32]
 MOST_RANKS = 10
-"""Candidates of a node that a drafted tree may use at most."""
+"""Most children of a node."""
 
 
 def cut(paths: Sequence[Path], size: int, depth: int) -> tuple[Path, ...]:
@@ -38,17 +38,17 @@ def parents_of(paths: Sequence[Path]) -> tuple[int, ...]:
 
 
 def level_rows(paths: Sequence[Path]) -> tuple[int, ...]:
-    """Return the nodes with children on every level, the root's first: rows of passes that draft level by level."""
+    """Return the number of nodes with children on each level, from the root's: the rows of a pass for each level."""
     inner = {path[:-1] for path in paths}
     depth = max(map(len, paths), default=0)
     return tuple(sum(len(path) == level for path in inner) for level in range(depth))
 
 
 def grow(share: Callable[[Path], float], num_nodes: int, depth: int, num_ranks: int = MOST_RANKS) -> tuple[Path, ...]:
-    """Return the first nodes of the tree of the largest total share: every step adds the path of the largest share.
+    """Return the `num_nodes` paths of the largest total share, best first: every step adds the best remaining path.
 
-    A node comes after its parent and its better siblings; of equal paths, what is under a better one goes first.
-    `share` says how often a text follows a path; there are at most `depth` levels of `num_ranks`.
+    `share` returns how often texts follow a path. A node comes after its parent and its better siblings; of paths with
+    equal shares, the one with lower ranks comes first. Paths have at most `depth` ranks below `num_ranks`.
     """
     tree: list[Path] = []
     growing: list[tuple[float, Path]] = [(-share((0,)), (0,))]
@@ -64,14 +64,14 @@ def grow(share: Callable[[Path], float], num_nodes: int, depth: int, num_ranks: 
 
 
 def places_along(ranks_NK: NDArray[np.integer], paths: Sequence[Path], depth: int) -> Ranks:
-    """Return the places in `paths` of the nodes that a sequence follows, [N, depth], as acceptance records hold them.
+    """Return the indices in `paths` of the nodes that a text follows, [N, depth], as acceptance records hold them.
 
-    `ranks_NK` are those of the text's token by place and level, -1 for none. Places are -1 from the first token that is
-    not in the tree; a tree may be less deep than `depth`.
+    `ranks_NK[i, level]` is the rank of the text's token `level` places after i among the drafter's candidates, or -1.
+    Indices are -1 from the first token that is not in the tree; a tree may be less deep than `depth`.
     """
     num_ranks = 1 + max(int(ranks_NK.max(initial=0)), *(max(path) for path in paths), 0)
     places: dict[Path, int] = {(): len(paths)} | {path: place for place, path in enumerate(paths)}
-    # of the last row and column, which -1 takes, there are no nodes
+    # a node or a rank of -1 reads the last row or column, which stays -1
     child = np.full((len(paths) + 2, num_ranks + 1), -1, dtype=np.int32)
     for place, path in enumerate(paths):
         child[places[path[:-1]], path[-1]] = place

@@ -1,6 +1,7 @@
-"""How values from files are checked: no type is converted, and a list is refused at its first mistake.
+"""Types and messages for checking values from files with pydantic.
 
-A description takes more memory than its mistake: a file of a kilobyte, unpacked, could make gigabytes of them.
+Lists are refused at their first mistake: pydantic's description of a mistake is larger than the mistake, and a
+compressed file of a kilobyte could cause gigabytes of descriptions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,24 +20,24 @@ Many = Annotated[tuple[T, ...], Field(strict=False, fail_fast=True)]
 """A list in a file."""
 
 IntKey = Annotated[int, Field(strict=False)]
-"""A whole number that is a key in a file: JSON, and what was JSON once, has texts for keys."""
+"""A whole number that is a key in a file; a text of digits is converted, as the keys of JSON are texts."""
 
 Pair = Annotated[tuple[T, T], Field(strict=False)]
 """A list of two in a file."""
 
 MOST_MISTAKES: Final = 30_000
-"""A file with more mistakes is another kind of file."""
+"""Mistakes up to which they are listed; a file with more is taken for another kind of file."""
 
 MOST_SHOWN: Final = 10
-"""Mistakes that are described; a message has room for fewer."""
+"""Most mistakes that are described, more than fit into a message."""
 _MOST_CHARACTERS: Final = 300
-"""Longest description within another message."""
+"""Longest description of an error within another message."""
 
 
 def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:
-    """Return the mistakes, as `decoding.errors.mistake` reads them; one entry for all where there are too many.
+    """Return the mistakes in the form that `decoding.errors.mistake` takes; a single entry if there are too many.
 
-    A check of a whole model says by `place` in the context of its error where in the model the mistake is.
+    A validator of a whole model may raise with `place` in the error's context: the location within the model.
     """
     if (count := error.error_count()) > MOST_MISTAKES:
         return [{"loc": (), "msg": f"{count:,} mistakes, so it is another kind of file", "type": "many", "input": {}}]
@@ -45,15 +46,14 @@ def mistakes_in(error: ValidationError) -> list[dict[str, Any]]:
 
 
 def _is_given_up(item: Mapping[str, Any]) -> bool:
-    """Return whether a list is called too short only because of a mistake that is reported before."""
+    """Return whether a list counts as too short only because validation stopped at a mistake reported before."""
     return bool(item["type"] == "too_short" and len(item["input"]) > item["ctx"]["actual_length"])
 
 
 def described(error: ValidationError, *, source: str | None = None, model: Any = None) -> str:
-    """Return the first mistakes, a line each, with the name of the file before each of them.
+    """Return the first mistakes, a line each, after the name of the file if `source` gives one.
 
-    What is wrong with the whole of something that is no file stands by itself. Of a field that `model` does not have,
-    those that it has are told.
+    For an unknown field, the fields of `model` are listed.
     """
     before = "" if source is None else f"{source}: "
     found = mistakes_in(error)
@@ -65,7 +65,7 @@ def described(error: ValidationError, *, source: str | None = None, model: Any =
 
 
 def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: str | None = None) -> M:
-    """Return a model of some data; raise `kind` with the first mistakes, as `described`."""
+    """Return the data as a `model`; raise an error of type `kind` that lists the first mistakes."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -73,7 +73,7 @@ def validated(model: type[M], data: Any, kind: type[MirrorsdError], *, source: s
 
 
 def known_fields(item: Mapping[str, Any], model: Any) -> str:
-    """Return in brackets, of a mistake that is a field which is not known, which ones are; nothing of others."""
+    """Return the known fields, in brackets, if the mistake is an unknown field; else an empty text."""
     if item["type"] != "extra_forbidden":
         return ""
     *before, name = item["loc"]
@@ -82,7 +82,7 @@ def known_fields(item: Mapping[str, Any], model: Any) -> str:
 
 
 def plain(value: object) -> object:
-    """Return numbers and arrays of numpy, and lists of them, as Python's; anything else as it is."""
+    """Return numpy numbers and arrays, and lists of them, as Python numbers and lists; other values unchanged."""
     if isinstance(value, list):
         return [*map(plain, value)]
     if type(value) is tuple:
@@ -91,7 +91,7 @@ def plain(value: object) -> object:
 
 
 def require_whole(name: str, value: object, least: int | None = None) -> None:
-    """Raise `ConfigError` for a value that is no whole number (numpy has some, `True` is none), or below the least."""
+    """Raise `ConfigError` unless a value is a whole number (of Python or numpy, but no bool) of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ConfigError(f"{name} is {shown(value)}: it must be a whole number")
     if least is not None and value < least:
@@ -99,7 +99,7 @@ def require_whole(name: str, value: object, least: int | None = None) -> None:
 
 
 def fields_at(model: Any, location: Iterable[int | str]) -> tuple[str, ...]:
-    """Return the names of the fields that a model has at a place in it; none where several models may stand there."""
+    """Return the names of the fields of the model at a location within `model`; none if several models are possible."""
     models = set(_models_in(model))
     for part in location:
         fields = {model.model_fields[part] for model in models if part in model.model_fields}
@@ -117,13 +117,13 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def told(error: Exception) -> str:
-    """Return any error in words: a `ValidationError` by its first mistakes."""
+    """Return the message of any error; a `ValidationError` is described by its first mistakes."""
     return cut(described(error) if isinstance(error, ValidationError) else str(error), _MOST_CHARACTERS)
 
 
 @contextmanager
 def errors_as(kind: type[MirrorsdError], what: str) -> Iterator[None]:
-    """Raise `OSError` and `ValueError` of the block as one of our errors: `what`, and why in brackets."""
+    """Turn an `OSError` or `ValueError` of the block into an error of type `kind`: `what` (reason)."""
     try:
         yield
     except (OSError, ValueError) as error:

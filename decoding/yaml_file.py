@@ -1,7 +1,7 @@
-"""YAML in and out: safe, validated, with file, line and column of every mistake, and written atomically.
+"""Reads YAML files into validated models, with the line and column of every mistake, and writes them atomically.
 
-What a file may ask of its reader is limited: its size, how deep it nests, and how much it stands for once its aliases
-are written out. So a file is read in seconds or refused.
+The size of a file, its depth and the number of its values with all aliases expanded are limited, so that any file is
+read or refused within seconds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,33 +19,33 @@ T = TypeVar("T")
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 40
-"""Most lists and maps inside each other; our own files have at most eight."""
+"""Deepest nesting of lists and maps; our own files nest at most eight deep."""
 MAX_NODES: Final = 50_000
-"""Values, lists and maps of a file, those that aliases stand for counted once per alias; a profile has two thousand."""
+"""Most values, lists and maps of a file with its aliases expanded; a profile has about two thousand."""
 
 _MOST_DIGITS: Final = 400
 _WHOLE: Final = '# whole if the last line is "..."\n'
-"""The first line of files that are refused where their end is missing: all that is left of them might be read."""
+"""First line of files that must end with "...": without it, the beginning of a truncated file might be valid YAML."""
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Parser
 else:
-    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where the library is there
+    _Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
 class StrictModel(BaseModel):
-    """What a file holds: nothing but the fields that are known, finite numbers alone, and never changed.
+    """Base of the models of files: immutable, without unknown fields, infinities or NaN.
 
-    No type is converted (`true` and `"1.5"` are no numbers), so that a list must be a `Many` or a `Pair`.
+    No type is converted (`true` and `"1.5"` are not numbers), so a field for a list has the type `Many` or `Pair`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 class UserModel(StrictModel):
-    """What users make in Python, too: a wrong value is a `ConfigError`, in a copy with an `update` as well.
+    """Base of the models that users also create in Python: wrong values raise `ConfigError`, in `model_copy` too.
 
-    Numbers and arrays of numpy are taken for what they are.
+    Numbers and arrays of numpy are accepted.
     """
 
     def __init__(self, **data: Any) -> None:
@@ -59,11 +59,11 @@ class UserModel(StrictModel):
             ]
             raise ConfigError(listed(lines, num_others=len(found[MOST_SHOWN:]))) from error
 
-    # values of files go past it, so that their mistakes are told with the file and the line
+    # makes pydantic skip this __init__ when it validates a file, whose mistakes are reported with file and line instead
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values; raise `ConfigError` where they are wrong."""
+        """Return a copy with updated values; raise `ConfigError` if they are wrong."""
         copied = super().model_copy(update=update, deep=deep)
         return type(self)(**dict(copied)) if update else copied
 
@@ -81,7 +81,7 @@ def load_yaml(path: str | Path, model: type[T]) -> T:
 
 
 def parse_yaml(text: str, model: type[T], *, source: str) -> T:
-    """Return the value of a text as `load_yaml` does of a file; `source` names it in messages."""
+    """Return the value of a YAML text, like `load_yaml`; `source` names the text in messages."""
     if text.startswith(_WHOLE) and not text.rstrip().endswith("\n..."):
         raise ConfigError(f'{source}: is cut short, its last line is not "..."; copy or make it again')
     try:
@@ -107,40 +107,41 @@ def parse_yaml(text: str, model: type[T], *, source: str) -> T:
 
 
 def lines_of(path: str | Path, locations: Iterable[Sequence[int | str]]) -> list[int]:
-    """Return the lines (from 1) where the values at some locations of a sound file begin, or the nearest ones around.
+    """Return the line (from 1) where the value at each location of a valid file begins.
 
-    A location holds the keys and indices that lead there.
+    A location is a sequence of keys and indices. For one that does not exist, it is the line of the innermost value
+    around it.
     """
     root = yaml.compose(read_text(Path(path), MAX_BYTES), Loader=_Parser)
     return [1 if root is None else int(_find(root, tuple(one)).start_mark.line) + 1 for one in locations]
 
 
 def save_yaml(data: Any, path: str | Path, *, is_marked: bool = False) -> None:
-    """Write plain data as YAML, key order kept; a marked file is refused where its end is missing."""
+    """Write plain data as YAML, in the order of its keys; a marked file is refused when it is read truncated."""
     text = yaml.safe_dump(data, sort_keys=False, width=100, explicit_end=is_marked)
     write_atomically(Path(path), _WHOLE * is_marked + text)
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file whole or not at all; raises `ConfigError` where it cannot be written."""
+    """Write a text file atomically; raise `ConfigError` if it cannot be written."""
     with errors_as(ConfigError, f"{path}: cannot be written"):
         replace_file(path, text.encode())
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Sound YAML that is not read; the mark says where."""
+    """Valid YAML that is refused; the mark says where."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 class _Loader(_Parser):
-    """A safe loader that says where a value stands which cannot be made."""
+    """A safe loader whose errors have the line and column of the value."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  PyYAML's signature
         """Return the value of a node."""
         kind = str(node.tag).rpartition(":")[2]
-        if kind in ("int", "float") and len(node.value) > _MOST_DIGITS:  # 1:1:1 ... takes time by the square
+        if kind in ("int", "float") and len(node.value) > _MOST_DIGITS:  # a long 1:1:1... takes quadratic time
             problem = f"not valid YAML: what has more than {_MOST_DIGITS} digits is no {kind}"
             raise _Refused(problem, node.start_mark)
         try:
@@ -153,7 +154,7 @@ class _Loader(_Parser):
             raise _Refused(problem, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """Return the values of a mapping by their keys, of which no two may be equal, however they are spelled."""
+        """Return a mapping; raise `_Refused` for two equal keys, even if they are spelled differently."""
         seen, spelled = set[Any](), set[str]()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             value = key.value if key.tag.endswith(":merge") else self.construct_object(key)
@@ -166,13 +167,15 @@ class _Loader(_Parser):
 
 
 def _refuse_bombs(text: str) -> None:
-    """Before anything is built, refuse what nests too deep, or stands for too much with its aliases written out.
+    """Raise `_Refused` for a text that nests too deep or has too many values, with its aliases expanded.
 
-    Both the parsers and Python itself give up at some depth, one of them fatally.
+    It reads only the parser's events, before anything is built: the YAML parsers and Python fail at some depth, one of
+    them with a crash.
     """
-    num_values, heights = 0, [0]  # heights are those of the lists and maps under way, so far
-    around: list[tuple[str | None, int, Any]] = []  # their anchors, the values before them, and where they begin
-    known: dict[str | None, tuple[int, int]] = {}  # values and height of what an anchor stands for
+    num_values = 0
+    heights = [0]  # nesting below the top level and below each open list or map, as far as it was read
+    around: list[tuple[str | None, int, Any]] = []  # of each open list or map: anchor, number of values before, start
+    known: dict[str | None, tuple[int, int]] = {}  # number of values and height of each anchor's content
     for event in yaml.parse(text, Loader=_Parser):
         size, height = int(isinstance(event, yaml.NodeEvent)), 0
         if isinstance(event, yaml.CollectionStartEvent):
@@ -199,7 +202,7 @@ def _describe(item: Any, root: yaml.Node, source: str) -> str:
 
 
 def _hint(value: object, kind: str) -> str:
-    """YAML 1.1 reads 1e-3 as a string, though the digits are right."""
+    """Return a hint for a number such as 1e-3, which YAML 1.1 reads as a string."""
     if isinstance(value, str) and kind.startswith("float"):
         try:
             float(value)
@@ -210,6 +213,7 @@ def _hint(value: object, kind: str) -> str:
 
 
 def _find(node: yaml.Node, location: tuple[int | str, ...]) -> yaml.Node:
+    """Return the node at a location below `node`, or the innermost node that exists around it."""
     for part in location:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == str(part)), node)

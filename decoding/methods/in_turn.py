@@ -1,6 +1,6 @@
-"""Methods in which target and drafter take turns: plain decoding, draft then verify, and drafting in the target's pass.
+"""Methods without overlap: plain decoding, drafting and then verifying, and drafting within the target's pass.
 
-One loop serves all methods that draft a window and then verify it; their traits and drafters differ.
+All methods that draft a window and then verify it share one loop; they differ in their traits and drafters.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def autoregressive(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
-    """Verify an empty window, which gives one token, until the sequence ends."""
+    """Verify empty windows, each of which gives one token, until the sequence ends."""
     while lanes.unfinished:
         verdict: Verdict = yield lanes.target.verify(NO_WINDOW)
         lanes.commit(NO_WINDOW, verdict)
@@ -31,7 +31,7 @@ def draft_then_verify(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa
 
 
 def speculative_streaming(lanes: Lanes, schedule: "Schedule") -> MethodFlow:  # noqa: ARG001
-    """Verify the last pass's tree and draft the next one in one pass; the first pass has no tree to verify."""
+    """Verify a tree and draft the next one in the same pass; the first pass has nothing to verify."""
     window = NO_WINDOW
     while lanes.unfinished:
         verdict: Verdict = yield lanes.target.stream(window)

@@ -1,6 +1,7 @@
-"""Mirror speculative decoding: the draft prepares for likely outcomes while the target verifies (2510.13161).
+"""Mirror speculative decoding (2510.13161): the draft prepares for likely outcomes while the target verifies.
 
-With `root_source: draft`, branches start at the draft's own runners-up, without an exit (SSD / Saguaro, 2603.03251).
+With `root_source: draft`, branches start with the draft's second-best and further tokens, without an early exit
+(SSD / Saguaro, 2603.03251).
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mirror(lanes: Lanes, schedule: "Schedule") -> MethodFlow:
-    """Verify and draft at the same time. On a hit the next window was drafted during verification."""
+    """Verify and draft at the same time; on a hit the next window was drafted during the verification."""
     window: Window = yield lanes.draft.rollout()
     while lanes.unfinished:
         if schedule.exit_layer is None:

@@ -1,7 +1,7 @@
-"""One prompt of an acceptance record: its text, and what would be drafted, sent and guessed at every position of it.
+"""One text of an acceptance record, and what drafters and exits propose at every position of it.
 
-Position i means: i new tokens are committed. Arrays are numpy, ids are target ids, -1 fills unused places. Texts
-that repeat themselves are told: they are easy to draft.
+Position i means: i new tokens are committed. Arrays are numpy, ids are of the target's vocabulary, and unused entries
+are -1. `repeats_itself` detects texts that are easy to draft because they repeat themselves.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ from decoding.yaml_file import StrictModel
 _LONGEST_CYCLE: Final = 16
 _LEAST_CYCLES: Final = 3
 _LEAST_SHARE: Final = 0.25
-"""Share of a text that a cycle at its end takes at least."""
+"""Least share of a text that its repeating end must have."""
 _GRAM: Final = 4
 _MOST_REPEATED: Final = 0.5
-"""Share of grams that stood in the text before: lists and code stay below."""
+"""Share of repeated 4-grams above which a text repeats itself; lists and code stay below."""
 
 
 def repeats_itself(text: Sequence[int]) -> bool:
-    """Return whether token ids end in a cycle, three times round, or have more than half of their 4-grams twice."""
+    """Return whether a text ends with a cycle, at least three times, or more than half of its 4-grams are repeats."""
     return _ends_in_cycle(text) or _ends_in_cycle(text[:-1]) or _repeated_share(text) > _MOST_REPEATED
 
 
@@ -54,16 +54,16 @@ Ids = NDArray[np.int32]
 Shares = NDArray[np.float32]
 
 
-def _grown(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
-    parents_of(paths)
+def _checked_paths(paths: tuple[TreePath, ...]) -> tuple[TreePath, ...]:
+    parents_of(paths)  # raises ValueError if they are no tree
     return paths
 
 
-Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_grown)]
+Paths = Annotated[Many[Many[Annotated[int, Field(ge=0)]]], AfterValidator(_checked_paths)]
 
 
 def hash_of_ids(ids: Sequence[int]) -> str:
-    """Return the SHA-256 of token ids, little-endian in 32 bits, in hexadecimal."""
+    """Return the SHA-256, in hexadecimal, of token ids as little-endian 32-bit integers."""
     return hashlib.sha256(np.asarray(ids, dtype="<i4").tobytes()).hexdigest()
 
 
@@ -76,10 +76,10 @@ def _no_shares() -> Shares:
 
 
 class RecordedTree(StrictModel):
-    """Trees of one drafter that a record holds the places of, for every `tree_size`.
+    """The trees of one drafter in a record, for any `tree_size`.
 
     `depth` and `top_k` are the schedule's `num_speculative_tokens` and `tree_top_k`; `paths` are the nodes of a static
-    tree in their order, empty for a dynamic one.
+    tree in their order (`decoding.tree_shape`), empty for dynamic trees.
     """
 
     method: Method
@@ -92,13 +92,13 @@ class RecordedTree(StrictModel):
         return f"{self.method} of {self.drafter}, {self.depth} deep"
 
     def answers(self, schedule: Schedule) -> bool:
-        """Return whether the schedule's trees are these."""
+        """Return whether these are the trees of a schedule."""
         asked = (schedule.method, schedule.drafter, schedule.num_speculative_tokens, schedule.tree_top_k)
         return asked == (self.method, self.drafter, self.depth, self.top_k)
 
 
 class RecordedChain(StrictModel):
-    """Chains of a drafter that is not the pair's own draft model, such as prompt lookup."""
+    """The chains of a drafter other than the draft model, such as prompt lookup."""
 
     method: Method
     drafter: str
@@ -107,39 +107,39 @@ class RecordedChain(StrictModel):
         return f"{self.method} of {self.drafter}"
 
     def answers(self, schedule: Schedule) -> bool:
-        """Return whether the schedule's windows are these."""
+        """Return whether these are the windows of a schedule."""
         return (schedule.method, schedule.drafter) == (self.method, self.drafter)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptRecord:
-    """One prompt's text and everything that could have been said about it.
+    """The text that the target wrote for one prompt, and what drafters and exits propose along it.
+
+    Row i of an array is about the prefix text[:i].
 
     Attributes:
         category: kind of task, or "".
-        prompt_hash: `hash_of_ids` of the prompt; None in records from before there was any, and of drawn texts.
-        text: the target's own text, N ids; ends with EOS or at `max_new_tokens`.
-        rollouts: draft without exit features: for the prefix text[:i], its next `max_window` tokens, [N, W]; empty
-            if the pair has no draft model.
-        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) without.
-        alternatives: for each prefix text[:i], the draft's best ids for the next place, [N, F]. These are the
-            draft-sourced candidates of the row that follows prefix text[:i].
-        exits: for each exit layer, its best ids for the place after prefix text[:i], [N, K].
-        tree_ranks: for each tree of the record the places in its order of the nodes that hold text[i],
-            text[i + 1], ..., -1 for one that no size of the tree has, [N, depth].
-        chain_drafts: for each chain of the record what is drafted after the prefix text[:i], [N, W]; -1 after the
-            end of a shorter window.
-        margins: the target's best logit over its second best at each token, [N]; empty if unknown. Where it is near
-            zero, other arithmetic may choose another token.
-        stream_hits: of a draft with streams: how many of their guesses after each token of `rollouts` are what the
-            draft itself goes on with, in a row, [N, W]; empty ([0, W]) for a draft without.
-        feature_stream_hits: likewise after the tokens of `feature_rollouts`.
-        draft_acceptance: of a draft that samples its tokens too (rule `ratio`, temperature above zero): how often its
-            token at each place after the prefix text[:i] is accepted, given that all before it were and that the text
-            goes on as it does, [N, W]. Where p and q are the target's and the draft's probabilities of the text's
-            token this is min(1, q / p): what is accepted and what is not is then drawn as in real runs.
-        refused_drafts: the token that such a draft has at each place where it is refused, [N, W]; -1 where it never is.
-        feature_draft_acceptance, feature_refused_drafts: likewise with exit features.
+        prompt_hash: `hash_of_ids` of the prompt; None in older records and for drawn texts.
+        text: N ids; the text ends with EOS or at `max_new_tokens`.
+        rollouts: the next `max_window` tokens that the draft model drafts without exit features, [N, W]; empty without
+            a draft model.
+        feature_rollouts: the same with exit features at every committed position; empty ([0, W]) without them.
+        alternatives: the draft's best ids for the next token, the candidates for draft-sourced roots, [N, F].
+        exits: for each exit layer, the exit's best ids for the next token, [N, K].
+        tree_ranks: for each tree of the record, the indices of the nodes that hold text[i], text[i + 1], ...; -1 for a
+            token that no size of the tree has, [N, depth].
+        chain_drafts: for each chain of the record, the drafted tokens, [N, W]; -1 after the end of a shorter window.
+        margins: the target's best logit minus its second best at each token, [N]; empty if unknown. Near zero, other
+            arithmetic may choose another token.
+        stream_hits: after each token of `rollouts`, how many of the streams' guesses in a row the draft model itself
+            drafts next, [N, W]; empty ([0, W]) for a draft without streams.
+        feature_stream_hits: the same for `feature_rollouts`.
+        draft_acceptance: for a draft that samples (rule `ratio`, temperature above zero), the probability that its
+            token at each place is accepted, given that all before were and that the text goes on as recorded, [N, W].
+            With p and q the target's and the draft's probabilities of the text's token it is min(1, q / p), so that
+            replayed acceptance is distributed as in real runs.
+        refused_drafts: the token of such a draft at each place if it is refused, [N, W]; -1 where it never is.
+        feature_draft_acceptance, feature_refused_drafts: the same with exit features.
     """
 
     name: str
@@ -162,7 +162,7 @@ class PromptRecord:
     prompt_hash: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are the same, arrays among them."""
+        """Whether all fields are equal, arrays included."""
         if not isinstance(other, PromptRecord):
             return NotImplemented
         return all(_are_same(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
@@ -172,7 +172,7 @@ class PromptRecord:
 
     @property
     def repeats_itself(self) -> bool:
-        """Whether the text repeats itself: every drafter guesses it, which says little of other texts."""
+        """Whether the text repeats itself; any drafter guesses it then, which says little about other texts."""
         return repeats_itself(self.text.tolist())
 
     def cut(self, num_tokens: int) -> "PromptRecord":
@@ -180,9 +180,9 @@ class PromptRecord:
         return PromptRecord(**{each.name: _cut(getattr(self, each.name), num_tokens) for each in fields(self)})
 
     def drafts(self, *, with_features: bool) -> Ids:
-        """Return the tokens that the draft model drafts, by position, [N, W].
+        """Return the tokens that the draft model drafts at each position, [N, W].
 
-        Raises `RecordError` where they were not recorded: the pair has no draft model, or it takes no features.
+        Raises `RecordError` if there was no draft model, or none that reads features.
         """
         drafts = self.feature_rollouts if with_features else self.rollouts
         if len(drafts) != len(self.text):
@@ -191,9 +191,10 @@ class PromptRecord:
         return drafts
 
     def sampled_drafts(self, draws_N: NDArray[np.float64], *, with_features: bool) -> Ids:
-        """Return what a sampling draft drafts, [N, W]: each token of the text accepted by a draw of its own.
+        """Return tokens that a sampling draft drafts at each position, [N, W].
 
-        Raises `RecordError` where it was not recorded: the text is greedy, or the draft takes no features.
+        `draws_N` are uniform draws, one for each token of the text, that decide whether the draft has it. Raises
+        `RecordError` if the text is greedy or the draft reads no features.
         """
         acceptance_NW = self.feature_draft_acceptance if with_features else self.draft_acceptance
         refused_NW = self.feature_refused_drafts if with_features else self.refused_drafts
@@ -208,19 +209,19 @@ class PromptRecord:
         return drafts
 
     def candidates(self, exit_layer: int | None) -> Ids:
-        """Return the best ids after every prefix text[:i]: of an exit, or of the draft for None, [N, K]."""
+        """Return the best ids for the next token at each position, [N, K], of an exit or, for None, of the draft."""
         return self.alternatives if exit_layer is None else self.exits[exit_layer]
 
     def match_lengths(self, *, with_features: bool) -> Ids:
-        """Return how many drafted tokens agree with the text at each position, [N]; the text's end bounds them."""
+        """Return how many tokens drafted at each position agree with the text, [N], at most up to its end."""
         return agreeing(self.text, self.drafts(with_features=with_features))
 
     def chain_lengths(self, chain: int) -> Ids:
-        """Return how many tokens of a chain of the record agree with the text at each position, [N]."""
+        """Return how many tokens of a recorded chain agree with the text at each position, [N]."""
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
-        """Return how many tokens of a tree of `size` nodes are accepted at each position, [N], up to the end."""
+        """Return how many tokens of a tree of `size` nodes agree with the text at each position, [N]."""
         ranks = self.tree_ranks[tree]
         lengths = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
         bounded: Ids = np.minimum(lengths, np.arange(len(ranks), 0, -1, dtype=np.int32))
@@ -228,7 +229,7 @@ class PromptRecord:
 
 
 def agreeing(text_N: Ids, drafts_NW: Ids) -> Ids:
-    """Return how many tokens drafted at each position agree with the text, [N]; the text's end bounds them."""
+    """Return how many tokens drafted at each position agree with the text, [N], at most up to its end."""
     num_tokens, width = drafts_NW.shape
     padded = np.concatenate([text_N, np.full(width, -2, dtype=np.int32)])
     following = np.lib.stride_tricks.sliding_window_view(padded, width)[:num_tokens]

@@ -1,4 +1,4 @@
-"""What is wrong with an acceptance record or its file, and what a record lacks for a schedule."""
+"""Checks of an acceptance record and of its file, and what a record lacks for a schedule."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "mirrorsd-acceptance-record-5"
 MAX_BYTES: Final = 1 << 29
-"""Most bytes of all arrays of a file together, decompressed."""
+"""Most bytes of all arrays of a file, unpacked."""
 MAX_HEADER_BYTES: Final = 1 << 22
-"""Most bytes of a header, which has some two hundred for every prompt."""
-
+"""Most bytes of a header, which has about two hundred per prompt."""
 
 _Layer = Annotated[int, Field(ge=1)]
 Fact = Annotated[str, Field(max_length=300)]
 
 
 class PromptHeader(StrictModel):
-    """A `PromptRecord` in a file, its arrays left out."""
+    """The fields of a `PromptRecord` in a file's header, without its arrays."""
 
     name: str
     category: str
@@ -39,10 +38,10 @@ class PromptHeader(StrictModel):
 
 
 class RecordHeader(StrictModel):
-    """An `AcceptanceRecord` in a file, the arrays of its prompts left out."""
+    """The header of a file: the fields of an `AcceptanceRecord`, without the arrays of its prompts."""
 
     format: Literal["mirrorsd-acceptance-record-5", "mirrorsd-acceptance-record-6"]
-    """The latter is that of committed records that have any of the fields with defaults; nothing writes it now."""
+    """Nothing writes format 6 now; committed records have it if they have a field that has a default here."""
     target: str
     drafter: str | None
     dtype: str
@@ -63,9 +62,9 @@ class RecordHeader(StrictModel):
 
 
 def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """Return an array of a file as it was saved: ids in 32 bits, margins and probabilities as floats.
+    """Return an array of a file with ids as int32, or margins or probabilities as float32.
 
-    Raises `RecordError` where it holds something else.
+    Raises `RecordError` for other contents.
     """
     is_number = name.endswith(("margins", "acceptance"))
     if array.ndim != (1 if name.endswith(("text", "margins")) else 2):
@@ -85,9 +84,9 @@ def checked_array(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
-    """Yield what a schedule needs that a record does not hold, each with what it does hold.
+    """Yield messages about what a schedule needs but a record lacks, and what the record holds instead.
 
-    For assumed acceptance (`AcceptanceRecord.assumed`) it names the rates that are missing.
+    For assumed acceptance (`AcceptanceRecord.assumed`) a message names the missing rates.
     """
     traits, window = schedule.traits, schedule.num_speculative_tokens
     if record.temperature and (rule := schedule.verification) in ("greedy", "typical"):
@@ -112,7 +111,7 @@ def missing_for(schedule: Schedule, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _lacking(record: AcceptanceRecord, what: str, rates: str) -> str:
-    """Return that something was not recorded; of assumed acceptance with what would assume it."""
+    """Return the message that something was not recorded, or for assumed acceptance which field is missing."""
     return (
         f"{what} were not recorded" if record.assumed is None else f"{what} are not assumed (`{rates}` of a YAML file)"
     )
@@ -145,7 +144,7 @@ def _missing_of_draft(schedule: Schedule, record: AcceptanceRecord) -> Iterator[
 
 
 def complaints(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
-    """Yield what is wrong with a prompt of a record."""
+    """Yield messages about what is wrong with a prompt of a record."""
     length = len(prompt.text)
     if not length:
         yield "there is no text"
@@ -177,6 +176,7 @@ def _misshapen(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[str, NDArray[Any], int | None]]:
+    """Yield the name and content of each array that a prompt has or needs, and its width (None: any width)."""
     needed = ("rollouts", "alternatives", *SAMPLED_ARRAYS[: 2 if record.temperature else 0])
     with_streams = {"stream_hits": prompt.rollouts, "feature_stream_hits": prompt.feature_rollouts}
     for name in ("margins", "rollouts", "alternatives", *OPTIONAL_ARRAYS, *SAMPLED_ARRAYS):
@@ -194,4 +194,4 @@ def _arrays(prompt: PromptRecord, record: AcceptanceRecord) -> Iterator[tuple[st
 
 OPTIONAL_ARRAYS = ("feature_rollouts", "stream_hits", "feature_stream_hits")
 SAMPLED_ARRAYS = ("draft_acceptance", "refused_drafts", "feature_draft_acceptance", "feature_refused_drafts")
-"""Arrays that only records of sampled texts have."""
+"""Arrays of records of sampled texts only."""
