@@ -1,1 +1,1 @@
-"""How long operations take: cost models, durations, and how much lanes slow each other."""
+"""The times of operations: cost models, durations, and how much lanes slow each other."""

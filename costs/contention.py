@@ -11,31 +11,31 @@ from hwprofiles.profile import Profile
 
 
 def fair_share_slowdowns(wanted: Sequence[Floats], total: float) -> list[Floats]:
-    """Return how many times as long each takes with its max-min fair share of a bandwidth; 1 where it has all it wants.
+    """Return how many times longer each device takes with its max-min fair share of a memory bandwidth.
 
-    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): each gets at most a common level; those that want less
-    get what they want. When the k who want least are served, (total - theirs) / (n - k) is left for each of the others;
-    the level is the highest of these. Every entry of the arrays is a case of its own.
+    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): a device gets what it wants, but at most a common
+    level. If the k devices that want least get all they want, (total - their sum) / (n - k) is left for each other one;
+    the level is the largest of these over k. The entries of the arrays are independent cases.
     """
     wanted_DC = np.stack(wanted)  # [devices, cases]
     ascending_DC = np.sort(wanted_DC, axis=0)
-    theirs_DC = np.zeros_like(wanted_DC)
-    np.cumsum(ascending_DC[:-1], axis=0, out=theirs_DC[1:])
+    taken_DC = np.zeros_like(wanted_DC)
+    np.cumsum(ascending_DC[:-1], axis=0, out=taken_DC[1:])
     num_others = np.arange(len(wanted), 0, -1)[:, np.newaxis]
-    level_C = ((total - theirs_DC) / num_others).max(axis=0)
+    level_C = ((total - taken_DC) / num_others).max(axis=0)
     shares_DC = np.minimum(wanted_DC, level_C)
     return list(np.divide(wanted_DC, shares_DC, out=np.ones_like(wanted_DC), where=wanted_DC > shares_DC))
 
 
 class Slowdown(NamedTuple):
-    """Time while the other lane computes over time alone, by context."""
+    """For each of two lanes: its time while the other lane computes over its time alone, by context."""
 
     target: Floats
     draft: Floats
 
 
 class PairContention(NamedTuple):
-    """Two lanes that compute at once: latency of each over that alone, and the (perhaps infinite) bandwidth."""
+    """The measured slowdown of two lanes that compute at once, and the bandwidth of their memory pool (may be inf)."""
 
     target_slowdown: float
     draft_slowdown: float
@@ -43,12 +43,12 @@ class PairContention(NamedTuple):
 
     @classmethod
     def of(cls, profile: Profile, target_lane: str, draft_lane: str) -> "PairContention":
-        """Return what the profile knows of the two lanes; no slowdown where it has no entry."""
+        """Return a profile's values for two lanes; no slowdown if it has none."""
         pool = profile.pool_bytes_per_s(target_lane, draft_lane) or inf
         return cls(*profile.slowdown(target_lane, draft_lane), pool)
 
     def slowdown_of_two(self, target_bytes_per_s: float, draft_bytes_per_s: float) -> tuple[float, float]:
-        """Return `slowdown` of a single pair of operations, without the cost of arrays."""
+        """Return `slowdown` for one pair of operations, without the overhead of arrays."""
         if self.pool_bytes_per_s == inf:
             return self.target_slowdown, self.draft_slowdown
         target_wants, draft_wants = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
@@ -58,7 +58,7 @@ class PairContention(NamedTuple):
         )
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
-        """Return both slowdowns, by the bandwidths each takes alone: as measured, then max-min fair in the pool."""
+        """Return the measured slowdowns times those of a fair share, given the bandwidth that each lane uses alone."""
         wanted = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
         target, draft = fair_share_slowdowns(wanted, self.pool_bytes_per_s)
         return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)

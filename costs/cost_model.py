@@ -1,7 +1,7 @@
-"""What one call of a model part costs on one lane, be it one device or a group of devices that exchange results.
+"""Cost models: the time of one call of a model part on a lane, which is a device or a group that exchanges sums.
 
-A cost model answers for whole ranges of contexts at once, and reports its errors and sources. Which parts an operation
-calls is in `costs.round_plan`.
+A cost model computes whole arrays of contexts at once, and tells its relative errors and sources. `costs.round_plan`
+says which parts an operation calls.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,9 @@ Ints = NDArray[np.int64]
 
 
 class Part(NamedTuple):
-    """A model part that is timed as a whole: a table of a `LaneProfile`.
+    """A model part that is timed as a whole; each one has a table in a `LaneProfile`.
 
-    `exit_layer` distinguishes the exits, `drafter` the steps of heads, what heads read of a prompt and the target's
-    streams.
+    `exit_layer` is set for `exit`, `drafter` for `heads`, `head_prefill` and `streams`.
     """
 
     kind: LanePart
@@ -39,9 +38,9 @@ class Part(NamedTuple):
 
 
 class PartFacts(NamedTuple):
-    """What else is known of a part: the error of all its times (half-width, 90 %), and their source.
+    """The relative error of a part's times (half-width, 90 %), their source, and the longest sequence of its model.
 
-    `most_positions` is how many tokens a sequence may have for the part's model; infinite where that is not known.
+    `most_positions` is infinite if unknown.
     """
 
     relative_error: float
@@ -50,10 +49,10 @@ class PartFacts(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What one sequence adds to a call by its cached tokens, at each context: bytes that a member moves, and seconds.
+    """What the KV cache of one sequence adds to a call, at each context: bytes that a device moves, and seconds.
 
-    The longer of the two counts, see `Shared`. Attention is a kernel of its own between the matrices: of several
-    sequences one hides what it can behind these, as it does alone, and what the others take by themselves adds up.
+    The longer of `reading_s` and `computing_s` counts, see `Shared`. Attention is a kernel between the matrices: of the
+    sequences of a batch, one overlaps with the matrices as it does alone, and the times of all others add up.
     """
 
     num_bytes: Floats
@@ -62,11 +61,11 @@ class Own(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What the sequences of a call have in common: bytes that one member moves once, and the seconds without caches.
+    """What a call costs once for all its sequences: bytes that a device moves, and the seconds without KV caches.
 
-    A call takes as long as it reads or as it computes, whichever is longer; what neither hides counts in both, and a
-    table, which does not tell them apart, has the same in both. `least_s` is the time of starting kernels, where that
-    goes on beside what they do: no call takes less.
+    A call takes the longer of `reading_s` and `computing_s`. Time that overlaps with neither is in both, and a table,
+    which does not tell them apart, has the same time in both. `least_s` is the time to launch the kernels if that
+    overlaps with their work; no call takes less.
     """
 
     num_bytes: float
@@ -81,30 +80,30 @@ class Shared(NamedTuple):
 
 
 class LaneCost(Protocol):
-    """A cost model of one lane. `seconds` are those of `shared` with the `own` of a single sequence."""
+    """The cost model of a lane. `seconds` is for a single sequence; `shared` and `own` make up the cost of a batch."""
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        """Return seconds of one call with `rows` rows at each context (tokens in the cache), same shape as `contexts`.
+        """Return the seconds of one call of `rows` rows at each context (tokens in the cache), shaped as `contexts`.
 
-        Raises `ProfileError` where the lane has no cost for the part, `OutOfRangeError` where rows or a context
-        were not measured.
+        Raises `ProfileError` if the lane has no cost for the part, `OutOfRangeError` if rows or a context were not
+        measured.
         """
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """Return why `seconds` would raise, or None."""
 
     def shared(self, part: Part, rows: float) -> Shared:
-        """Return what a call over the rows of all its sequences costs once: reading weights, above all."""
+        """Return what a call of `rows` rows of all sequences costs once, mostly reading weights."""
 
     def own(self, part: Part, rows: float, contexts: Floats) -> Own:
-        """Return what one sequence adds with so many of the rows; to be asked for what is not `missing`."""
+        """Return what one sequence with `rows` of the rows adds; only for parts that are not `missing`."""
 
     def facts(self, part: Part) -> PartFacts:
-        """Return what else is known of the part; raises `ProfileError` where the lane has no cost for it."""
+        """Return error and source of the part's times; raise `ProfileError` if the lane has no cost for it."""
 
 
 def traffic(cost: LaneCost, part: Part, rows: float, contexts: Floats) -> Floats:
-    """Return the bytes that one member of a lane moves in a call, at each context."""
+    """Return the bytes that a call moves on each device of a lane, at each context."""
     return cost.shared(part, rows).num_bytes + cost.own(part, rows, contexts).num_bytes
 
 
@@ -162,7 +161,7 @@ def _widened_by(part: Part, rows: float) -> str | None:
     """Return the option of `mirrorsd calibrate` that measures a part over so many rows; None where there is none."""
     if part.kind in ("draft_step", "draft_step_features", "draft_start"):
         return "--max-branches"
-    # wider passes of the target are those of trees and batches
+    # no option widens passes of trees and batches, which have more rows
     return "--max-window" if part.kind in ("layer", "lm_head", "exit") and rows <= MAX_WINDOW + 1 else None
 
 
@@ -178,29 +177,28 @@ def _tables_of(lane: LaneProfile) -> Iterator[tuple[Part, LatencyTable]]:
 
 
 def all_reduce_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
-    """Return the seconds after which every device has the sum of what all hold, by the faster of two algorithms.
+    """Return the seconds of an all-reduce by the faster of two algorithms, over links of equal latency and bandwidth.
 
-    Ring: a reduce-scatter and an all-gather, each of n - 1 steps with an n-th of the bytes. Tree: sums go up a binomial
-    tree and the result comes down again, all bytes on every level. Closed forms over links of equal latency and
-    bandwidth; sources: Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH
-    (2005); the ring is NCCL's.
+    Ring (NCCL's): a reduce-scatter and an all-gather, each of n - 1 steps with an n-th of the bytes. Tree: sums go up a
+    binomial tree and the result comes down again, all bytes on every level. Source: Thakur, Rabenseifner and Gropp,
+    Optimization of Collective Communication Operations in MPICH (2005).
     """
     ring_s = 2 * (num_devices - 1) * (latency_s + num_bytes / num_devices / bytes_per_s)
     return min(ring_s, 2 * _num_levels(num_devices) * (latency_s + num_bytes / bytes_per_s))
 
 
 def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
-    """Return the seconds of sharing all shares: what is held doubles from step to step (Bruck, any count)."""
+    """Return the seconds of an all-gather by Bruck's algorithm, in which a device's bytes double with each step."""
     return _num_levels(num_devices) * latency_s + (num_devices - 1) / num_devices * num_bytes / bytes_per_s
 
 
 def _num_levels(num_devices: int) -> int:
-    """Return the levels of a binary tree of `num_devices` below its root: ceil(log2)."""
+    """Return ceil(log2(num_devices))."""
     return (num_devices - 1).bit_length()
 
 
 class GroupCost:
-    """The cost of a lane of several devices: a member's share, and the collectives that all wait for."""
+    """The cost of a lane of several devices: that of one device's share, and the collectives."""
 
     def __init__(self, share: LaneCost, group: DeviceGroup) -> None:
         self._share = share
@@ -239,6 +237,6 @@ class GroupCost:
 
 
 def cost_of(lane: LaneProfile, share: LaneCost | None = None) -> LaneCost:
-    """Return the cost of a lane, be it one device or several; `share` replaces what a member is measured to cost."""
+    """Return the cost of a lane of one device or a group; `share` replaces the measured cost of one device's share."""
     share = MeasuredCost(lane) if share is None else share
     return share if lane.group is None else GroupCost(share, lane.group)

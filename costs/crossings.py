@@ -1,8 +1,8 @@
-"""Works out, once for both simulators, which messages the lanes of a schedule exchange and over which links.
+"""The messages between the two lanes of a schedule: their routes over links, their bytes and their times.
 
-The driver runs next to the target's lane. Verdicts and exits cross to the draft, with the states that a drafter reads;
-windows cross to the target. Nothing crosses where both share a lane or a device. A measured `dispatch_s` is the round
-trip of a message without payload, a link what payload adds, so nothing is counted twice.
+The driver runs next to the target's lane. Verdicts and exit messages, with the hidden states that a drafter reads,
+cross to the draft's lane; windows cross to the target's. Nothing crosses if both are one lane or one device. A measured
+`dispatch_s` is the round trip of an empty message, and a link adds only what the payload costs.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from hwprofiles.profile import BYTES_PER_CANDIDATE, LinkProfile, Profile
 
 BYTES_PER_ID = 4
 BYTES_PER_VERDICT = 2 * BYTES_PER_ID
-"""A count and the target's own token."""
+"""The number of accepted tokens and the next token."""
 
 
 class Hop(NamedTuple):
@@ -34,11 +34,11 @@ class Hop(NamedTuple):
 
 
 Route = tuple[Hop, ...]
-"""A route: the links from one lane to another, in their order."""
+"""The links from one lane to another, in order."""
 
 
 def route_of(profile: Profile, origin: str, destination: str) -> Route:
-    """Return the route of fewest links; it is empty for lanes that take turns, and for those that nothing links."""
+    """Return the route with the fewest links; it is empty for lanes that take turns or are not linked."""
     if profile.take_turns(origin, destination):
         return ()
     if (straight := profile.link(origin, destination)) is not None:
@@ -47,10 +47,14 @@ def route_of(profile: Profile, origin: str, destination: str) -> Route:
     lanes = [origin]
     for lane in lanes:  # breadth first: the list grows during the loop
         for link in profile.links:
-            if lane in link.lanes and (other := link.lanes[link.lanes[0] == lane]) not in routes:
-                way = profile.link(lane, other) or link  # another link may have the lanes in this order
-                routes[other] = (*routes[lane], _hop(lane, other, way))
-                lanes.append(other)
+            if lane not in link.lanes:
+                continue
+            first, second = link.lanes
+            neighbour = second if lane == first else first
+            if neighbour not in routes:
+                in_this_direction = profile.link(lane, neighbour) or link
+                routes[neighbour] = (*routes[lane], _hop(lane, neighbour, in_this_direction))
+                lanes.append(neighbour)
     return routes.get(destination, ())
 
 
@@ -59,7 +63,7 @@ def _hop(start: str, end: str, link: LinkProfile) -> Hop:
 
 
 def crossing_s(route: Route, num_bytes: Floats) -> Floats:
-    """Return the seconds of messages that queue behind no other one."""
+    """Return the seconds of messages of `num_bytes` that do not queue behind another one."""
     seconds = np.zeros_like(num_bytes)
     for hop in route:
         seconds = seconds + (hop.latency_s + in_ticks(num_bytes / hop.bytes_per_s))
@@ -67,7 +71,7 @@ def crossing_s(route: Route, num_bytes: Floats) -> Floats:
 
 
 def second_arrival_s(route: Route, num_bytes: Sequence[float], sent_s: Sequence[Floats]) -> Floats:
-    """Return when the second of two messages arrives; on every link it queues behind the first."""
+    """Return when the second of two messages arrives, which queues behind the first on every link."""
     (first_bytes, second_bytes), (first_s, second_s) = num_bytes, sent_s
     for hop in route:
         free_s = first_s + one_in_ticks(first_bytes / hop.bytes_per_s)
@@ -78,10 +82,11 @@ def second_arrival_s(route: Route, num_bytes: Sequence[float], sent_s: Sequence[
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """Routes between the two lanes, and the bytes of a schedule's messages.
+    """The routes between the two lanes, and the bytes of a schedule's messages.
 
-    Verdicts are by the number of accepted tokens, windows by that of drafted ones; an exit message has 0 without an
-    exit. Under the ratio rule windows are taken to be sampled, and to carry what each token was sampled from.
+    `verdict_bytes` are indexed by the number of accepted tokens, `window_bytes` by the number of drafted tokens;
+    `exit_bytes` is 0 without an exit. Under the ratio rule a window also carries the distribution that each token was
+    sampled from.
     """
 
     to_draft: Route
@@ -92,17 +97,19 @@ class Messages:
 
     @classmethod
     def of(cls, schedule: Schedule, profile: Profile) -> "Messages":
-        """Return the messages of `schedule`; raises `ProfileError` where one takes longer than is plausible."""
+        """Return the messages of `schedule`; raise `ProfileError` if one takes implausibly long."""
         target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         counts = range(schedule.num_rows)
         state_bytes = profile.features_bytes_per_row
-        states = schedule.reads_features and not schedule.traits.overlaps
+        verdict_has_states = schedule.reads_features and not schedule.traits.overlaps
         drafted_bytes = float(BYTES_PER_CANDIDATE * (1 + NUM_SAMPLED_FROM * (schedule.verification == "ratio")))
         found = cls(
             to_draft=route_of(profile, target, draft),
             to_target=route_of(profile, draft, target),
             verdict_bytes=tuple(
-                BYTES_PER_VERDICT + schedule.is_tree * count * BYTES_PER_ID + states * (count + 1) * state_bytes
+                BYTES_PER_VERDICT
+                + schedule.is_tree * count * BYTES_PER_ID
+                + verdict_has_states * (count + 1) * state_bytes
                 for count in counts
             ),
             exit_bytes=schedule.num_rows
@@ -116,12 +123,12 @@ class Messages:
 
     @cached_property
     def verdict_s(self) -> Floats:
-        """Seconds of verdicts that queue behind nothing, by the number of accepted tokens."""
+        """Seconds of verdicts without queueing, by the number of accepted tokens."""
         return crossing_s(self.to_draft, np.array(self.verdict_bytes))
 
     @cached_property
     def window_s(self) -> Floats:
-        """Seconds of windows, by the number of drafted tokens."""
+        """Seconds of windows without queueing, by the number of drafted tokens."""
         return crossing_s(self.to_target, np.array(self.window_bytes))
 
     def _check(self, target: str, draft: str) -> None:

@@ -1,7 +1,7 @@
-"""How long the operations of a schedule take, by context: for both simulators (events and arrays).
+"""The durations of a schedule's operations by context, for both simulators (events and arrays).
 
-The tables of a profile's lanes are summed up as `costs.round_plan` says. The context of an operation is the number of
-committed tokens (prompt and new ones) minus one, which is what the target's cache holds.
+They add up the calls that `costs.round_plan` lists, by the lanes' latency tables. The context of an operation is the
+number of tokens in the target's KV cache: all committed tokens (prompt and new ones) but the last.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,27 +24,28 @@ from hwprofiles.bounds import LONGEST_S, MOST_SLOWDOWN
 from hwprofiles.profile import Profile
 
 MOST_PAIRS = 2048
-"""Number of cached slowdowns: schedules that share one come soon after each other."""
+"""Number of cached slowdowns; schedules that share one come soon after each other."""
 
 Calls = tuple[tuple[Part, int], ...]
-"""Parts, each with its number of calls or with its rows."""
+"""Parts, each with its number of calls or its number of rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durations:
-    """All times that a schedule needs, as arrays by context.
+    """All times of a schedule, as arrays over contexts.
 
     Attributes:
-        segments_s: the target's operations, in the plan's order.
-        drafting_s: the part of each of `segments_s` that is drafting: streams, or what the draft model reads again.
-        step_s: steps of a draft model by kind.
-        catch_up_s: at [n] the first step of a rollout that has n committed tokens to read before the last one.
-        rollout_s: whole rollouts, at [n] as in `catch_up_s`.
-        guessing_s: steps that verify and make 0, 1, ... guesses of the draft's streams; none without streams.
-        slowdowns: for each segment and kind of step of branches, what they cost each other; one number for all
-            contexts where lanes share no memory. None where target and draft take turns.
-        target_half_s, draft_half_s: half a dispatch, before and after each operation.
-        round_overhead_s: the driver's own time, between a verdict and the next operation.
+        segments_s: times of the target's operations, in the order of `plan.segments`.
+        drafting_s: the share of each of `segments_s` that is drafting: streams, or rows that the draft model reads
+            again.
+        step_s: times of a draft model's steps by kind.
+        catch_up_s: [n] is the first step of a rollout that reads n committed tokens before the last one.
+        rollout_s: [n] is the whole of such a rollout.
+        guessing_s: [n] is a step in which the draft's streams make n guesses; empty without streams.
+        slowdowns: for each segment, how much it and each kind of branch step slow each other; arrays of one entry if
+            the lanes share no memory. Empty if target and draft take turns.
+        target_half_s, draft_half_s: half a dispatch, which precedes and follows each operation.
+        round_overhead_s: the driver's time between a verdict and the next operation.
     """
 
     plan: RoundPlan
@@ -62,14 +63,14 @@ class Durations:
 
 
 class DurationFacts(NamedTuple):
-    """What is known of a schedule's times besides themselves.
+    """The relative errors and the sources of a schedule's times.
 
     Attributes:
-        plan: what its rounds compute.
-        target_relative_error, draft_relative_error: what the tables of either may be off by together (half-width,
-            90 %); those of the target's parts are taken to err the same way, and count by their time.
-        features_relative_error: what passes that also return hidden states may be off by on their own; 0 without.
-        sources: where the numbers are from, each once.
+        plan: what the schedule's rounds compute.
+        target_relative_error, draft_relative_error: half-width of the 90 % interval of each lane's times. The errors of
+            the target's parts are assumed to be fully correlated, so theirs is the mean weighted by time.
+        features_relative_error: additional error of passes that return hidden states; 0 for other passes.
+        sources: the sources of all times, without repeats.
     """
 
     plan: RoundPlan
@@ -80,10 +81,10 @@ class DurationFacts(NamedTuple):
 
 
 class DurationTables:
-    """Durations of any schedule on one profile over one range of contexts; every part is looked up once."""
+    """Durations of any schedule on one profile over one range of contexts; the times of each part are cached."""
 
     def __init__(self, profile: Profile, contexts: range, costs: Mapping[str, LaneCost] | None = None) -> None:
-        """Take a profile; `costs` replaces the measured cost of the lanes that it names."""
+        """Take a profile; `costs` replaces the measured costs of the lanes that are its keys."""
         self.profile, self.prices, self._given = profile, Prices(profile, costs), costs
         self._costs = self.prices.costs
         self.prefill = PrefillTimes(profile, self._costs)
@@ -103,11 +104,11 @@ class DurationTables:
         self._pair = lru_cache(MOST_PAIRS)(self._slowdown_of)
 
     def over(self, contexts: range) -> "DurationTables":
-        """Return the same over another range of contexts."""
+        """Return the tables over another range of contexts."""
         return self if contexts == self._range else DurationTables(self.profile, contexts, self._given)
 
     def cost(self, lane: str) -> LaneCost:
-        """Return what calls cost on a lane, collectives included; raises `ProfileError` if there is no such lane."""
+        """Return the cost model of a lane, collectives included; raise `ProfileError` if there is no such lane."""
         return self._costs[self.profile.lane(lane).name]
 
     def missing(self, schedule: Schedule, shape: RoundShape) -> str | None:
@@ -120,12 +121,12 @@ class DurationTables:
             return str(error)
 
     def require_positions(self, schedule: Schedule, plan: RoundPlan) -> None:
-        """Raise `OutOfRangeError` where the last window of a text is beyond the positions of a model."""
+        """Raise `OutOfRangeError` if the last window of a text needs more positions than a model has."""
         if reason := self._beyond_positions(schedule, plan):
             raise OutOfRangeError(reason)
 
     def _beyond_positions(self, schedule: Schedule, plan: RoundPlan) -> str | None:
-        """Return why not: paths of a tree, and the sequences of a batch, have the same positions."""
+        """Return the message of `require_positions`, or None. All paths of a tree share their positions."""
         longest = self._range[-1] + schedule.num_speculative_tokens + 1
         for lane, part, _ in plan.demands:
             facts = self._facts(lane, part)
@@ -134,19 +135,19 @@ class DurationTables:
         return None
 
     def demands(self, schedule: Schedule, plan: RoundPlan) -> tuple[tuple[str, Part, int], ...]:
-        """Return every part that is ever called, with its lane and rows."""
+        """Return all calls that rounds can make: lane, part and rows."""
         added = self.drafting_calls(schedule, plan)
         return *plan.demands, *((plan.draft_lane, part, one.rows) for one in plan.segments for part, _ in added)
 
     def drafting_calls(self, schedule: Schedule, plan: RoundPlan) -> Calls:
-        """Return what drafting adds to each of the target's operations, over the same rows, on the draft's lane."""
+        """Return the calls on the draft lane that drafting adds to each operation of the target, of the same rows."""
         if plan.streams:
             return ((plan.streams, 1),)
         is_in_turn = schedule.traits.has_draft_model and not schedule.traits.overlaps
         return ((DRAFT_READS, 1),) if is_in_turn and not self.missing_part(plan.draft_lane, DRAFT_READS, 1) else ()
 
     def durations(self, schedule: Schedule, shape: RoundShape) -> Durations:
-        """Return the durations of `schedule`, whose rounds have a given shape; raise for what is `missing`."""
+        """Return the durations of `schedule`, whose rounds have this shape; raise an error if one is `missing`."""
         plan, profile = RoundPlan.of(schedule, shape, self.profile.num_layers), self.profile
         target, draft = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)
         self.require_positions(schedule, plan)
@@ -158,7 +159,7 @@ class DurationTables:
         )
         if plan.most_rows != plan.step_rows:
             for kind, count in plan.most_rows.items():
-                self._branch_s(plan, kind, count, 0.0)  # refused where it was not measured, whatever rounds come
+                self._branch_s(plan, kind, count, 0.0)  # raises an error if the widest steps were not measured
         start_s = self.prices.first_step_s(schedule)
         catch_up_s, rollout_s = self._rollout_s(draft.name, plan.step, plan.first_rows, plan.later_rows, start_s)
         return Durations(
@@ -181,7 +182,7 @@ class DurationTables:
         )
 
     def facts(self, schedule: Schedule, shape: RoundShape) -> DurationFacts:
-        """Return what is known of a schedule's durations besides themselves; arguments are those of `durations`."""
+        """Return errors and sources of a schedule's durations; the arguments are those of `durations`."""
         plan = RoundPlan.of(schedule, shape, self.profile.num_layers)
         works = tuple((tuple(one.calls.items()), one.rows) for one in plan.segments)
         added = [part for part, _ in self.drafting_calls(schedule, plan) if part is not plan.streams]
@@ -207,10 +208,10 @@ class DurationTables:
     def _rollout_times(
         self, lane: str, step: Part | None, first_rows: Sequence[int], later_rows: Sequence[int], start_s: float
     ) -> tuple[Floats, Floats]:
-        """Return `catch_up_s` and `rollout_s`: first steps of rollouts, and all of their steps together."""
+        """Return `catch_up_s` and `rollout_s` of `Durations`."""
 
         def step_s(rows: int) -> Floats:
-            assert step is not None, "a step of a draft that is not there"
+            assert step is not None, "a step without a drafter"
             return self.work_s(lane, ((step, 1),), rows)
 
         first_s = np.array([work_in_ticks(step_s(count) + start_s) for count in first_rows])
@@ -221,7 +222,7 @@ class DurationTables:
         return self._draft_s(plan.draft_lane, plan.calls_of(kind, rows), start_s * (kind in STARTS))
 
     def _guessing_s(self, plan: RoundPlan) -> Floats:
-        """Return the seconds of steps with 0, 1, ... guesses: one row of the draft for each guess and one more."""
+        """Return `guessing_s` of `Durations`: a step with n guesses has n + 1 rows of the draft model."""
         if not plan.num_streams:
             return np.zeros((0, len(self._contexts)))
         assert plan.step is not None, "streams of a draft that is not there"
@@ -229,13 +230,13 @@ class DurationTables:
         return np.array([self._draft_s(plan.draft_lane, calls) for calls in (((plan.step, 1),), *guessing)])
 
     def _draft_s(self, lane: str, calls: Calls, more_s: float = 0.0) -> Floats:
-        """Return the seconds of one call of each part, each with its own rows, and `more_s`."""
+        """Return the seconds of one call of each part, with its rows, plus `more_s`."""
         first, *others = (self.work_s(lane, ((part, 1),), rows) for part, rows in calls)
         seconds = sum(others, start=first)
         return work_in_ticks(seconds + more_s) if more_s else seconds
 
     def _slowdown(self, plan: RoundPlan, operation: Operation, kind: StepKind, start_s: float) -> Slowdown:
-        """Return how much an operation of the target and a draft step slow each other."""
+        """Return how much an operation of the target and a step of branches slow each other."""
         lanes = plan.target_lane, plan.draft_lane
         if self._pool_bytes_per_s(*lanes) is None:
             return self._pair(*lanes, (), 0, (), 0.0)
@@ -245,11 +246,11 @@ class DurationTables:
     def _slowdown_of(
         self, target: str, draft: str, target_calls: Calls, rows: int, draft_calls: Calls, more_s: float
     ) -> Slowdown:
-        """Return how much two lanes slow each other, by the bandwidth that their calls want; none without calls."""
+        """Return how much two lanes slow each other, by the bandwidth that their calls use (0 without calls)."""
         wanted = np.zeros(1), np.zeros(1)
         if target_calls:
             target_bytes = self.traffic(target, target_calls, rows)
-            draft_bytes = sum(self.traffic(draft, ((part, 1),), own) for part, own in draft_calls)
+            draft_bytes = sum(self.traffic(draft, ((part, 1),), draft_rows) for part, draft_rows in draft_calls)
             target_s, draft_s = self.work_s(target, target_calls, rows), self._draft_s(draft, draft_calls, more_s)
             wanted = target_bytes / target_s, draft_bytes / draft_s
         slowdown = PairContention.of(self.profile, target, draft).slowdown(*wanted)
@@ -258,12 +259,12 @@ class DurationTables:
         return slowdown
 
     def _sum_s(self, lane: str, calls: Calls, rows: int) -> Floats:
-        """Return the seconds of the calls of each part; zero for none."""
+        """Return the seconds of a number of calls of each part; zero without calls."""
         seconds = [count * self._call_s(lane, part, rows) for part, count in calls]
         return work_in_ticks(np.sum(seconds, axis=0)) if seconds else np.zeros(len(self._contexts))
 
     def _bytes_of(self, lane: str, calls: Calls, rows: int) -> Floats:
-        """Return the bytes that the calls of each part move at each context."""
+        """Return the bytes that a number of calls of each part move at each context."""
         moved = [count * traffic(self._costs[lane], part, rows, self._contexts) for part, count in calls]
         return np.sum(moved, axis=0) if moved else np.zeros(len(self._contexts))
 
@@ -273,26 +274,27 @@ class DurationTables:
         return seconds
 
     def _shared_by(self, lane: str, part: Part, rows: int) -> Shared:
-        """Return what a call over the rows of several sequences costs once; refused as the same rows of one are."""
+        """Return what a call of `rows` rows of several sequences costs once; raise `OutOfRangeError` if unmeasured."""
         if reason := self.missing_part(lane, part, rows):
             raise OutOfRangeError(reason)
         return self.cost(lane).shared(part, rows)
 
     def _own_of(self, lane: str, part: Part, rows: int) -> tuple[list[float], ...]:
-        """Return what `Own` has, and the longer of its seconds, by context; empty lists where nothing is added."""
+        """Return the fields of `Own` and the longer of its two times, by context; empty lists if all are zero."""
         own = self._costs[lane].own(part, rows, self._contexts)
         amounts = *own, np.maximum(own.reading_s, own.computing_s)
         return tuple(one.tolist() for one in amounts) if any(one.any() for one in amounts) else ([],) * len(amounts)
 
     def _error_of(self, lane: str, works: tuple[tuple[Calls, int], ...]) -> float:
-        calls = [(part, count, rows) for own, rows in works for part, count in own]
+        """Return the mean relative error of the calls, weighted by their times."""
+        calls = [(part, count, rows) for of_operation, rows in works for part, count in of_operation]
         seconds = [count * float(self._call_s(lane, part, rows).mean()) for part, count, rows in calls]
         errors = [self._facts(lane, part).relative_error for part, _, _ in calls]
         return float(np.average(errors, weights=seconds)) if sum(seconds) else 0.0
 
 
 def _require(values: Floats, most: float, what: str) -> None:
-    """Raise `ProfileError` for times that only a wrong number of the profile can explain."""
+    """Raise `ProfileError` for implausible values, which must come from a wrong number in the profile."""
     if not (values.max() <= most and values.min() >= 0):
         raise ProfileError(
             f"this profile gives {values.max():g} {what}: at most {most:g} are plausible, so a number in it is wrong"

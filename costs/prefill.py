@@ -1,8 +1,8 @@
-"""How long reading a prompt takes before decoding starts: one rule for both simulators.
+"""The time of prefill, for both simulators; `runtime.lanes.sequence_lanes` does the same in real runs.
 
-The target reads all tokens of the prompt but the last, and so does a draft model or a head: at the same time, slowing
-each other as they do while decoding; after it, if it reads the target's states; in turn on one lane, and on a group and
-one of its devices. The real world's rule is that of `runtime.lanes.sequence_lanes`.
+The target reads all tokens of the prompt but the last, and so does a draft model or a draft head. A drafter that reads
+the target's hidden states begins when the target is done. Others read at the same time, and both slow each other as in
+decoding; they take turns if they share a lane, or if one has a group of devices and the other a device of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 
 _TARGET, _DRAFT = Part("prefill"), Part("draft_prefill")
-_ANY_CONTEXT = np.zeros(1)
-
+_NO_CONTEXT = np.zeros(1)
 
 Readers = tuple[str, str, Part | None, bool]
-"""The lanes of target and draft, the part by which the draft reads, and whether it begins when the target has read."""
+"""The target's lane, the draft's lane, the part that reads the prompt for the draft, and whether it waits for the
+target to finish."""
 
 
 def _readers(schedule: Schedule) -> Readers:
@@ -41,7 +41,7 @@ class PrefillTimes:
         self._known: dict[tuple[Readers, tuple[int, ...]], list[float] | None] = {}
 
     def known(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float] | None:
-        """Return `seconds`; None where they were not measured, since decoding can be simulated without."""
+        """Return `seconds`; None if they were not measured, as decoding can be simulated without them."""
         key = (_readers(schedule), tuple(prompt_lengths))
         if key not in self._known:
             try:
@@ -51,10 +51,9 @@ class PrefillTimes:
         return self._known[key]
 
     def seconds(self, schedule: Schedule, prompt_lengths: Sequence[int]) -> list[float]:
-        """Return the times from request to start of decoding, for prompts of these lengths.
+        """Return the time from request to start of decoding, for each prompt length.
 
-        Raises `ProfileError` where a lane's prefill was not measured (`OutOfRangeError`: not for prompts of
-        that length).
+        Raises `ProfileError` if a lane's prefill was not measured, `OutOfRangeError` if not for that length.
         """
         readers = _readers(schedule)
         seconds = {length: self._of(readers, length - 1) for length in dict.fromkeys(prompt_lengths)}
@@ -68,7 +67,7 @@ class PrefillTimes:
         draft_s, draft_dispatch_s = self._read_s(draft, part, rows), self._profile.lane(draft).dispatch_s
         if draft_waits:
             return target_s + target_dispatch_s + self._states_s(target, draft, rows) + draft_s + draft_dispatch_s
-        if self._profile.take_turns(target, draft):  # the draft's request is there when the target has read
+        if self._profile.take_turns(target, draft):  # both requests are sent at once, so their dispatches overlap
             return target_s + draft_s + max(target_dispatch_s, draft_dispatch_s)
         if target_s and draft_s:
             target_s, draft_s = self._at_once(readers, rows, target_s, draft_s)
@@ -81,16 +80,16 @@ class PrefillTimes:
     def _read_s(self, lane: str, part: Part, rows: int) -> float:
         self._profile.lane(lane)
         cost = self._costs[lane]
-        cost.facts(part)  # refused where nothing was measured
-        return float(cost.seconds(part, rows, _ANY_CONTEXT)[0]) if rows else 0.0
+        cost.facts(part)  # raises ProfileError if the part was not measured
+        return float(cost.seconds(part, rows, _NO_CONTEXT)[0]) if rows else 0.0
 
     def _at_once(self, readers: Readers, rows: int, target_s: float, draft_s: float) -> tuple[float, float]:
-        """Return when either has read, if both begin at once: slowed until one has, then the other goes on alone."""
+        """Return when target and draft are done if both start at once: slowed until one ends, the other then alone."""
         target, draft, part, _ = readers
-        assert part is not None, "nobody reads next to the target"
-        of_target, of_draft = PairContention.of(self._profile, target, draft).slowdown_of_two(
-            float(traffic(self._costs[target], _TARGET, rows, _ANY_CONTEXT)[0]) / target_s,
-            float(traffic(self._costs[draft], part, rows, _ANY_CONTEXT)[0]) / draft_s,
+        assert part is not None, "no drafter reads next to the target"
+        target_slowdown, draft_slowdown = PairContention.of(self._profile, target, draft).slowdown_of_two(
+            float(traffic(self._costs[target], _TARGET, rows, _NO_CONTEXT)[0]) / target_s,
+            float(traffic(self._costs[draft], part, rows, _NO_CONTEXT)[0]) / draft_s,
         )
-        both_s = min(target_s * of_target, draft_s * of_draft)
-        return both_s + target_s - both_s / of_target, both_s + draft_s - both_s / of_draft
+        both_s = min(target_s * target_slowdown, draft_s * draft_slowdown)
+        return both_s + target_s - both_s / target_slowdown, both_s + draft_s - both_s / draft_slowdown

@@ -1,7 +1,7 @@
-"""The price of an operation on its lane while nothing else runs: calls of parts by the lane's cost, and overheads.
+"""The price of an operation: the seconds that it takes on its lane while no other lane computes.
 
-Simulation and calibration both price by these rules. Which parts an operation calls is `costs.round_plan`'s, and what a
-call costs the lane's (`costs.cost_model`).
+It is the sum of the calls of model parts and of overheads. `costs.round_plan` says which parts an operation calls, and
+the lane's cost model (`costs.cost_model`) what a call costs. Simulation and calibration use the same prices.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ class Prices:
     """Prices on one profile."""
 
     def __init__(self, profile: Profile, costs: Mapping[str, LaneCost] | None = None) -> None:
-        """Take a profile; `costs` replaces the measured cost of the lanes that it names."""
+        """Take a profile; `costs` replaces the measured costs of the lanes that are its keys."""
         self.profile = profile
         self.costs = {lane.name: cost_of(lane, (costs or {}).get(lane.name)) for lane in profile.lanes}
 
     def operation_s(
         self, schedule: Schedule, work: Work, rows: int, contexts: Floats, *, is_start: bool = False
     ) -> Floats:
-        """Return the seconds of an operation at each context, alone on its lane; see `first_step_s` of `is_start`.
+        """Return the seconds of an operation at each context; `is_start` adds `first_step_s`.
 
         Raises:
             ProfileError: a part was not measured on the lane.
-            OutOfRangeError: its rows or the context were not.
+            OutOfRangeError: the part was not measured for these rows or contexts.
         """
         calls = operation_calls(schedule, work, rows, self.profile.num_layers)
         if work not in DRAFT_WORK:
@@ -41,7 +41,7 @@ class Prices:
         return _along(self._cost(lane), calls, rows, contexts) + (self.first_step_s(schedule) if is_start else 0.0)
 
     def calls_s(self, lane: str, calls: Mapping[Part, int], rows: float, context: float) -> float:
-        """Return the seconds of the calls of each part; errors as in `operation_s`."""
+        """Return the seconds of a number of calls of each part; errors as in `operation_s`."""
         return calls_s(self._cost(lane), calls, rows, context)
 
     def pass_s(self, lane: str, rows: float, context: float) -> float:
@@ -52,22 +52,22 @@ class Prices:
         return self.costs[self.profile.lane(lane).name]
 
     def pass_overhead_s(self, schedule: Schedule, work: Work = Work.VERIFY) -> float:
-        """Return the extra seconds of a pass that returns hidden states, and of its exit; 0 for a suffix."""
+        """Return the seconds that returning hidden states and taking an exit add to a pass; 0 for a suffix."""
         if work is Work.SUFFIX:
             return 0.0
         exit_s = self.profile.lane(schedule.target_lane).overhead("exit").seconds if work is Work.PREFIX else 0.0
         return exit_s + self.features(schedule).seconds
 
     def features(self, schedule: Schedule) -> Overhead:
-        """Return the overhead of a pass that returns hidden states to the schedule's drafter; none for other passes."""
+        """Return the overhead of returning hidden states to the schedule's drafter, if it reads them."""
         if not schedule.reads_features:
             return NO_OVERHEAD
         return self.profile.lane(schedule.target_lane).overhead("features", _head(schedule))
 
     def first_step_s(self, schedule: Schedule) -> float:
-        """Return the seconds that the first step of a rollout, of branches or of finishing one takes beyond the table.
+        """Return the extra seconds of the first step of a rollout, of branches or of finishing a branch.
 
-        Tables are of steps in a row; before a first step the lane did something else.
+        Tables hold times of steps in a row; before a first step the lane did other work.
         """
         if not schedule.traits.has_draft_lane:
             return 0.0
@@ -76,12 +76,12 @@ class Prices:
 
 
 def pass_s(cost: LaneCost, num_layers: int, rows: float, context: float) -> float:
-    """Return the seconds of a pass over all layers of a target and its `lm_head` without dispatch; errors as above."""
+    """Return the seconds of a pass of the whole target without dispatch; errors as in `Prices.operation_s`."""
     return calls_s(cost, {LAYER: num_layers, LM_HEAD: 1}, rows, context)
 
 
 def calls_s(cost: LaneCost, calls: Mapping[Part, int], rows: float, context: float) -> float:
-    """Return the seconds of the calls of each part at one context; errors as in `Prices.operation_s`."""
+    """Return the seconds of a number of calls of each part at one context; errors as in `Prices.operation_s`."""
     return float(_along(cost, calls, rows, np.array([context], dtype=np.float64))[0])
 
 

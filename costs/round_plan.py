@@ -1,6 +1,6 @@
-"""What the rounds of a schedule compute: parts, lanes and rows. Worked out here and nowhere else.
+"""The operations of a schedule's rounds: which model parts they call, on which lanes and over how many rows.
 
-Over all drafted tokens and one row more, the target computes ::
+The target computes one row for each drafted token and one more, by these calls ::
 
     verify = num_layers * layer + lm_head         prefix = exit_layer * layer + exit
     suffix = (num_layers - exit_layer) * layer + lm_head
@@ -30,36 +30,36 @@ StepKind = Literal[
     "all_later",
     "exit_later",
 ]
-"""Steps of a draft model by what they compute:
+"""Kinds of a draft model's step, by the rows that it computes:
 
-- `one_row`: one token, of a rollout or to finish a branch;
-- `last_drafted`: the window's last token, before branches begin;
-- `draft_roots`, `exit_roots`, `all_roots`: the first token of every branch with such roots;
-- `window_and_roots`: the same of exit-sourced branches with exit features, which read the window again;
-- `draft_later`, `exit_later`, `all_later`: the tokens after it, and the guesses that streams of the draft made for it.
+- `one_row`: one token, in a rollout or to finish a branch;
+- `last_drafted`: the last token of the window, before branches begin;
+- `draft_roots`, `exit_roots`, `all_roots`: the roots of all branches from that source, or from both;
+- `window_and_roots`: the window with exit features, and the roots from the exit;
+- `draft_later`, `exit_later`, `all_later`: the next token of each of these branches, and its streams' guesses.
 """
 
 STARTS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "exit_roots", "window_and_roots")
-"""First steps of branches: the lane did something else before."""
+"""First steps of branches, before which the lane did other work."""
 
 DRAFT_STEPS: tuple[StepKind, ...] = ("draft_roots", "all_roots", "draft_later", "all_later")
-"""Steps that take the branches of draft-sourced roots further."""
+"""Steps that extend the branches of draft-sourced roots."""
 
 EXIT_STEPS: tuple[StepKind, ...] = ("all_roots", "exit_roots", "window_and_roots", "all_later", "exit_later")
-"""Steps that take the branches of exit-sourced roots further."""
+"""Steps that extend the branches of exit-sourced roots."""
 
 LATER: Mapping[StepKind, StepKind] = {
     "draft_roots": "draft_later",
     "all_roots": "all_later",
     "exit_roots": "exit_later",
 }
-"""The kind of the steps that follow a first step of branches, by its kind."""
+"""From the kind of a first step of branches to the kind of the steps after it."""
 
 TARGET_WORK = frozenset({Work.VERIFY, Work.PREFIX, Work.SUFFIX, Work.STREAM})
 DRAFT_WORK = frozenset({Work.ROLLOUT_STEP, Work.BRANCH_STEP, Work.FINISH_STEP})
 
 MOST_PLANS = 4096
-"""Number of cached plans: the same schedules are predicted on many machines, and twice on each."""
+"""Number of cached plans; the same schedules are predicted on many machines, and twice on each."""
 
 LAYER, LM_HEAD = Part("layer"), Part("lm_head")
 DRAFT_STEP, DRAFT_STREAMS = Part("draft_step"), Part("draft_streams")
@@ -67,13 +67,13 @@ DRAFT_START, DRAFT_READS = Part("draft_start"), Part("draft_reads")
 
 
 class RoundShape(NamedTuple):
-    """How wide a round's operations are.
+    """The sizes of a round that do not follow from its schedule alone.
 
     Attributes:
         num_drafted: drafted tokens of the widest window.
-        num_exit_roots: exit-sourced branches; of `hybrid` an estimate, without those that the draft has.
+        num_exit_roots: number of exit-sourced branches; for `hybrid` an estimate, without those that the draft has too.
         level_rows: rows of each step that drafts a tree, after the first one.
-        branch_steps: steps after which branches are finished; None for one for each of their tokens.
+        branch_steps: number of steps that finish a branch; None for one step per token.
     """
 
     num_drafted: int
@@ -83,7 +83,7 @@ class RoundShape(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A target operation: its name in a trace, the number of calls of each part, and the rows of every call."""
+    """An operation of the target: its kind, the number of calls of each part, and the rows of every call."""
 
     work: Work
     calls: Mapping[Part, int]
@@ -95,21 +95,20 @@ class RoundPlan:
     """The operations of a schedule's rounds.
 
     Attributes:
-        draft_lane: the target's where nothing drafts apart from it.
-        segments: the target's operations: with an exit the prefix and then the suffix, which every round does both;
-            else a verification for each width of window, of which a round does one.
-        widths: drafted tokens of the windows that rounds may have, ascending; segments are in this order.
-        streams: what drafting adds to each segment, where the target drafts itself.
-        step: what is called to draft; None where nobody does. Branches have parts of their own, see `part_of`.
-        step_rows: rows of the steps of a draft model, by kind.
-        most_rows: the same of the widest steps that a round could come to: where draft and exit name the same roots
-            steps are narrower, and how often they do only a record tells.
-        unread: committed tokens before the last one that a rollout has to read in its first step, by the number of
-            drafted tokens accepted in the round before; empty without a draft lane.
-        later_rows: rows of a rollout's steps after its first one.
-        num_streams, branch_guesses: guesses of a step of the draft, and of every branch after the first step, at most.
-        branch_steps: steps after which branches are finished.
-        more_rows: tokens after the first one that a rollout's first step drafts too.
+        draft_lane: the target's lane if the schedule has no draft lane.
+        segments: the target's operations. With an exit: the prefix and the suffix, both in every round. Else: a
+            verification for each of `widths`, one of them in a round.
+        widths: numbers of drafted tokens that windows may have, ascending.
+        streams: the part that drafts in each segment, if the target drafts for itself.
+        step: the part that a step of drafting calls; None without a drafter. For branches see `part_of`.
+        step_rows: rows of a draft model's steps, by kind.
+        most_rows: the same for rounds in which draft and exit name no root in common, which have the widest steps.
+        unread: number of committed tokens before the last that the first step of a rollout reads, indexed by the
+            number of drafted tokens accepted in the round before; empty without a draft lane.
+        later_rows: rows of each step of a rollout after the first.
+        num_streams, branch_guesses: most guesses of streams in a step of a rollout, and in a branch's later steps.
+        branch_steps: number of steps that finish a branch.
+        more_rows: tokens after the first one that the first step of a rollout also drafts.
     """
 
     target_lane: str
@@ -132,7 +131,7 @@ class RoundPlan:
     def of(cls, schedule: Schedule, shape: RoundShape, num_layers: int) -> "RoundPlan":
         """Return the plan of `schedule`, whose rounds have this shape, on a target of `num_layers` layers.
 
-        Raises `ConfigError` where the exit does not lie below the target's last layer.
+        Raises `ConfigError` if the exit is not before the target's last layer.
         """
         widths = window_widths(schedule, shape)
         part = drafting_part(schedule)
@@ -155,26 +154,26 @@ class RoundPlan:
 
     @cached_property
     def first_rows(self) -> tuple[int, ...]:
-        """Rows of a rollout's first step, by the tokens read before the last committed one; none without a drafter."""
+        """Rows of a rollout's first step, by the number of unread tokens before the last one; empty without drafter."""
         return tuple(1 + self.more_rows + unread for unread in range(max(self.unread, default=-1) + 1))
 
     @property
     def drafting_parts(self) -> tuple[Part, ...]:
-        """The parts that are called to draft, the one of most steps first."""
+        """The parts that drafting calls, that of most steps first."""
         if self.step is None:
             return ()
         of_streams = (DRAFT_STEP, DRAFT_STREAMS) if self.num_streams else ()
         return tuple(dict.fromkeys((self.step, *map(self.part_of, self.step_rows), *of_streams)))
 
     def part_of(self, kind: StepKind) -> Part:
-        """Return the part that a kind of step calls. Drafted tokens are fed without features."""
-        assert self.step is not None, "a step of a draft that is not there"
+        """Return the part that a kind of step calls; branches read their own tokens without features."""
+        assert self.step is not None, "a step without a drafter"
         if kind == "one_row":
             return self.step
         return DRAFT_START if kind == "window_and_roots" else DRAFT_STEP
 
     def calls_of(self, kind: StepKind, rows: int) -> tuple[tuple[Part, int], ...]:
-        """Return the calls of a step of `rows` rows, each with its own rows; with guesses also that of the streams."""
+        """Return the parts that a step of `rows` rows calls, with their rows: the draft model, and any streams."""
         step = (self.part_of(kind), rows)
         if not self.branch_guesses or kind not in LATER.values():
             return (step,)
@@ -183,7 +182,7 @@ class RoundPlan:
 
     @cached_property
     def demands(self) -> tuple[tuple[str, Part, int], ...]:
-        """Every part that is ever called, with its lane and rows."""
+        """All calls that rounds can make: lane, part and rows."""
         return tuple(dict.fromkeys(self._demands()))
 
     def _demands(self) -> Iterator[tuple[str, Part, int]]:
@@ -193,8 +192,8 @@ class RoundPlan:
         if self.step is not None and self.streams is None:
             for kind, count in chain(self.step_rows.items(), self.most_rows.items()):
                 yield from ((self.draft_lane, part, rows) for part, rows in self.calls_of(kind, count))
-            of_rollouts = sorted({*self.first_rows, *self.later_rows})
-            yield from ((self.draft_lane, self.step, count) for count in of_rollouts)
+            rollout_rows = sorted({*self.first_rows, *self.later_rows})
+            yield from ((self.draft_lane, self.step, count) for count in rollout_rows)
         for count in range(1, self.num_streams + 1):
             yield self.draft_lane, DRAFT_STEP, count + 1
             yield self.draft_lane, DRAFT_STREAMS, count
@@ -214,19 +213,19 @@ def _segments(schedule: Schedule, widths: tuple[int, ...], num_layers: int) -> t
 
 
 def operation_calls(schedule: Schedule, work: Work, rows: int, num_layers: int) -> Mapping[Part, int]:
-    """Return the calls of every part in one operation of a schedule, all of which have its rows."""
+    """Return the number of calls of each part in an operation of `rows` rows."""
     if work not in DRAFT_WORK:
         streams = {Part("streams", drafter=schedule.drafter): 1} if work is Work.STREAM else {}
         return target_calls(schedule, work, num_layers) | streams
     if work is Work.BRANCH_STEP:
         return {DRAFT_START if starts_branches(schedule, rows) else DRAFT_STEP: 1}
     step = drafting_part(schedule)
-    assert step is not None, "a step of a draft that is not there"
+    assert step is not None, "a step without a drafter"
     return {step: 1}
 
 
 def target_calls(schedule: Schedule, work: Work, num_layers: int) -> dict[Part, int]:
-    """Return the calls of every part in an operation of the target, without those of its streams."""
+    """Return the number of calls of each part in an operation of the target, without streams."""
     exit_layer = schedule.exit_layer or 0
     if work is Work.PREFIX:
         return {LAYER: exit_layer, Part("exit", exit_layer): 1}
@@ -234,12 +233,12 @@ def target_calls(schedule: Schedule, work: Work, num_layers: int) -> dict[Part, 
 
 
 def starts_branches(schedule: Schedule, rows: int) -> bool:
-    """Return whether a step of branches reads the window with features too: it has more rows than there are roots."""
+    """Return whether a step of branches reads the window with features, and so has more rows than there are roots."""
     return schedule.exit_features and rows > sum(schedule.exit_roots_per_row)
 
 
 def drafting_part(schedule: Schedule) -> Part | None:
-    """Return the part that is called to draft; None where nobody drafts."""
+    """Return the part that a step of drafting calls; None for plain decoding."""
     traits = schedule.traits
     if traits.drafts == "nobody":
         return None
@@ -251,7 +250,7 @@ def drafting_part(schedule: Schedule) -> Part | None:
 
 
 def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
-    """Return the rows of every kind of step that the schedule's draft model can come to."""
+    """Return the rows of every kind of step that the schedule's draft model makes."""
     if not schedule.traits.has_draft_model:
         return {}
     num_draft_roots = sum(schedule.draft_roots_per_row)
@@ -270,11 +269,11 @@ def step_rows(schedule: Schedule, num_exit_roots: int) -> dict[StepKind, int]:
 
 
 def _unread(schedule: Schedule) -> tuple[int, ...]:
-    """Return the committed tokens that the drafter has not read yet, by the tokens accepted last; see `RoundPlan`.
+    """Return `RoundPlan.unread`.
 
-    A drafter that reads features reads every token of the last round again, with its features. Another draft has never
-    read the last token of a window that was accepted whole, unless it has fed that to its branches. Prompt lookup reads
-    without rows.
+    A drafter that reads features reads all accepted tokens again, with their features. Another draft model has not read
+    the last token of a window, which matters if the window is accepted whole; with branches it has read it for them.
+    Prompt lookup computes no rows.
     """
     traits, most = schedule.traits, schedule.num_speculative_tokens
     if not traits.has_draft_lane:
@@ -300,9 +299,9 @@ def tree_shape(schedule: Schedule, paths: Sequence[Path]) -> RoundShape:
 
 
 def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
-    """Return the drafted tokens of the windows that rounds may have, ascending.
+    """Return the numbers of drafted tokens that windows may have, ascending.
 
-    A target that drafts itself has nothing to verify at first; some windows may be short or empty.
+    A target that drafts for itself verifies an empty window in its first pass; windows of some methods vary in length.
     """
     if schedule.traits.drafts_itself:
         return 0, shape.num_drafted
@@ -312,5 +311,5 @@ def window_widths(schedule: Schedule, shape: RoundShape) -> tuple[int, ...]:
 
 
 def pool_size(depth: int, top_k: int) -> int:
-    """Return the nodes that a dynamic tree is cut from: top_k below the root, and below top_k nodes of each level."""
+    """Return how many nodes a dynamic tree is cut from: top_k children of the root, and of top_k nodes per level."""
     return top_k + (depth - 1) * top_k**2

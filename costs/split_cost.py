@@ -1,6 +1,7 @@
-"""The cost of a target whose layers are on several devices that take turns: the sum of its parts, and handovers.
+"""The cost of a layer split: the target's layers are on several devices, which take turns and hand over hidden states.
 
-`costs.prices.pass_s` adds up a pass by the mean layer, so that a split is a lane like any other.
+A call of the part `layer` costs what the mean layer of the split costs, so that `costs.prices.pass_s` adds up a pass as
+on any other lane.
 """
 
 from collections import defaultdict
@@ -18,22 +19,23 @@ from hwprofiles.model_shape import ModelShape
 
 _PREFILL: Final = Part("prefill")
 _OF_LAYERS: Final = (LAYER, _PREFILL)
-"""Parts of a target to which each device adds what its layers take; all others are the last card's."""
+"""Parts that all devices compute, each for its layers; the last device computes all other parts."""
 _ROWS_AT_ONCE: Final = 512
 """Rows that llama.cpp computes at once by default (`-ub`)."""
 FEWEST_COPIED: Final = 32
-"""Rows from which on it copies weights of a CPU to a card to multiply there (its GGML_OP_OFFLOAD_MIN_BATCH)."""
+"""From this number of rows on, llama.cpp copies the CPU's weights to a GPU and multiplies there (its
+GGML_OP_OFFLOAD_MIN_BATCH)."""
 
 
 class SplitPart(NamedTuple):
-    """What one device has of a target.
+    """The share of a target on one device.
 
     Attributes:
-        cost: of the whole target there.
-        num_layers: layers, with their caches.
-        num_experts: layers whose experts it has, in mean layers of the target; other than `num_layers` where experts
-            are elsewhere.
-        errs_as: equal for devices that err together.
+        cost: the cost of the whole target on this device.
+        num_layers: number of layers here, with their KV caches.
+        num_experts: number of layers whose experts are here, in mean layers; differs from `num_layers` if experts are
+            on another device than their layer.
+        errs_as: a label; predictions for devices with the same label have the same error.
     """
 
     device: str
@@ -44,7 +46,7 @@ class SplitPart(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """A way that states take so many times in a pass."""
+    """A link over which hidden states go `times` times in a pass."""
 
     times: int
     latency_s: float
@@ -53,17 +55,17 @@ class Handover(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCost:
-    """A `costs.cost_model.LaneCost` of devices that have different layers of a target.
+    """A `costs.cost_model.LaneCost` of several devices that have different layers of a target.
 
-    Experts take their share of a layer's bytes, by the experts that the rows touch: nothing was measured of them alone.
-    Prompts and large batches are computed on cards: weights of the CPU are copied to the first one.
+    Experts were not measured separately: their time is their share of a layer's bytes, for the experts that the rows
+    use. For prompts and large batches the CPU's weights are copied to the first GPU, which computes with them.
 
     Attributes:
-        parts: in the order of a pass; the last one has the `lm_head`, and what drafts on this lane.
-        has_host: whether the first part is the CPU's.
-        handovers: of states between parts, in that order.
-        state_bytes: of a row that is handed over.
-        shape, weights: of the target.
+        parts: the devices in the order of a pass; the last one has the `lm_head` and what drafts on this lane.
+        has_host: whether the first part is on the CPU.
+        handovers: the links between the parts, in the order of a pass.
+        state_bytes: bytes of the hidden state of a row.
+        shape, weights: the target's shape and its weight format.
     """
 
     parts: tuple[SplitPart, ...]
@@ -81,13 +83,13 @@ class SplitCost:
 
     def missing(self, part: Part, rows: float, contexts: Floats) -> str | None:
         """See `LaneCost`."""
-        if part.kind == "exit":  # layers up to it are not as slow as those after it
+        if part.kind == "exit":  # the mean layer says nothing about the layers up to an exit
             return f"nothing is known of the {part} of a target that is split over devices"
         costs = [one.cost for one in self.parts] if part in _OF_LAYERS else [self.parts[-1].cost]
         return next(filter(None, (cost.missing(part, rows, contexts) for cost in costs)), None)
 
     def shared(self, part: Part, rows: float) -> Shared:
-        """See `LaneCost`; as in a table, what reads and what computes is not told apart."""
+        """See `LaneCost`; reading and computing have the same time, since they are not told apart here."""
         if part not in _OF_LAYERS:
             return self._last(part).shared(part, rows)
         num_bytes = sum(self._share(part, one, rows) * one.cost.shared(part, rows).num_bytes for one in self.parts)
@@ -113,16 +115,19 @@ class SplitCost:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The share of each device in the time of a pass over one row."""
+        """The share of each device in the time of a pass of one row."""
         seconds = {one.device: self._share(LAYER, one, 1) * _without_caches_s(one.cost, LAYER, 1) for one in self.parts}
         return {device: time_s / sum(seconds.values()) for device, time_s in seconds.items()}
 
     def relative_error(self, errors: Mapping[str, float]) -> float:
-        """Return the relative error of a pass by those of its devices (none: 0), of which equal ones err together."""
-        together, shares = defaultdict[str, float](float), self.shares
+        """Return the relative error of a pass, from those of its devices (0 for missing ones).
+
+        Errors of devices with the same `errs_as` add up; those of others are independent.
+        """
+        by_label, shares = defaultdict[str, float](float), self.shares
         for one in self.parts:
-            together[one.errs_as] += shares[one.device] * errors.get(one.device, 0.0)
-        return hypot(*together.values())
+            by_label[one.errs_as] += shares[one.device] * errors.get(one.device, 0.0)
+        return hypot(*by_label.values())
 
     def _last(self, part: Part) -> LaneCost:
         if part.kind == "exit":
@@ -130,7 +135,7 @@ class SplitCost:
         return self.parts[-1].cost
 
     def _shared_s(self, part: Part, rows: float) -> float:
-        """Return the seconds of the mean layer, or of reading a prompt, without caches."""
+        """Return the seconds of the mean layer, or of the whole prefill, without reading KV caches."""
         crossing_s = sum(
             times * (latency_s + rows * self.state_bytes / bytes_per_s)
             for times, latency_s, bytes_per_s in self.handovers
@@ -148,21 +153,21 @@ class SplitCost:
         return parts_s + crossing_s / (self.shape.num_layers if part == LAYER else 1)
 
     def _share(self, part: Part, one: SplitPart, rows: float) -> float:
-        """Return the share of what all layers take on its device, without caches, that those there take."""
+        """Return the share of the time of all layers on a device, without caches, that its own layers take."""
         if one.num_experts == one.num_layers:
             return one.num_layers / self.shape.num_layers
         weight_bytes = self.shape.layer_weight_bytes(self.weights, rows)
-        told_bytes = one.cost.shared(LAYER, rows).num_bytes if part == LAYER else 0.0  # tables may tell none
+        known_bytes = one.cost.shared(LAYER, rows).num_bytes if part == LAYER else 0.0  # 0 in tables without bytes
         more_bytes = self._bytes_of(one, rows) - one.num_layers * weight_bytes
-        return (one.num_layers + more_bytes / (told_bytes or weight_bytes)) / self.shape.num_layers
+        return (one.num_layers + more_bytes / (known_bytes or weight_bytes)) / self.shape.num_layers
 
     def _bytes_of(self, one: SplitPart, rows: float) -> float:
-        """Return the bytes of a device's weights that a pass over so many rows reads."""
+        """Return the bytes of a device's weights that a pass of `rows` rows reads."""
         experts_bytes = (one.num_experts - one.num_layers) * self.shape.expert_bytes(self.weights, rows)
         return one.num_layers * self.shape.layer_weight_bytes(self.weights, rows) + experts_bytes
 
     def _caches_s(self, part: Part, rows: float, contexts: Floats) -> Floats:
-        """Return the seconds that caches add to the mean layer, or to a prompt, read where their layers are."""
+        """Return the seconds that reading KV caches adds to the mean layer or to prefill; a cache is with its layer."""
         added_s = [
             one.num_layers * (one.cost.seconds(part, rows, contexts) - _without_caches_s(one.cost, part, rows))
             for one in self.parts

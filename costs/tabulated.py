@@ -1,6 +1,7 @@
-"""Tabulates lanes' cost models, those of batches too, without loss, into a profile that needs no cost model.
+"""Writes the cost models of lanes into the latency tables of a profile, for single sequences and for batches.
 
-Times are computed at every row count and every context, and kept where a straight line between others would miss them.
+Times are computed for every number of rows and every context. A table keeps those that linear interpolation between
+others would not give, so nothing is lost.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +16,9 @@ from hwprofiles.latency_table import BatchTable, LatencyTable
 from hwprofiles.profile import Profile
 
 _BY_KEY: Final = ("exit", "heads", "streams", "head_prefill")
-"""Parts of which a lane has several tables."""
+"""Parts of which a lane has several tables, by exit layer or drafter."""
 _SAME: Final = 1e-12
-"""A bend of less, relative to the longest time, is rounding."""
+"""Differences below this share of the largest value are rounding."""
 
 
 def tabulated(
@@ -29,10 +30,10 @@ def tabulated(
     prompt_rows: Iterable[int],
     exits: Iterable[int] = (),
 ) -> Profile:
-    """Return a profile whose tables say what `costs` do of chains and of exits after some layers.
+    """Return the profile with tables for chains and for early exits after the layers `exits`, computed from `costs`.
 
-    Lanes that are not in `costs` stay as they are. Rows of a call go to `most_rows`, or as far as a lane has a cost;
-    prompts have `prompt_rows`, or between powers of two about as many.
+    Lanes that are not in `costs` are unchanged. Tables of decoding have 1 to `most_rows` rows, or fewer if the cost
+    model ends before; tables of prefill have `prompt_rows` and the powers of two below the largest of them.
     """
     kinds: tuple[LanePart, ...] = ("layer", "lm_head", "draft_step", "draft_streams", "draft_reads")
     parts = [*map(Part, (*kinds, "prefill", "draft_prefill"))]
@@ -89,7 +90,7 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
 
 
 def _bends(*grids: Floats) -> list[int]:
-    """Return the indices along the first, even axis that no straight line between others hits, the ends included."""
+    """Return the indices along the first axis, evenly spaced, where a grid is not linear; the ends are included."""
     bends = {0, len(grids[0]) - 1}
     for grid in grids:
         is_bend = np.abs(np.diff(grid, n=2, axis=0)).max(axis=1) > _SAME * np.abs(grid).max()

@@ -1,4 +1,4 @@
-"""The simulator's unit of time: durations are whole ticks, so that sums of them are exact in any order."""
+"""The simulators' unit of time, the tick."""
 
 from math import floor
 
@@ -6,20 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 TICK_S = 2.0**-40
-"""Durations are whole ticks of 0.9 ps. Sums of ticks are exact below 8192 s, so the order of additions does not
-matter, and two lanes meet at the same boundary in both simulators or in neither."""
+"""All durations are multiples of this tick of 0.9 ps. Their sums are exact in float64 below 8192 s, in any order, so
+events that coincide in one simulator also coincide in the other."""
 
 
 def in_ticks(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the nearest whole ticks; halves go up, so that a delay of whole ticks before or after changes nothing."""
+    """Round to whole ticks, halves up: adding whole ticks before or after rounding gives the same result."""
     return np.floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def one_in_ticks(seconds: float) -> float:
-    """Return `in_ticks` of a single number, without the cost of arrays."""
+    """Return `in_ticks` of one number, without the overhead of arrays."""
     return floor(seconds / TICK_S + 0.5) * TICK_S
 
 
 def work_in_ticks(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the nearest whole ticks, at least one: all work takes time."""
+    """Round to whole ticks, but to at least one, since all work takes time."""
     return np.maximum(in_ticks(seconds), TICK_S)
