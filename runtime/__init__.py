@@ -1,32 +1,32 @@
-"""The real world: real models on real lanes, by torch or by compiled models.
+"""Real runs: executes methods with real models on real lanes, by torch or by compiled models.
 
-What one `yield lanes.target.verify(window)` passes on its way to the layers and back:
+The modules that one `yield lanes.target.verify(window)` goes through, from the method to the layers:
 
-    the caller's process    engine.py                    starts lanes, loads models, runs the method
-                            lanes/sequence_lanes.py      drives it: waits for every handle that it yields, writes spans
-                            lanes/lane_calls.py          asks the lane for the operation, and waits for its answer
-                            lanes/lane.py                sends it, and starts, loses and ends the process
-    on the way              wire/operations.py, codec.py what crosses: arguments and replies by their type hints
-                            wire/channel.py              how: JSON and arrays over a socket
-    the lane's process      worker/process.py, server.py pinned to its cores; answers first in, first out
-                            worker/*_models.py           loads models: for torch, or compiled without it
-                            worker/roles.py              the operation itself: a method, of the target or the draft
-                            target/target_model.py       embeds the rows, keeps keys, picks the accepted
-                            backends/                    what computes: torch layer by layer, or compiled models
-                            models/decoder.py            the layers of torch
-                            verification/rules.py        the verdict, which goes back the same way
-    by OpenVINO, without    compiled_decoder.py          cuts rows into calls and picks the size of each
-    torch: backends/        texts.py                     keys and values, and where the rows of a call go
-    openvino/               layer_graphs.py              the compiled models of the layers that a call passes, and heads
-                            calls.py                     their inputs, and the request that is bound to the keys
-                            graph.py, packing.py         the graph that is compiled, and its constants
-                            compiler.py, kept_files.py   compiles, here or in a process of its own, or reads from disk
-                            buckets.py                   sizes
+    the caller's process    engine.py                    starts lanes, loads models, runs a method
+                            lanes/sequence_lanes.py      drives the method: waits for its handles, writes spans
+                            lanes/lane_calls.py          requests an operation from a lane and waits for the reply
+                            lanes/lane.py                starts and ends a lane's process, detects its loss
+    between processes       wire/operations.py, codec.py arguments and replies, encoded by their type hints
+                            wire/channel.py              JSON and arrays over a socket
+    the lane's process      worker/process.py, server.py runs on its cores; answers requests first in, first out
+                            worker/*_models.py           loads models for torch, or compiled ones without torch
+                            worker/roles.py              the operations of a target and of a drafter
+                            target/target_model.py       embeds rows, keeps the KV cache, keeps accepted rows
+                            backends/                    computes layers: by torch one after another, or compiled
+                            models/decoder.py            the layers in torch
+                            verification/rules.py        the verdict, which returns the same way
+    by OpenVINO, without    compiled_decoder.py          splits rows into calls of fixed sizes
+    torch: backends/        texts.py                     KV caches, and the slots of the rows of a call
+    openvino/               layer_graphs.py              the compiled models of segments of layers and of heads
+                            calls.py                     the inputs of a call, and its request bound to a KV cache
+                            graph.py, packing.py         builds the graphs, and their constants
+                            compiler.py, kept_files.py   compiles graphs, or reads them from the cache on disk
+                            buckets.py                   the fixed sizes
 
-A draft goes the same way through drafters/, a module or folder for each kind. All of it works on arrays of
-either library, by the functions of arrays.py.
+A drafter goes the same way through drafters/, which has a module or folder for each kind. The code works on arrays of
+numpy and of torch, by the functions in arrays.py.
 """
 
 from runtime.instruction_set import cap_instruction_set
 
-cap_instruction_set()  # before torch or OpenVINO computes: afterwards it is too late
+cap_instruction_set()  # must run before torch or OpenVINO computes anything

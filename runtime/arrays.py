@@ -1,8 +1,8 @@
-"""Arrays of either library: numpy's in compiled lanes, torch's in all others.
+"""Functions on arrays of numpy or of torch: compiled lanes use numpy's, all other lanes torch's.
 
-Importing torch takes longer than everything else that a compiled lane does before it is ready. So what decodes is
-written for both libraries, by indexing, `reshape` and `tolist`, which both have, and by the functions below. Hidden
-states of compiled lanes are float32 in numpy, whatever their graphs compute in.
+Importing torch takes longer than everything else that a compiled lane does before it is ready. So decoding is written
+for both libraries: by indexing, `reshape` and `tolist`, which both have, and by the functions below. Hidden states of
+compiled lanes are float32 in numpy, whatever type their graphs compute in.
 """
 
 import sys
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     import torch
 
 Array: TypeAlias = Any
-"""A tensor or a numpy array. A lane has one kind of them; which one is known where its models are loaded."""
+"""A tensor or a numpy array. All arrays of a lane are of one kind, which depends on how its models were loaded."""
 
 BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 FLOAT32: Final = np.dtype(np.float32)
 _FLOATS: Final = {np.dtype(kind) for kind in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)}
 
 _ALIGNMENT: Final = 64
-"""Bytes that matrices start at a multiple of: others made torch's products in bfloat16 a fifth slower (AVX-512)."""
+"""Alignment of matrices in bytes; without it, torch's products in bfloat16 were a fifth slower (AVX-512)."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def inference(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function without recording gradients, if torch has been imported; within another such call at no cost."""
+    """Make a function run in torch's inference mode, if torch has been imported."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -57,7 +57,7 @@ def is_on_host(array: Array) -> bool:
 
 
 def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """Return arrays one after the other along an axis."""
+    """Concatenate arrays along an axis."""
     if is_tensor(arrays[0]):
         import torch
 
@@ -66,7 +66,7 @@ def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
 
 
 def stacked(arrays: Sequence[Array], axis: int) -> Array:
-    """Return arrays next to each other along a new axis."""
+    """Stack arrays along a new axis."""
     if is_tensor(arrays[0]):
         import torch
 
@@ -75,12 +75,12 @@ def stacked(arrays: Sequence[Array], axis: int) -> Array:
 
 
 def zeros(like: Array, *shape: int) -> Array:
-    """Return zeros of the type and device of another array."""
+    """Return zeros of a shape, with the type and device of the array `like`."""
     return like.new_zeros(shape) if is_tensor(like) else np.zeros(shape, like.dtype)
 
 
 def wide(array: Array) -> Array:
-    """Return the same numbers in float32."""
+    """Return an array in float32."""
     return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
 
 
@@ -109,7 +109,7 @@ def log_shares(logits_RV: Array, ids_RK: Array) -> Array:
 
 
 def as_array(array: Array) -> NDArray[Any]:
-    """Return a tensor's memory, or that of its copy on the host, as numpy's, which has bfloat16 from `ml_dtypes`."""
+    """Return a tensor as a numpy array, which shares its memory if that is on the host; bfloat16 is of `ml_dtypes`."""
     if not is_tensor(array):
         return array  # type: ignore[no-any-return]
     import torch
@@ -121,7 +121,7 @@ def as_array(array: Array) -> NDArray[Any]:
 
 
 def as_tensor(array: NDArray[Any]) -> "torch.Tensor":
-    """Return an array's memory as a tensor."""
+    """Return a numpy array as a tensor, which shares its memory."""
     import torch
 
     if array.dtype == BFLOAT16:
@@ -130,13 +130,13 @@ def as_tensor(array: NDArray[Any]) -> "torch.Tensor":
 
 
 def numpy_type(dtype: Any) -> np.dtype[Any]:
-    """Return numpy's type of the same name as a type of either library."""
+    """Return the numpy type of the same name as a type of numpy or torch."""
     name = str(dtype).removeprefix("torch.")
     return BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
 
 def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> "dict[str, torch.Tensor]":
-    """Return arrays as tensors to compute with, in their own memory unless matrices would be slow there."""
+    """Return arrays as tensors, which share their memory unless products would be slow in it."""
 
     def is_slow(array: NDArray[Any]) -> bool:
         return array.ndim >= 2 and bool(array.ctypes.data % _ALIGNMENT or not array.flags.c_contiguous)
@@ -150,7 +150,7 @@ def as_tensors(arrays: Mapping[str, NDArray[Any]]) -> "dict[str, torch.Tensor]":
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array to be filled, which torch computes with at full speed."""
+    """Return an uninitialised array, aligned so that torch computes with it at full speed."""
     num_bytes = prod(shape) * dtype.itemsize
     memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT

@@ -1,4 +1,4 @@
-"""When Python may collect garbage: a collection takes as long as some passes of a small target."""
+"""Keeps Python's garbage collection, which takes as long as several passes of a small target, out of decoding."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Switch garbage collection off in the body; the end of an older CUDA graph would also spoil a capture."""
+    """Switch garbage collection off in the body; collecting an old CUDA graph would also break a capture."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -18,6 +18,6 @@ def no_collection() -> Iterator[None]:
 
 
 def leave_imports_alone() -> None:
-    """Exclude all that is imported from garbage collection: it stays as long as the process."""
+    """Exclude all objects so far from garbage collection: they are mostly imported modules, which stay anyway."""
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
-"""Limits the CPU's instructions to those by which a row has the same bits in any call.
+"""Limits the CPU's instruction set to instructions that compute a row with the same bits in any call.
 
-Tiles of bfloat16 (AMX) sum a row in an order that depends on how many rows a call has, and graphs of int8 and int4 use
-them too. So tiles are not used, in this process and in those that it starts, unless a user has said what oneDNN may
-use; the self-test then says how exact a lane is (`runtime.backends.self_test`).
+AMX tiles, which bfloat16, int8 and int4 graphs use, sum a row in an order that depends on the number of rows of the
+call. So this process and its children do not use them, unless a user has set the limit of oneDNN; the self-test then
+tells whether a lane is exact (`runtime.backends.self_test`).
 """
 
 import os
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 ISA_VARIABLE: Final = "ONEDNN_MAX_CPU_ISA"
-"""Read by oneDNN, of which torch and OpenVINO each bring one, when it first computes."""
+"""The environment variable that oneDNN, in torch and in OpenVINO, reads when it first computes."""
 _WITHOUT_TILES: Final = "AVX512_CORE_BF16"
 _WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 _CHANGING: Final = ("processor", "cpu mhz", "bogomips", "physical id", "core id", "apicid", "initial apicid")
-"""Lines that differ from core to core, or from one start of the machine to the next."""
+"""Fields of /proc/cpuinfo that differ between cores, or from one boot to the next."""
 _KERNEL_VARIABLES: Final = ("ONEDNN_", "DNNL_")
 
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
-    """Limit the instructions to those by which rows are alike, unless a user has chosen a limit."""
+    """Forbid AMX tiles on a CPU that has them, unless a user has set a limit."""
     try:
         has_tiles = "amx_tile" in (cpu_info or _CPU_INFO).read_text(encoding="utf-8")
     except OSError:
@@ -31,10 +31,10 @@ def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_
 
 
 def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> bool:
-    """Return whether this process may use the CPU's instructions for sums of products of integers.
+    """Return whether this process may use the CPU's VNNI instructions, for products of integers.
 
-    OpenVINO goes by what the CPU has, whatever oneDNN was told. Told that there are none, graphs of bfloat16 were
-    refused, and those of int8 and int4 failed when they were run.
+    OpenVINO looks only at the CPU, not at the limit of oneDNN. When VNNI was forbidden, OpenVINO refused graphs of
+    bfloat16, and graphs of int8 and int4 failed when they ran.
     """
     allowed = environment.get(ISA_VARIABLE, "")
     if allowed in _WITHOUT_VNNI:
@@ -44,28 +44,31 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
     except OSError:
         return True
     has_any = "avx_vnni" in flags or ("avx512_vnni" in flags and not allowed.startswith("AVX2"))
-    return has_any or "avx2" not in flags  # other makes of CPU are left to OpenVINO
+    return has_any or "avx2" not in flags  # OpenVINO decides on CPUs of other architectures
 
 
 def chosen_by(
     environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None, *, cores: Collection[int] = ()
 ) -> list[str]:
-    """Return what kernels are chosen by: all that the system says of some cores, and what oneDNN was told.
+    """Return what decides which kernels run: the system's description of some cores, and oneDNN's settings.
 
-    Cores may differ on one machine; by default they are this process's. Empty where the system tells nothing.
+    `cores` are by default those of this process. The list is empty if the system does not describe its cores.
     """
     try:
-        listed = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
+        sections = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
     except OSError:
         return []
-    allowed = {str(number) for number in cores or os.sched_getaffinity(0)}  # wherever there is such a file
-    own = [core.splitlines() for core in listed if core.partition("\n")[0].partition(":")[2].strip() in allowed]
-    found = [line for core in own for line in core if line.partition(":")[0].strip().lower() not in _CHANGING]
-    told = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
-    return [*dict.fromkeys(found), *told] if found else []
+    wanted = {str(number) for number in cores or os.sched_getaffinity(0)}
+    lines = []
+    for section in sections:
+        number = section.partition("\n")[0].partition(":")[2].strip()  # the first line is "processor : 0"
+        if number in wanted:
+            lines += [line for line in section.splitlines() if line.partition(":")[0].strip().lower() not in _CHANGING]
+    settings = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
+    return [*dict.fromkeys(lines), *settings] if lines else []
 
 
 def described() -> str:
-    """Return the limit that oneDNN was given, in words; empty for none."""
+    """Return the limit of oneDNN in words; empty without a limit."""
     chosen = os.environ.get(ISA_VARIABLE, "")
     return f"instructions up to {chosen}" if chosen else ""

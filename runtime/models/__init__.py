@@ -1,1 +1,1 @@
-"""Model folders: where they come from, what is in them, and their tokenizers."""
+"""Model folders, their configurations and tokenizers, and the decoder in torch."""

@@ -1,8 +1,9 @@
-"""Chat templates: programs by a model's makers, each in a process of its own: this module run as a program.
+"""Chat templates: Jinja programs of a model's authors, each of which runs in its own process.
 
-Jinja's sandbox keeps a template from the machine, but not from its time: `{{ 10 ** 10000000 }}` is a sound one. The
-process reads a template, then variables, a line of JSON each, and answers each with a line: a text or an error.
-Templates get one date for today's, so that a prompt encodes the same every day.
+Jinja's sandbox does not limit time or memory: `{{ 10 ** 10000000 }}` is a valid template. So this module is also a
+program, with limits: it reads a template and then variables, a line of JSON each, and answers each line of variables
+with a line of JSON, a text or an error. Templates get a fixed date as today's, so that a prompt encodes the same every
+day.
 """
 
 import json
@@ -24,7 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class _Generation(Extension):
-    """The tag around what a model says, for whoever trains it; it writes its content."""
+    """The tag `{% generation %}`, which marks the model's answers for training; here it just writes its content."""
 
     tags = {"generation"}  # noqa: RUF012  as Jinja declares it
 
@@ -37,10 +38,10 @@ _EXTENSIONS: Final = (loopcontrols, _Generation)
 
 
 class ChatTemplate:
-    """A template that writes out conversations; its process starts with the first of them."""
+    """A chat template; its process starts with the first conversation."""
 
     def __init__(self, template: str) -> None:
-        """Raise `ValueError` where the template is not valid Jinja."""
+        """Raise `ValueError` if the template is not valid Jinja."""
         try:
             jinja2.Environment(extensions=_EXTENSIONS).parse(template)  # noqa: S701  nothing is rendered here
         except (jinja2.TemplateError, RecursionError) as error:
@@ -50,15 +51,15 @@ class ChatTemplate:
         self._one_at_a_time = Lock()
 
     def render(self, **variables: object) -> str:
-        """Return the text of JSON-able variables; raise `ValueError` if it refuses, fails, or takes too much."""
-        question = json.dumps(variables)
+        """Return the text for JSON-able variables; raise `ValueError` if the template fails or exceeds its limits."""
+        request = json.dumps(variables)
         with self._one_at_a_time:
             process = self._process = self._process or self._started()
             try:
-                _say(process, question)
+                _say(process, request)
                 assert process.stdout is not None
                 line = process.stdout.readline()
-            except BaseException:  # what was asked would be answered the next time
+            except BaseException:  # the next call would read the answer to this one
                 self._end(process)
                 raise
             if not line:
@@ -80,7 +81,7 @@ class ChatTemplate:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,  # an interrupt from the keyboard is for us
+            start_new_session=True,  # so that Ctrl-C interrupts only the main process
         )
         weakref.finalize(self, _ended, process)
         _say(process, json.dumps(self._template))
@@ -89,42 +90,42 @@ class ChatTemplate:
 
 def _say(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # nothing will be answered
+    with suppress(BrokenPipeError):  # the process has ended; reading its answer will tell
         process.stdin.write(line + "\n")
         process.stdin.flush()
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with suppress(BrokenPipeError), process:  # closes its pipes and waits
+    with suppress(BrokenPipeError), process:  # the end of the block closes the pipes and waits for the process
         pass
 
 
 MOST_CPU_S: Final = 2
-"""For one text; a usual template takes a thousandth of it."""
+"""CPU time limit for one text, about a thousand times what a template usually takes."""
 _MOST_BYTES: Final = 1 << 29
-"""Memory limit of the whole process."""
+"""Memory limit of the process."""
 _MOST_CHARACTERS: Final = 1 << 24
 _LONGEST_ERROR: Final = 300
 _TODAY: Final = date(2024, 7, 26)
-"""The date in templates of Llama 3.2 for where they are told none."""
+"""The default date in the templates of Llama 3.2."""
 
 
 def main() -> None:
-    """Answer lines until there are no more."""
-    with suppress(ValueError, OSError):  # not every system limits memory
+    """Answer the lines of the standard input until it ends."""
+    with suppress(ValueError, OSError):  # not every system can limit memory
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     template = json.loads(sys.stdin.readline())
     compiled: jinja2.Template | None = None
     for line in sys.stdin:
-        limit_s = int(time.process_time()) + MOST_CPU_S  # the system ends the process after that
+        limit_s = int(time.process_time()) + MOST_CPU_S  # the system kills the process when it has used this much
         resource.setrlimit(resource.RLIMIT_CPU, (limit_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
         try:
             compiled = compiled or _compiled(template)
             text = compiled.render(**json.loads(line))
             is_long = len(text) > _MOST_CHARACTERS
             answer = {"error": f"a text of {len(text):,} characters"} if is_long else {"text": text}
-        except Exception as error:  # noqa: BLE001  a template is a program, and may fail as any program
+        except Exception as error:  # noqa: BLE001  a template may raise anything
             answer = {"error": (str(error) or type(error).__name__)[:_LONGEST_ERROR]}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
@@ -139,12 +140,12 @@ def _compiled(template: str) -> jinja2.Template:
 
 def _to_json(
     value: Any,
-    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  as templates call it
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  templates pass it by position
     indent: int | None = None,
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
-    """Write JSON as chat templates expect it: without the HTML escapes of Jinja's own filter."""
+    """Write JSON without the HTML escapes of Jinja's filter, as chat templates expect it."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

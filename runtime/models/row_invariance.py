@@ -1,10 +1,9 @@
-"""Linear layers and attention whose rows come out the same to the last bit, however many are computed at once.
+"""Batch-invariant linear layers and attention: a row has the same bits, however many rows are computed together.
 
-On CPUs 1 to 3 rows take other kernels than many do, so a layer's rows are padded to a multiple that a probe finds for
-every shape. `scaled_dot_product_attention` sums otherwise with another number of keys, masked ones included: rows are
-padded to `ROWS_AT_ONCE`, and a row sees all keys up to the next multiple of `KEYS_AT_ONCE` after its slot, later ones
-masked.
-Shapes: legend of `runtime.models.decoder`.
+On CPUs, few rows use other kernels than many, so a layer's rows are padded to a multiple that a probe finds for each
+shape. `scaled_dot_product_attention` sums in another order for another number of keys, masked ones included. So a row
+is computed over all keys up to the next multiple of `KEYS_AT_ONCE` after its slot, with later ones masked, and rows are
+padded to a multiple of `ROWS_AT_ONCE`. Shapes: legend of `runtime.models.decoder`.
 """
 
 import math
@@ -20,11 +19,11 @@ from torch.nn import functional as F
 _MULTIPLES: Final = (1, 2, 4, 8, 16, 32, 64)
 _PROBED_ROWS: Final = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 18, 31, 33, 48, 64)
 _MOST_OUTPUTS: Final = 512
-"""Outputs of a probed layer: no kernel was seen to depend on how many there are beyond these."""
+"""Most outputs of a probed layer; no kernel was seen to depend on the number of outputs beyond it."""
 
 
 class Linear(nn.Linear):
-    """A linear layer, see `linear`."""
+    """A batch-invariant linear layer, see `linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return rows [..., out] of rows [..., in]."""
@@ -32,15 +31,15 @@ class Linear(nn.Linear):
 
     @property
     def row_multiple(self) -> int:
-        """Multiple that the number of rows is padded to."""
+        """The multiple to which the number of rows is padded."""
         return (_multiple(self.weight, self.bias) or 1) if self.weight.is_cpu else 1
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Multiply rows [..., in] by a weight [out, in]; the bits of a row do not depend on how many others there are."""
+    """Multiply rows [..., in] by a weight [out, in]; the bits of a row do not depend on the number of rows."""
     if torch.is_grad_enabled() or not weight.is_cpu:
         return F.linear(x, weight, bias)
-    # always of two dimensions: one row of three may take another kernel than one of two
+    # always two dimensions: an input of three may use another kernel
     *batch, num_inputs = x.shape
     rows = x.reshape(-1, num_inputs)
     num_rows = rows.shape[0]  # `len` of a tensor takes as long as a small product
@@ -50,7 +49,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _multiple(weight: Tensor, bias: Tensor | None) -> int | None:
-    """Return what to fill rows up to a multiple of, so that their number changes no bits; None if nothing helps."""
+    """Return the multiple to which rows must be padded for batch invariance; None if no multiple achieves it."""
     outputs, inputs = weight.shape
     outputs = min(outputs, _MOST_OUTPUTS)
     return _fitting_multiple(outputs, inputs, weight.dtype, bias is not None, torch.get_num_threads())
@@ -67,7 +66,7 @@ def _fitting_multiple(
     generator = torch.Generator().manual_seed(0)
     most = max(_PROBED_ROWS) + max(_MULTIPLES)
     half = inputs // 2
-    # one half of a row takes away what the other adds: what is left tells the order of any sum over them
+    # the two halves of a row cancel, so what is left is the rounding, which depends on the order of summation
     plus = torch.randn(most, half, generator=generator).to(dtype)
     rows = torch.cat([plus, -plus, plus.new_zeros(most, inputs % 2)], dim=1)
     weight = torch.randn(outputs, inputs, generator=generator)
@@ -83,7 +82,7 @@ def _fitting_multiple(
         counts = [count + -count % multiple for count in _PROBED_ROWS]
         return all(torch.equal(product(count), product(most)[:count]) for count in counts)
 
-    with torch.autocast("cpu", enabled=False):  # training may be the first to ask, and the answer is kept
+    with torch.autocast("cpu", enabled=False):  # the cached result must not depend on training's autocast
         return next(filter(fits, _MULTIPLES), None)
 
 
@@ -92,7 +91,10 @@ ROWS_AT_ONCE: Final = 4
 
 
 class RowPiece(NamedTuple):
-    """Rows of a call that see the same number of keys (None: all), by a mask of `mask_for_groups` (None: every key)."""
+    """Rows of a call that are computed over the same number of keys (None: all keys).
+
+    `mask` is of `mask_for_groups`; None lets the rows see all these keys.
+    """
 
     rows: slice
     num_keys: int | None
@@ -104,22 +106,22 @@ class RowPiece(NamedTuple):
 
 
 Sight = tuple[RowPiece, ...]
-"""Keys that the rows of a call see, worked out once for all layers."""
+"""Which keys the rows of a call see; the same for all layers."""
 
 
 class LayerKeys(ABC):
-    """A KV cache, or a stand-in for one: takes the keys and values of a call's rows, and says what these rows see."""
+    """A KV cache or a substitute for one: stores keys and values of a call's rows, and knows which keys they see."""
 
     @abstractmethod
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the keys and values of this call's rows; return those that the rows may see, [B, K, S, H] each."""
+        """Store the keys and values of this call's rows; return all that the rows may see, [B, K, S, H] each."""
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
         """Return what rows see by an additive mask, broadcastable to [B, 1, T, S]; None lets all rows see all keys."""
         return (RowPiece(slice(None), None, mask if mask is None else mask_for_groups(mask, num_queries_per_kv)),)
 
     def attend(self, layer: int, q_BTNH: Tensor, k_BTKH: Tensor, v_BTKH: Tensor, sight: Sight) -> Tensor:
-        """Write keys and values, and gather what the rows see: [B, T, N * H]."""
+        """Write keys and values; return the output of attention, [B, T, N * H]."""
         k_BKSH, v_BKSH = self.write(layer, k_BTKH.transpose(1, 2), v_BTKH.transpose(1, 2))
         if len(sight) == 1:
             return sight[0].attend(q_BTNH, k_BKSH, v_BKSH)
@@ -127,7 +129,7 @@ class LayerKeys(ABC):
 
 
 class WithinCall(LayerKeys):
-    """Rows that see each other alone; nothing is kept."""
+    """No cache: the rows of a call see only each other."""
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Return the rows given."""
@@ -144,7 +146,8 @@ def attention(
 ) -> Tensor:
     """Return the output of grouped-query attention [B, T, N * H].
 
-    Query heads of a key/value head are extra rows, so keys are never repeated; so has the mask (`mask_for_groups`).
+    The query heads of a key/value head are computed as further rows, so keys are not repeated; the mask must have these
+    rows too (`mask_for_groups`).
     """
     num_sequences, num_rows, num_heads, head_dim = q_BTNH.shape
     num_kv_heads = k_BKSH.shape[1]
@@ -161,7 +164,7 @@ def attention(
 
 
 def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
-    """Repeat a mask's rows for every query head of a key/value head, and for padding rows."""
+    """Repeat a mask's rows for every query head of a key/value head, and add rows of padding."""
     *batch, num_rows, num_keys = mask.shape
     missing = -num_queries_per_kv * num_rows % ROWS_AT_ONCE
     if num_rows == 1:
@@ -171,11 +174,11 @@ def mask_for_groups(mask: Tensor, num_queries_per_kv: int) -> Tensor:
 
 
 def with_all_keys(mask: Tensor, num_keys: int) -> Tensor:
-    """Return the mask for so many keys: those that it lacks are hidden."""
+    """Return the mask cut or extended to `num_keys` keys; added keys are masked."""
     missing = num_keys - mask.shape[-1]
     return F.pad(mask, (0, missing), value=-math.inf) if missing > 0 else mask[..., :num_keys]
 
 
 def keys_seen(slot: int) -> int:
-    """Return over how many keys a row in a slot is computed: by the slot alone, so that sums are equal in any call."""
+    """Return over how many keys a row in a slot is computed, which must not depend on the rest of its call."""
     return slot + 1 + -(slot + 1) % KEYS_AT_ONCE

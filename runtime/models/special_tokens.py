@@ -1,4 +1,4 @@
-"""A tokenizer's settings; tokens that they add, and tokenizer.json lacks, get the ids of transformers."""
+"""Reads a tokenizer's settings, and adds the special tokens that tokenizer.json lacks, with the ids of transformers."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,9 +19,9 @@ _OLDER_IDS: Final = "added_tokens.json"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Return tokenizer_config.json; special tokens of older files go before those in it, as does chat_template.jinja.
+    """Return the content of tokenizer_config.json; older files and chat_template.jinja override it.
 
-    Raises `ModelFormatError` for a file that is damaged.
+    Raises `ModelFormatError` for a damaged file.
     """
     settings, template = _settings(folder), folder / "chat_template.jinja"
     older = {path.name: read_object(path, holds="") for path in older_files(folder)}
@@ -34,7 +34,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def older_files(folder: Path) -> list[Path]:
-    """Return the files of special tokens where they count: beside older settings, without `added_tokens_decoder`."""
+    """Return the separate files of special tokens; they count only if the settings have no `added_tokens_decoder`."""
     paths = [path for path in (folder / _OLDER_NAMES, folder / _OLDER_IDS) if path.is_file()]
     return paths if paths and _LISTED not in _settings(folder) else []
 
@@ -45,19 +45,19 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def named_tokens(settings: Mapping[str, Any]) -> dict[str, AddedToken]:
-    """Return the special tokens that chat templates know by name; raise `TypeError` for one that is no text."""
-    own = {key: value for key, value in settings.items() if key.endswith("_token") and _is_token(value)}
+    """Return the special tokens that have names, such as `eos_token`; raise `TypeError` for one that is no text."""
+    others = {key: value for key, value in settings.items() if key.endswith("_token") and _is_token(value)}
     extra = _extra(settings)
-    values = dict.fromkeys(_USUAL) | own | {key: settings[key] for key in _USUAL if key in settings}
+    values = dict.fromkeys(_USUAL) | others | {key: settings[key] for key in _USUAL if key in settings}
     values |= extra if isinstance(extra, dict) else {}
     return {str(name): _token(value, special=True) for name, value in values.items() if value is not None}
 
 
 def add_tokens(backend: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Add the tokens of the settings as transformers does: by their ids first, then those that are only named.
+    """Add the tokens of the settings as transformers does: those with an id in its order, then those with only a name.
 
-    Their ids follow on the last one of the vocabulary, whatever the settings say. Raises `ValueError` or `TypeError`
-    for what is no token.
+    New ids follow the last one of the vocabulary, whatever the settings say. Raises `ValueError` or `TypeError` for an
+    invalid token.
     """
     named = named_tokens(settings)
     listed = dict(_listed(settings)) if settings.get(_LISTED) is not None else dict(_older(settings, backend))
@@ -78,7 +78,7 @@ def _listed(settings: Mapping[str, Any]) -> Iterator[tuple[int, AddedToken]]:
 
 
 def _older(settings: Mapping[str, Any], backend: Tokenizer) -> Iterator[tuple[int, AddedToken]]:
-    """Yield the tokens of added_tokens.json, and then those of tokenizer.json, whose flags may change."""
+    """Yield the tokens of added_tokens.json with their ids, then those of tokenizer.json, whose flags may change."""
     extra = _extra(settings)
     special = {token.content for token in named_tokens(settings).values()}
     special |= {_token(value).content for value in extra} if isinstance(extra, list) else set()
@@ -99,5 +99,5 @@ def _token(value: object, **flags: bool) -> AddedToken:
     content = value.get("content") if isinstance(value, dict) else value
     if not isinstance(content, str):
         raise TypeError(f"a special token should be a text, found {shown(value)}")
-    own = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {"special": True}
-    return AddedToken(content, **(own | flags))
+    stored = {flag: value[flag] for flag in _FLAGS if flag in value} if isinstance(value, dict) else {"special": True}
+    return AddedToken(content, **(stored | flags))

@@ -1,6 +1,7 @@
-"""Text to token ids and back, and the chat template of a model folder.
+"""The tokenizer of a model folder: text to token ids and back, and the chat template.
 
-The library trusts its files: what would end our process is refused, and where it panics there is an error of ours.
+The `tokenizers` library does not check its files: files that would kill the process are refused here, and its panics
+become our errors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,11 +19,12 @@ from runtime.models.special_tokens import add_tokens, named_tokens, read_setting
 
 _MAX_BYTES: Final = 1 << 27
 _MOST_IDS: Final = 1 << 24
-"""More than any vocabulary has."""
+"""Limit on token ids, above any vocabulary."""
 _MOST_GROWTH: Final = 1000.0
+"""How many times longer a normalizer or decoder may make a text."""
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""Decoded form of the last bytes of a text while their character is incomplete."""
+"""What the bytes of an incomplete character are decoded to."""
 
 
 class Tokenizer:
@@ -51,14 +53,14 @@ class Tokenizer:
             _refuse_crash(parse_json(content))
             backend = tokenizers.Tokenizer.from_buffer(content)
             padding = {"pad_token": backend.padding["pad_token"]} if backend.padding else {}
-            backend.no_padding()  # as transformers has it: a prompt is encoded as long as it is
+            backend.no_padding()  # as transformers does by default
             backend.no_truncation()
             if (last := max(backend.get_vocab().values(), default=0)) >= _MOST_IDS:
                 raise ValueError(f"the id {last} is not below {_MOST_IDS}")
         return cls(backend, settings=padding | read_settings(folder), source=folder)
 
     def tokens(self) -> dict[int, str]:
-        """Return every token by its id, added special tokens among them."""
+        """Return all tokens by id, added special tokens included."""
         return {token_id: token for token, token_id in self._backend.get_vocab(with_added_tokens=True).items()}
 
     @property
@@ -67,13 +69,14 @@ class Tokenizer:
         return self._chat_template is not None
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of `text`, with whatever special tokens the tokenizer adds by itself."""
+        """Return the token ids of `text`, with the special tokens that the tokenizer adds."""
         return self._ids(text, add_special_tokens=True)
 
     def encode_chat(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> list[int]:
-        """Return the token ids of messages with ``role`` and ``content``, written out by the model's chat template.
+        """Return the token ids of messages with ``role`` and ``content``, formatted by the model's chat template.
 
-        `add_generation_prompt` opens the answer. Raises `ModelFormatError` if there is no template or it refuses.
+        `add_generation_prompt` appends the beginning of an answer. Raises `ModelFormatError` if there is no template or
+        it refuses the messages.
         """
         text = self.render_chat(messages, add_generation_prompt=add_generation_prompt)
         return self._ids(text, add_special_tokens=False)
@@ -82,15 +85,15 @@ class Tokenizer:
         """Return the text that `encode_chat` encodes; arguments and errors are the same."""
         if self._chat_template is None:
             raise ModelFormatError(f"{self._source}: this model has no chat template; give it plain text")
-        own = {"messages": messages, "add_generation_prompt": add_generation_prompt}
-        own |= {"tools": None, "documents": None}  # templates ask whether they are none, and not whether they are there
+        variables = {"messages": messages, "add_generation_prompt": add_generation_prompt}
+        variables |= {"tools": None, "documents": None}  # templates test them against none, not whether they exist
         try:
-            return self._chat_template.render(**(self._special_tokens | own))
+            return self._chat_template.render(**(self._special_tokens | variables))
         except ValueError as error:
             raise ModelFormatError(f"{self._source}: the chat template refuses: {error}") from error
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of `ids`; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of `ids`; bytes that are not UTF-8 become U+FFFD."""
         with _errors_as(f"{self._source}: the tokenizer cannot decode its ids"):
             return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
@@ -112,7 +115,7 @@ class Tokenizer:
 
 
 def require_embedded(ids: Sequence[int], tokenizer: Tokenizer, vocab_size: int, named: str = "") -> None:
-    """Raise `ConfigError` where a text has no token, or one that a model of `vocab_size` tokens has no embedding of."""
+    """Raise `ConfigError` if `ids` is empty or has an id that a model of `vocab_size` tokens has no embedding for."""
     if not ids:
         what = "chat template leaves nothing" if tokenizer.has_chat_template else "tokenizer knows nothing"
         raise ConfigError(f"{named}the target's {what} of this text: without a token nothing can begin")
@@ -124,10 +127,10 @@ def require_embedded(ids: Sequence[int], tokenizer: Tokenizer, vocab_size: int, 
 
 
 class StreamDecoder:
-    """Decodes ids as they come, holding back incomplete characters; its pieces joined are `Tokenizer.decode` of all.
+    """Decodes ids one after another, holding back incomplete characters; the joined pieces equal `Tokenizer.decode`.
 
-    Where tokens are single bytes (SentencePiece's byte fallback), one that is no part of a character makes all those of
-    its run unreadable to `decode`, also characters that were given before it came.
+    An exception are byte tokens (SentencePiece's byte fallback): an invalid byte makes `decode` replace the whole run
+    of bytes, including characters that were returned before that byte came.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -145,13 +148,13 @@ class StreamDecoder:
         return piece
 
     def finish(self) -> str:
-        """Return what is still held back, with U+FFFD in the place of an unfinished character."""
+        """Return the text held back, with U+FFFD in place of an incomplete character."""
         piece = self._piece()
         self._given, self._pending = [], []
         return piece
 
     def _piece(self) -> str:
-        """Decode the pending ids after those given last: some decoders drop the space that starts a text."""
+        """Decode the pending ids behind those returned last, as some decoders drop the space that starts a text."""
         given = self._tokenizer.decode(self._given)
         both = self._tokenizer.decode(self._given + self._pending)
         return both[len(given) :]
@@ -159,7 +162,7 @@ class StreamDecoder:
 
 @contextmanager
 def _errors_as(message: str) -> Iterator[None]:
-    """Turn errors of the library into ours: it raises plain `Exception`, or a `BaseException` in a panic."""
+    """Turn the library's errors into ours: it raises a plain `Exception`, or in a panic a `BaseException`."""
     try:
         yield
     except BaseException as error:
@@ -169,7 +172,11 @@ def _errors_as(message: str) -> Iterator[None]:
 
 
 def _refuse_crash(data: object) -> None:
-    """Raise `ValueError` where the library would end the process: at a merge that lacks the prefix it is to lose."""
+    """Raise `ValueError` for a file with which the library would kill the process.
+
+    That is one whose normalizer or decoder makes texts far too long, or a merge without the prefix that the library
+    strips from it.
+    """
     for stage in ("normalizer", "decoder"):
         if isinstance(data, dict) and (growth := _growth(data.get(stage))) > _MOST_GROWTH:
             raise ValueError(f"its {stage} makes {growth:.3g} letters of one")
@@ -184,11 +191,11 @@ def _refuse_crash(data: object) -> None:
 
 
 def _growth(stage: Any) -> float:
-    """Return how many times longer a text may be after a stage that replaces letters."""
+    """Return how many times longer a normalizer or decoder, with the stages in it, may make a text."""
     if not isinstance(stage, dict):
         return 1.0
-    inner = next((own for own in map(stage.get, ("normalizers", "decoders")) if isinstance(own, list)), ())
+    inner = next((stages for stages in map(stage.get, ("normalizers", "decoders")) if isinstance(stages, list)), ())
     pattern, content = stage.get("pattern"), stage.get("content")
     replaced = pattern.get("String") if isinstance(pattern, dict) else None
-    own = len(content) / max(1, len(replaced or "")) if isinstance(content, str) else 1.0
-    return prod(map(_growth, inner), start=max(1.0, own))
+    growth = len(content) / max(1, len(replaced or "")) if isinstance(content, str) else 1.0
+    return prod(map(_growth, inner), start=max(1.0, growth))

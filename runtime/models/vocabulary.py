@@ -1,8 +1,9 @@
-"""Ids that a draft, head or exit may propose: those of its reduced vocabulary, and the tokens of the prompt.
+"""The output vocabulary of a draft, head or exit, and ranking of logits.
 
-Names and numbers of an answer mostly are in its prompt, and a reduced vocabulary lacks just these. Their rows are the
-target's own, so nothing has to be trained for them. The best ids of a row are in an order that does not depend on how
-many rows were ranked together. Shapes: V ids of the target, K kept ids, D hidden size.
+A drafter proposes the ids of its reduced vocabulary and the tokens of the prompt: a reduced vocabulary lacks the names
+and numbers that an answer repeats from its prompt. Their output rows are the target's, so they need no training. The
+order of a row's best ids does not depend on the number of rows ranked together. Shapes: V ids of the target, K kept
+ids, E ids of the prompt, D hidden size.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class OutputRows:
-    """Rows of a head and the target ids they belong to; those of a prompt come and go."""
+    """The output rows of a drafter or exit and their target ids; the rows of prompt tokens change with each prompt."""
 
     _rows: Array | None
     _prompt_ED: Array | None
     _prompt_logits: Head | None
 
     def __init__(self, kept_ids: Array, kept_KD: Array, target_VD: Array | None = None) -> None:
-        """Start with the kept target ids [K] and their rows; without the target's whole head a prompt adds nothing."""
+        """Args: kept target ids [K], their rows, and the target's whole head; without it no prompt tokens are added."""
         self.kept_ids, self._kept_KD, self._target_VD = kept_ids, kept_KD, target_VD
         self._backend: Backend | None = None
         self._kept_logits: Head | None = None
@@ -37,14 +38,14 @@ class OutputRows:
 
     @property
     def rows(self) -> Array:
-        """Rows of `ids`."""
+        """The output rows of `ids`."""
         if self._rows is None:
-            own = self._prompt_ED
-            self._rows = self._kept_KD if own is None else concatenated([self._kept_KD, own])
+            added = self._prompt_ED
+            self._rows = self._kept_KD if added is None else concatenated([self._kept_KD, added])
         return self._rows
 
     def move_to(self, device: Any) -> None:
-        """Move rows and ids to a device; those of a prompt are dropped."""
+        """Move rows and ids to a device, and drop those of the prompt."""
         self.kept_ids, self._kept_KD = self.kept_ids.to(device), self._kept_KD.to(device)
         self._target_VD = None if self._target_VD is None else self._target_VD.to(device)
         self._forget_prompt()
@@ -54,15 +55,15 @@ class OutputRows:
         self._backend, self._kept_logits = backend, backend.head(self._kept_KD)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Propose the tokens of this prompt too, in place of those of the last one."""
+        """Replace the tokens of the last prompt by those of this one."""
         self._forget_prompt()
         kept = self.kept_ids
         new = np.setdiff1d(np.array(prompt, np.int64), as_array(kept))
         if self._target_VD is None or not len(new):
             return
-        own_ids = kept.new_tensor(new) if is_tensor(kept) else new
-        self.ids, own_ED = concatenated([kept, own_ids]), self._target_VD[own_ids]
-        self._prompt_ED = own_ED.to(self._kept_KD) if is_tensor(own_ED) else own_ED
+        added_ids = kept.new_tensor(new) if is_tensor(kept) else new
+        self.ids, added_ED = concatenated([kept, added_ids]), self._target_VD[added_ids]
+        self._prompt_ED = added_ED.to(self._kept_KD) if is_tensor(added_ED) else added_ED
         if self._backend is not None:
             self._prompt_logits = self._backend.prompt_head(self._prompt_ED)
 
@@ -83,32 +84,32 @@ class OutputRows:
 
 
 NO_NUMBER: Final = -1
-"""In place of the best id of a row with NaN, which `argmax` takes for the largest number."""
+"""The best id of a row with NaN, which `argmax` takes for the largest number."""
 _ALL_BUT_SIGN = 0x7FFF_FFFF
 _SPARE = 24
-"""Places looked at beyond those asked for: in bfloat16 the best logits are often equal, seldom so many of them."""
+"""Ids ranked beyond those asked for: in bfloat16 the best logits are often equal, but seldom this many of them."""
 
 
 def best_places(logits: Array) -> Array:
-    """Return the place of the best of the last dimension; of equal logits the first."""
+    """Return the argmax of the last dimension, the first of equal logits."""
     # argmax of bfloat16 is several times slower than converting first
     return wide(logits).argmax(-1)
 
 
 def best_numbers(logits: Array) -> Array:
-    """Return the same, but `NO_NUMBER` where the best is none: by tensors, so that a device is not waited for."""
+    """Return the argmax of the last dimension, or `NO_NUMBER` for rows with NaN, without waiting for the device."""
     numbers = wide(logits)
     places = numbers.argmax(-1)
     return places.masked_fill(numbers.gather(-1, places[..., None])[..., 0].isnan(), NO_NUMBER)
 
 
 def ranked_ids(logits_RV: Array, count: int) -> Array:
-    """Return the `count` best ids of every row [R, count], best first; of equal logits the lower id goes first."""
+    """Return the `count` best ids of every row [R, count], best first; of equal logits the lower id comes first."""
     if not is_tensor(logits_RV):
         return _ranked_array(logits_RV, count)
     if is_on_host(logits_RV):
         return as_tensor(_ranked_array(as_array(wide(logits_RV)), count))
-    return _ranked_all(logits_RV, count)  # the question after equals would be a wait of its own
+    return _ranked_all(logits_RV, count)  # `_ranked_array`'s check for equal logits would wait for the device
 
 
 def _ranked_array(logits_RV: NDArray[Any], count: int) -> NDArray[np.int64]:
@@ -119,17 +120,17 @@ def _ranked_array(logits_RV: NDArray[Any], count: int) -> NDArray[np.int64]:
         values = np.take_along_axis(logits_RV, ids, -1)
         order = np.argsort(-values, axis=-1, kind="stable")
         ends = np.take_along_axis(values, order[:, [count - 1, -1]], -1)
-        if (ends[:, 0] > ends[:, 1]).all():  # else equals of the last one asked for may have been left out
+        if (ends[:, 0] > ends[:, 1]).all():  # else ids as good as the last one may be outside of the partition
             return np.take_along_axis(ids, order[:, :count], -1)
     return np.argsort(-logits_RV, axis=-1, kind="stable")[:, :count]
 
 
 def _ranked_all(logits_RV: Tensor, count: int) -> Tensor:
-    """Rank every id of the vocabulary by one integer that holds the logit and then the id."""
+    """Rank all ids of the vocabulary by an integer that orders by logit first and id second."""
     import torch
 
     vocab_size = logits_RV.shape[-1]
-    bits = (logits_RV.float() + 0.0).view(torch.int32)  # adding zero makes -0.0 the equal of 0.0
+    bits = (logits_RV.float() + 0.0).view(torch.int32)  # adding zero turns -0.0 into 0.0
     ordered = torch.where(bits < 0, bits ^ _ALL_BUT_SIGN, bits).long()
     ids = torch.arange(vocab_size, device=logits_RV.device)
     return (ordered * vocab_size - ids).topk(count, dim=-1).indices

@@ -1,1 +1,1 @@
-"""Weights as arrays, and folders: what a model, a drafter, an exit or a model without weights looks like on disk."""
+"""Weights as arrays, and the folders of models, trained drafters and exits on disk."""

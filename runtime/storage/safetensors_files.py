@@ -1,8 +1,8 @@
-"""Safetensors files as numpy arrays: read once for every library, checked, and put together as a model has them.
+"""Reads safetensors files as numpy arrays, checks them, and concatenates them into our parameters.
 
-Files are mapped: an array that is used as it is takes no memory of the process. That holds for arrays of the type asked
-for, and for several that follow each other on disk as in one matrix of ours, such as gate and up mostly.
-Trained matrices [O, I] lie there as int8 with one scale per output row, everything else of them as bfloat16.
+Files are memory-mapped, so an array that is used unchanged takes no memory of the process. That needs the wanted type,
+and for concatenated arrays (such as gate and up) that they follow each other in the file. Weights that this project
+trains are stored as int8 matrices [O, I] with one scale per output row, and bfloat16 for everything else.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 _EXPONENT: Final = np.uint16(0x7F80)
-"""Bits of a bfloat16 that are all ones where it is not finite: numpy has no fast way to ask."""
+"""The exponent bits of a bfloat16, all ones if it is not finite; numpy's test is slow for this type."""
 _AT_ONCE: Final = 1 << 22
-"""Numbers checked together: the mask of a check takes memory."""
+"""Numbers checked at once, to limit the memory of the check."""
 _TYPES: Final = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
@@ -41,7 +41,7 @@ _TYPES: Final = {
 
 
 def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the named arrays (None: all) of a folder's safetensors files; raise `ModelError` if it cannot."""
+    """Return the named arrays (None: all) of a folder's safetensors files; raise `ModelError` if that fails."""
     arrays: dict[str, NDArray[Any]] = {}
     for path in _weight_files(folder):
         arrays |= arrays_of(path, names)
@@ -49,9 +49,10 @@ def read_arrays(folder: Path, names: set[str] | None = None) -> dict[str, NDArra
 
 
 def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Path, dict[str, NDArray[Any]]]:
-    """Return the path and the arrays of the first of these files in a folder of published heads.
+    """Return path and arrays of the first existing file among `names` in a folder of published heads.
 
-    `pickled` names weights in a form that is not read. Raises `ModelFormatError` for no such file, or a damaged one.
+    `pickled` is the name of a file of pickled weights, which is refused. Raises `ModelFormatError` if no file exists or
+    it is damaged.
     """
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     if path is None and (folder / pickled).is_file():
@@ -65,19 +66,19 @@ def read_published(folder: Path, names: Sequence[str], pickled: str) -> tuple[Pa
 
 
 def content_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the content of a file of these arrays."""
-    from safetensors.torch import save  # numpy's knows no bfloat16
+    """Return the bytes of a safetensors file of these arrays."""
+    from safetensors.torch import save  # that of safetensors.numpy has no bfloat16
 
     return save({name: as_tensor(np.ascontiguousarray(array)) for name, array in arrays.items()})
 
 
 def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the named arrays (None: all) of a file as parts of one mapping.
+    """Return the named arrays (None: all) of a memory-mapped file.
 
-    Raises `ModelFormatError` if it is missing, damaged or of unknown types.
+    Raises `ModelFormatError` if the file is missing or damaged, or has unknown types.
     """
     try:
-        with safe_open(path, framework="np") as file:  # it looks at the whole header, which is read by itself after it
+        with safe_open(path, framework="np") as file:  # checks the whole header
             wanted = [name for name in file.keys() if names is None or name in names]  # noqa: SIM118
         memory = np.asarray(np.memmap(path, np.uint8, mode="c"))
         first = 8 + int.from_bytes(memory[:8].tobytes(), "little")
@@ -89,6 +90,7 @@ def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[An
 
 
 def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArray[Any]:
+    """Return the array of a header's entry; `data` begins at byte `place` of the file."""
     name, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if name not in _TYPES:
         raise SafetensorError(f"numbers of type {name} are not read; known types: {', '.join(_TYPES)}")
@@ -96,14 +98,14 @@ def _mapped(data: NDArray[np.uint8], place: int, entry: dict[str, Any]) -> NDArr
     try:
         array: NDArray[Any] = (part.copy() if (place + start) % dtype.itemsize else part).view(dtype).reshape(shape)
         return array
-    except (ValueError, OverflowError) as error:  # no data and 2^63 columns, which the library lets pass
+    except (ValueError, OverflowError) as error:  # safetensors accepts an empty array with 2^63 columns
         raise SafetensorError(f"an array of shape {shown(shape)}") from error
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the safetensors files of a folder; raises `ModelError` where there are none, or their index is damaged.
+    """Yield the safetensors files of a folder; raise `ModelError` if there are none or their index is damaged.
 
-    One file goes before an index, as transformers has it: saving a model anew leaves the old shards' index there.
+    A single file takes precedence over an index, as in transformers: a model saved again may leave an old index behind.
     """
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
@@ -132,9 +134,9 @@ def _shards(index: Path) -> list[str]:
 
 
 def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dtype[Any], *, source: str) -> Any:
-    """Return arrays put together row by row, in `dtype`.
+    """Return the arrays concatenated along their rows, in `dtype`.
 
-    Raises `ModelFormatError`, with `source`, if they do not have `shape`, or one holds what are no finite numbers.
+    Raises `ModelFormatError`, with `source`, if the result does not have `shape` or finite floating-point numbers.
     """
     name, arrays = " + ".join(parts), list(parts.values())
     wrong = next((part for part in arrays if part.shape[1:] != tuple(shape[1:]) or not part.ndim), None)
@@ -148,7 +150,7 @@ def joined(parts: Mapping[str, NDArray[Any]], shape: Sequence[int], dtype: np.dt
     if whole is None or whole.dtype != dtype:
         whole = aligned_empty(shape, dtype)
         stops = accumulate(map(len, arrays))
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes out is looked at
+        with np.errstate(over="ignore", invalid="ignore"):  # `finite` checks the result
             for part, stop in zip(arrays, stops, strict=True):
                 whole[stop - len(part) : stop] = part
     return finite(whole, name, source=source)
@@ -163,23 +165,23 @@ def joined_parameters(
     folder: Path,
     widens: bool = True,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield a model's parameters in `shapes`, each put together from the arrays of `found` that `wanted` names for it.
+    """Yield a model's parameters; `wanted` names the arrays of `found` that are concatenated into each.
 
-    Without `widens` those in one type of 16 bits stay in it where float32 is asked for. Raises `ModelError` if one is
-    missing, or as in `joined`.
+    Without `widens`, a parameter whose arrays have one 16-bit type keeps it even if `dtype` is float32. Raises
+    `ModelError` if an array is missing, and the errors of `joined`.
     """
     for ours, theirs in wanted.items():
         missing = [name for name in theirs if name not in found]
         if missing:
             raise ModelError(f"{folder}: the tensor {missing[0]} is missing from its safetensors files")
         parts = {name: found[name] for name in theirs}
-        own, *others = {part.dtype for part in parts.values()}
-        is_kept = not widens and not others and own.itemsize == 2 < dtype.itemsize
-        yield ours, joined(parts, shapes[ours], own if is_kept else dtype, source=str(folder))
+        stored, *others = {part.dtype for part in parts.values()}
+        is_kept = not widens and not others and stored.itemsize == 2 < dtype.itemsize
+        yield ours, joined(parts, shapes[ours], stored if is_kept else dtype, source=str(folder))
 
 
 def _as_they_lie(parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
-    """Return arrays row by row if they follow each other in the same memory already, else None."""
+    """Return the arrays as one view if they follow each other in the same memory, else None."""
     first = parts[0]
     starts = accumulate((part.nbytes for part in parts[:-1]), initial=_address(first))
     for part, start in zip(parts, starts, strict=True):
@@ -201,7 +203,7 @@ def _owner(array: NDArray[Any]) -> Any:
 
 
 def finite(array: NDArray[Any], name: str, *, source: str) -> NDArray[Any]:
-    """Return the array itself; raise `ModelFormatError` for a number in it that is not finite."""
+    """Return the array; raise `ModelFormatError` if a number in it is not finite."""
     at_once = max(1, _AT_ONCE // max(1, array[0].size)) if array.size else 1
     for start in range(0, len(array) if array.size else 0, at_once):
         part = array[start : start + at_once]
@@ -221,7 +223,7 @@ A = TypeVar("A")
 
 
 def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return int8 values [O, I] and float32 scales [O]; an element's error is at most half its row's scale."""
+    """Return int8 values [O, I] and float32 scales [O]; the error of an element is at most half its row's scale."""
     matrix = matrix_OI.astype(np.float32)
     scales = np.abs(matrix).max(axis=1) / np.float32(_LARGEST)
     safe = np.where(scales > 0, scales, np.float32(1))
@@ -231,28 +233,28 @@ def quantize_rows(matrix_OI: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np
 
 def dequantize_rows(values_OI: NDArray[np.int8], scales_O: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the matrix [O, I] that `quantize_rows` approximated."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the reader checks the numbers that come out
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
         return (values_OI.astype(np.float32) * scales_O.astype(np.float32)[:, None]).astype(dtype)
 
 
 def pack(weights: Mapping[str, Array], *, unquantized: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-    """Return the arrays to store: `name` and `name.scale` of matrices, bfloat16 of vectors and `unquantized` names."""
+    """Return the arrays to store: int8 `name` and `name.scale` of matrices, else bfloat16 (vectors, `unquantized`)."""
     packed: dict[str, NDArray[Any]] = {}
     for name, weight in weights.items():
-        own = as_array(weight)
-        if own.ndim == 2 and name not in unquantized:
-            packed[name], packed[name + _SCALE] = quantize_rows(own)
+        array = as_array(weight)
+        if array.ndim == 2 and name not in unquantized:
+            packed[name], packed[name + _SCALE] = quantize_rows(array)
         else:
-            packed[name] = own.astype(BFLOAT16)
+            packed[name] = array.astype(BFLOAT16)
     return packed
 
 
 def unpack(
     packed: Arrays, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any], *, source: str
 ) -> dict[str, NDArray[Any]]:
-    """Return the weights that `pack` stored, in `dtype`; `shapes` names every weight there must be, and no other.
+    """Return the weights that `pack` stored, in `dtype`; `shapes` must name all of them.
 
-    Raises `ModelFormatError`, with `source`, for a missing, unknown or wrong tensor or numbers that are not finite.
+    Raises `ModelFormatError`, with `source`, for a missing, unknown or wrong tensor, or numbers that are not finite.
     """
     left = dict(packed)
     weights = {}
@@ -273,7 +275,7 @@ def unpack(
 
 
 def take(tensors: dict[str, A], name: str, source: str) -> A:
-    """Remove and return one of the tensors; raises `ModelFormatError` if it is not there."""
+    """Remove and return a tensor; raise `ModelFormatError` if it is missing."""
     try:
         return tensors.pop(name)
     except KeyError as error:
@@ -288,9 +290,9 @@ def published_parameters(
     *,
     path: Path,
 ) -> "dict[str, torch.Tensor]":
-    """Return parameters in `shapes`, each put together from all tensors of a file that `wanted` names for it.
+    """Return `joined_parameters` of a published file as torch tensors; the file must have no other tensors.
 
-    Raises `ModelFormatError` for a tensor that is missing or unknown, and what `joined` raises.
+    Raises `ModelFormatError` for a missing or unknown tensor, and the errors of `joined`.
     """
     found = {name: take(tensors, name, str(path)) for theirs in wanted.values() for name in theirs}
     if tensors:

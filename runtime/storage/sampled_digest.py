@@ -1,4 +1,4 @@
-"""Tells whether a model's folder still holds the same model."""
+"""A fingerprint of a model folder, which tells whether it still holds the same model."""
 
 import hashlib
 from pathlib import Path
@@ -16,10 +16,10 @@ _VALUES_PER_WEIGHT: Final = 64
 
 
 def sampled_sha256(folder: Path) -> str:
-    """Return a SHA-256 that changes with what a model writes or drafts: its settings, its tokenizer, its weights.
+    """Return a SHA-256 of everything that determines a model's texts: settings, tokenizer and weights (if any).
 
-    Some values of every matrix and vector are read, so many gigabytes take no longer than few; a folder may have no
-    weights. Raises `ModelError` where they cannot be read.
+    Only some values of every matrix and vector are read, so that large models take no longer than small ones. Raises
+    `ModelError` if the weights cannot be read.
     """
     digest = hashlib.sha256()
     for path in (*(folder / name for name in _READ_WHOLE), *older_files(folder)):

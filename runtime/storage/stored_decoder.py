@@ -1,6 +1,6 @@
-"""A decoder as numpy arrays: the one loader of its weights. Compiled lanes make graphs of them, torch a `Decoder`.
+"""Loads a decoder's weights as numpy arrays. Compiled lanes build graphs from them, torch a `Decoder`.
 
-Names are those of `runtime.models.decoder.Decoder`. Shapes: its legend; P positions.
+Parameters have the names of `runtime.models.decoder.Decoder`. Shapes: the legend there; P positions.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from runtime.models.config import IN_BITS, ModelConfig, decoder_shapes, decoder_
 
 _HEAD: Final = "lm_head.weight"
 _SCALES: Final = ("_scale", "_scale_inv")
-"""Endings of the names of scales beside quantized weights: those of ModelOpt and compressed-tensors, and DeepSeek's."""
+"""Endings of the names of scales of quantized weights, by ModelOpt, compressed-tensors and DeepSeek."""
 _PARTS: Final = 256
-"""Parts of a matrix that are compared one by one: a comparison takes memory."""
+"""Number of parts in which matrices are compared, to limit the memory of a comparison."""
 
 Tables = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Cosines and sines [P, H] of every position."""
@@ -35,9 +35,9 @@ class EmbeddingRows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredDecoder:
-    """The weights of a decoder whose norms are root mean squares: embedding and `lm_head` [V, D], float32 `final_norm`.
+    """The weights of a decoder with RMS norms: embedding and `lm_head` [V, D], float32 `final_norm`.
 
-    `layers` holds parameters by layer and name; a lane that has made graphs of them removes them.
+    `layers` holds the parameters of each layer by name; a lane removes them once it has built its graphs.
     """
 
     config: ModelConfig
@@ -48,16 +48,16 @@ class StoredDecoder:
     layers: list[dict[str, NDArray[Any]]] = field(default_factory=list)
 
     def embedded(self, ids: NDArray[np.integer]) -> NDArray[np.float32]:
-        """Return the hidden states that enter the first layer, [..., D]."""
+        """Return the hidden states before the first layer, [..., D]."""
         return self.embedding.weight[ids].astype(np.float32)  # type: ignore[no-any-return]
 
     def normalise(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what `lm_head` reads: hidden states after the final norm."""
+        """Return hidden states after the final norm, which `lm_head` reads."""
         return rms_norm(x, self.final_norm, self.config.norm_eps)
 
 
 def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_position: int) -> StoredDecoder:
-    """Return the decoder of parameters by their names."""
+    """Return the decoder with these parameters, by name."""
     embedding = EmbeddingRows(arrays["embedding.weight"])
     return StoredDecoder(
         config=config,
@@ -74,13 +74,13 @@ def by_layer(arrays: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
     layers: dict[int, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
         if name.startswith("layers."):
-            _, index, own = name.split(".", maxsplit=2)
-            layers.setdefault(int(index), {})[own] = array
+            _, index, name_in_layer = name.split(".", maxsplit=2)
+            layers.setdefault(int(index), {})[name_in_layer] = array
     return [layers[index] for index in sorted(layers)]
 
 
 def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool = True) -> StoredDecoder:
-    """Return the decoder of a Hugging Face folder as arrays (`each_parameter`): graphs widen those of 16 bits."""
+    """Return a Hugging Face folder's decoder (see `each_parameter`); 16-bit weights stay so, as graphs convert them."""
     config = ModelConfig.from_folder(folder)
     arrays = dict(each_parameter(folder, config, dtype, with_layers=with_layers, widens=False))
     return stored_decoder(config, arrays, max_position=config.max_position)
@@ -89,17 +89,17 @@ def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool
 def each_parameter(
     folder: Path, config: ModelConfig, dtype: np.dtype[Any], *, with_layers: bool = True, widens: bool = True
 ) -> Iterable[tuple[str, NDArray[Any]]]:
-    """Yield the parameters of a Hugging Face folder's decoder by our names, in `dtype`; what has it stays on disk.
+    """Return the parameters of a Hugging Face folder's decoder, by our names and in `dtype`.
 
-    Folders of random weights (`runtime.models.model_folder`) get them in one block. `with_layers=False` reads what a
-    draft shares with its target; `widens=False` leaves what has 16 bits and is to be float32 as it is. Raises
-    `ModelError` for a missing or damaged file, or a missing or wrong tensor.
+    Parameters stored in `dtype` are memory-mapped. A folder for random weights gets `random_arrays`. Without
+    `with_layers` only the parameters outside of layers are read, which a draft shares with its target; for `widens` see
+    `joined_parameters`. Raises `ModelError` for a missing or damaged file, or a missing or wrong tensor.
     """
     config = config if with_layers else replace(config, num_layers=0)
     wanted, shapes = decoder_tensors(config), decoder_shapes(config)
     if config.random_seed is not None:
         return random_arrays(shapes, config.random_seed, dtype).items()
-    from runtime.storage.safetensors_files import joined_parameters, read_arrays  # what decodes needs no safetensors
+    from runtime.storage.safetensors_files import joined_parameters, read_arrays  # imports safetensors
 
     names = {_HEAD, *(name for theirs in wanted.values() for name in theirs)}
     scales = {name + ending for name in names for ending in _SCALES}
@@ -112,7 +112,7 @@ def each_parameter(
 
 
 def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Path) -> None:
-    """Raise `ModelFormatError` for a head of its own that a config says is the embedding: which one is meant?"""
+    """Raise `ModelFormatError` if the files have an `lm_head` that differs from the embedding, though they are tied."""
     one, other = (np.array_split(array.view(np.uint8), _PARTS) for array in (embedding_VD, head_VD))
     if not all(map(np.array_equal, one, other)):
         raise ModelFormatError(
@@ -122,11 +122,11 @@ def _require_equal(embedding_VD: NDArray[Any], head_VD: NDArray[Any], folder: Pa
 
 
 _POSITIONS: Final = 4096
-"""Positions whose angles are in memory at once, in float64."""
+"""Positions computed at once, to limit the memory of float64 angles."""
 
 
 def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
-    """Return the rotary tables of so many positions, computed in float64; learned positions are not rotated."""
+    """Return the rotary tables of all positions, computed in float64; for learned positions they rotate by nothing."""
     half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
     frequencies = half * 0 if config.positions == "learned" else config.rope_theta**-half
     if (scaling := config.rope_scaling) is not None:
@@ -144,14 +144,14 @@ def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
 
 
 _BLOCK: Final = 1 << 22
-"""Numbers: windows of all matrices that models have begin at different places of it."""
+"""Size of the block of random numbers, large enough that matrices begin at different places of it."""
 
 
 def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-    """Return an array for every name: windows onto one block of small random numbers, ones for norms, zero biases.
+    """Return random arrays by name: matrices are views of one block of small random numbers, norms ones, biases zeros.
 
-    Rows of a matrix begin a few numbers after each other, at a place that the seed and its name tell: so no row is like
-    another, and all models of a shape together take no more than the block.
+    The rows of a matrix overlap in the block, and begin at a place that depends on seed and name. So no two rows are
+    equal, and models of any size take no more memory than the block.
     """
     block = np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
     blocks: dict[float, NDArray[Any]] = {}
@@ -163,14 +163,14 @@ def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtyp
         if scale not in blocks:
             blocks[scale] = (block * scale).astype(dtype, copy=False)
         start, step = _window(shape, seed, name)
-        own, size = blocks[scale][start:], dtype.itemsize
-        return np.lib.stride_tricks.as_strided(own, tuple(shape), (step * size, size))
+        size = dtype.itemsize
+        return np.lib.stride_tricks.as_strided(blocks[scale][start:], tuple(shape), (step * size, size))
 
     return {name: made(name, shape) for name, shape in shapes.items()}
 
 
 def _window(shape: Sequence[int], seed: int, name: str) -> tuple[int, int]:
-    """Return where a matrix [O, I] begins in the block, and the distance of its rows: as large as fits."""
+    """Return where a matrix [O, I] begins in the block, and the distance between its rows, the largest that fits."""
     rows, size = shape
     step = min(size, (_BLOCK - size) // rows)
     if step < 1:

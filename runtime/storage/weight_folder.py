@@ -1,8 +1,8 @@
-"""A folder of weights that were trained for a target: `config.json` and `model.safetensors`.
+"""The folder of weights that were trained for a target: `config.json` and `model.safetensors`.
 
-The layout follows vLLM's speculators: the config names its kind and its verifier, and two maps, `t2d` and `d2t`, tie
-the reduced vocabulary to the target's. Rows of embedding and `lm_head` are the target's own and are not stored; a few
-embedding rows (`target_probe`) show whether a target is the right one.
+The layout is that of vLLM's speculators: the config has the kind of the weights and the target (verifier), and the maps
+`t2d` and `d2t` are between the reduced vocabulary and the target's. Embedding and `lm_head` are the target's and not
+stored; some embedding rows are stored (`target_probe`) to check whether a target is the right one.
 """
 
 import hashlib
@@ -32,30 +32,30 @@ _PROBE_ROWS = 16
 _INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 _LEAST_LENGTH = 1e-8
 _LEAST_SIMILARITY = 0.9
-"""Cosine of stored and present probe rows: roundings of one model stay above it, other models far below."""
+"""Least cosine similarity of stored and present probe rows; roundings of one model are above it, others far below."""
 
 
 class Strict(BaseModel):
-    """A part of a config, which can be taken from anything that has its fields; unknown fields of a file are errors."""
+    """Base of the parts of a config: refuses unknown fields of a file, and can be made from any object's attributes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, from_attributes=True)
 
 
 class Verifier(Strict):
-    """The target that checks what is drafted."""
+    """The target, by the name in vLLM's speculators."""
 
     name_or_path: str
 
 
 class SpeculatorsConfig(Strict):
-    """The part of the config that has this name in vLLM's speculators."""
+    """The part `speculators_config` of the config, as in vLLM's speculators."""
 
     algorithm: str
     verifier: Verifier
 
 
 class TargetShape(Strict):
-    """Sizes that a target must share with the one that the weights were trained for."""
+    """Sizes in which a target must equal the one that the weights were trained for."""
 
     vocab_size: int
     hidden_size: int
@@ -68,7 +68,7 @@ class TargetShape(Strict):
 
     @classmethod
     def of(cls, config: ModelConfig) -> "TargetShape":
-        """Return the shape of a target; raises `ModelError` for a family that nothing can be trained for."""
+        """Return the shape of a target; raise `ModelError` for a family that nothing can be trained for."""
         config.require_rotary("trained drafts, heads and exits")
         return cls.model_validate(config)
 
@@ -82,12 +82,12 @@ Layers = Annotated[Many[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=
 
 
 class FolderConfig(Strict):
-    """Fields of every `config.json` of this layout; kinds add their own."""
+    """The fields of every such `config.json`; a subclass for each kind of weights adds further ones."""
 
     layer_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that name layers of the target."""
+    """Names of fields with layers of the target."""
     unquantized: ClassVar[tuple[str, ...]] = ()
-    """Ends of the names of matrices that are stored as they are."""
+    """Endings of the names of matrices that are stored as bfloat16."""
 
     speculators_model_type: str
     speculators_config: SpeculatorsConfig
@@ -102,12 +102,12 @@ B = TypeVar("B", bound=BaseModel)
 C = TypeVar("C", bound=FolderConfig)
 
 EmbeddedTarget: TypeAlias = "Decoder | StoredDecoder"
-"""A target whose embedding is loaded, of either library."""
+"""A target whose embedding is loaded, in torch or numpy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedWeights(Generic[C]):
-    """The content of a folder, found to fit its target: arrays, and kept target ids, ascending [draft_vocab_size]."""
+    """The content of a folder that fits its target: arrays, and target ids of its vocabulary [draft_vocab_size]."""
 
     config: C
     arrays: dict[str, NDArray[Any]]
@@ -115,7 +115,7 @@ class TrainedWeights(Generic[C]):
     path: Path
 
     def unpacked(self, shapes: Mapping[str, Sequence[int]], dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-        """Return the weights in `dtype` (`unpack`)."""
+        """Return the weights in `dtype`, see `unpack`."""
         return unpack(self.arrays, shapes, dtype, source=str(self.path))
 
 
@@ -129,9 +129,10 @@ def save_trained(
     kept_ids: Array,
     fields: dict[str, Any],
 ) -> None:
-    """Write trained weights, matrices as int8, and what ties them to their target (`save_folder`).
+    """Write trained weights, matrices as int8, and what identifies their target; see `save_folder`.
 
-    `target` has `config` and `embedding`; `fields` are `metadata`, how they were trained, and those of this kind alone.
+    `target` must have `config` and `embedding`; `fields` are `metadata` (how they were trained) and the fields that
+    only this kind has.
     """
     algorithm = kind.model_fields["speculators_model_type"].default
     config = kind(
@@ -145,7 +146,7 @@ def save_trained(
 
 
 def load_trained(folder: Path, kind: type[C], target: EmbeddedTarget) -> TrainedWeights[C]:
-    """Return a folder's weights; raise `ModelError` for another target's, `ModelFormatError` if damaged."""
+    """Return a folder's weights; raise `ModelError` if they are for another target, `ModelFormatError` if damaged."""
     config, arrays = load_folder(folder, kind)
     for name in config.layer_fields:
         last = target.config.num_layers
@@ -166,7 +167,7 @@ def save_folder(folder: Path, config: FolderConfig, arrays: Mapping[str, NDArray
 
 
 def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]]:
-    """Return a folder's config and arrays; raise `ModelFormatError` if they are damaged or do not belong together."""
+    """Return a folder's config and arrays; raise `ModelFormatError` if they are damaged or do not match."""
     holds = f"a drafter folder holds {CONFIG_FILE} and {WEIGHTS_FILE}"
     config = read_config(folder, kind, holds)
     path = folder / WEIGHTS_FILE
@@ -181,13 +182,13 @@ def load_folder(folder: Path, kind: type[C]) -> tuple[C, dict[str, NDArray[Any]]
 
 
 def read_config(folder: Path, kind: type[B], holds: str) -> B:
-    """Return a folder's config; raise `ModelFormatError` for another kind, or a missing file (its end is `holds`)."""
+    """Return a folder's config; raise `ModelFormatError` for a wrong file, or (ending with `holds`) a missing one."""
     path = folder / CONFIG_FILE
     return validated(kind, read_object(path, holds=holds), ModelFormatError, source=str(path))
 
 
 def _target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[Any]]:
-    """Return the arrays that tie weights to a target: `t2d`, `d2t` and `target_probe`."""
+    """Return the arrays that identify the target: `t2d`, `d2t` and `target_probe`."""
     kept = as_array(kept_ids)
     t2d = np.zeros(len(embedding_VD), bool)
     t2d[kept] = True
@@ -197,7 +198,10 @@ def _target_tensors(embedding_VD: Array, kept_ids: Array) -> dict[str, NDArray[A
 def _take_kept_ids(
     tensors: dict[str, NDArray[Any]], config: FolderConfig, target: EmbeddedTarget, folder: Path
 ) -> NDArray[np.int64]:
-    """Remove the arrays of `_target_tensors`, and return the kept target ids [draft_vocab_size] if the target fits."""
+    """Remove the arrays of `_target_tensors` and return the kept target ids [draft_vocab_size].
+
+    Raises `ModelError` for another target, `ModelFormatError` for contradictory arrays.
+    """
     path, name = folder / WEIGHTS_FILE, config.speculators_config.verifier.name_or_path
     present = TargetShape.of(target.config).model_dump()
     for field, wanted in config.target_shape.model_dump().items():
@@ -206,8 +210,8 @@ def _take_kept_ids(
             raise ModelError(f"{folder}: {msg}")
     t2d, d2t, probe = (take(tensors, name, str(path)) for name in ("t2d", "d2t", "target_probe"))
     kept_ids = mapped_ids(t2d, d2t, config.draft_vocab_size, target, source=str(path))
-    own = _probe(target.embedding.weight)
-    similarity = _similarity(own, probe) if own.shape == probe.shape else 0.0
+    present_probe = _probe(target.embedding.weight)
+    similarity = _similarity(present_probe, probe) if present_probe.shape == probe.shape else 0.0
     if not similarity >= _LEAST_SIMILARITY:
         msg = f"{folder}: was trained for {name}; the embedding of this target is another (similarity {similarity:.2f})"
         raise ModelError(msg)
@@ -217,7 +221,7 @@ def _take_kept_ids(
 def mapped_ids(
     t2d: NDArray[Any], d2t: NDArray[Any], num_kept: int, target: EmbeddedTarget, *, source: str
 ) -> NDArray[np.int64]:
-    """Return the kept target ids [num_kept] of two maps; raises `ModelFormatError` where these are contradictory."""
+    """Return the kept target ids [num_kept] of both maps; raise `ModelFormatError` if these contradict each other."""
     if d2t.shape == (num_kept,) and t2d.shape == (target.config.vocab_size,) and d2t.dtype in _INTEGERS:
         kept_ids = d2t.astype(np.int64) + np.arange(num_kept)
         if np.array_equal(np.flatnonzero(t2d), kept_ids):
@@ -231,9 +235,9 @@ def _probe(embedding_VD: Array) -> NDArray[np.float32]:
 
 
 def _similarity(ours: NDArray[np.float32], theirs: NDArray[Any]) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):  # rows that are not finite resemble nothing
+    with np.errstate(over="ignore", invalid="ignore"):  # NaN compares as not similar
         theirs = theirs.astype(np.float32)
         lengths = np.linalg.norm(ours, axis=-1) * np.linalg.norm(theirs, axis=-1)
         similarities = (ours * theirs).sum(axis=-1) / np.maximum(lengths, _LEAST_LENGTH)
-        # rows of padding are zero in both
+        # rows of padding are zero in both and count as equal
         return float(np.mean(np.where((ours == 0).all(-1) & (theirs == 0).all(-1), 1.0, similarities)))

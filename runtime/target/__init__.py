@@ -1,1 +1,1 @@
-"""The target: its operations, exits and streams."""
+"""The target model: its operations on one sequence, and early exits."""

@@ -1,4 +1,4 @@
-"""Early exits: reading a middle layer, its best ids under a reduced vocabulary, and trained adapters on disk."""
+"""Early exits: the best ids after a middle layer, over a reduced vocabulary, and the folders of trained adapters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _Rows = tuple[tuple[int, ...], ...]
 Adapter = Callable[[Array], Array]
-"""States of a middle layer -> states for the final norm and `lm_head`."""
+"""From hidden states after a middle layer to states for the final norm and `lm_head`."""
 
 
 class EarlyExit:
-    """The exits of one target. A layer without a trained adapter is read with the final norm and `lm_head` alone."""
+    """The exits of one target. Without a trained adapter, a layer is read by the final norm and `lm_head` alone."""
 
     def __init__(self, head_VD: Array, exits: ExitHeads | None, backend: Backend) -> None:
         self._backend, self._weights = backend, {} if exits is None else exits.adapters
@@ -35,7 +35,7 @@ class EarlyExit:
         if exits is None:
             ids = np.arange(len(head_VD))
             self._output = OutputRows(as_tensor(ids).to(head_VD.device) if is_tensor(head_VD) else ids, head_VD)
-        else:  # copied rows: gathering them for every message would cost more than the product
+        else:  # a copy of the rows: gathering them for every message would take longer than the product
             self._output = OutputRows(exits.kept_ids, head_VD[exits.kept_ids], head_VD)
         self._output.run_on(backend)
 
@@ -45,7 +45,7 @@ class EarlyExit:
         return tuple(sorted(self._weights))
 
     def open(self, layer: int) -> Adapter | None:
-        """Return the adapter of a layer, if there is one; it is made on first use."""
+        """Return the adapter of a layer, created on first use; None without one."""
         if layer not in self._adapters and layer in self._weights:
             self._adapters[layer] = self._backend.adapter(self._weights[layer])
         return self._adapters.get(layer)
@@ -66,7 +66,7 @@ class EarlyExit:
 
 
 class ExitHeads(NamedTuple):
-    """Trained exits of a target: adapters by layer (modules, or arrays by their names in them), and kept target ids."""
+    """Trained exits: adapters by layer (modules, or their arrays by name), and the target ids of their vocabulary."""
 
     adapters: Mapping[int, Any]
     kept_ids: Array
@@ -76,7 +76,7 @@ class ExitFolderConfig(FolderConfig):
     """`config.json` of exit adapters."""
 
     layer_fields = ("exit_layers",)
-    # affine maps stay near the identity: one scale per row would drown what lies off the diagonal
+    # affine maps are near the identity: int8 with one scale per row would lose the entries off the diagonal
     unquantized = (".affine.weight",)
 
     speculators_model_type: Literal["mirrorsd_exits"] = "mirrorsd_exits"
@@ -87,7 +87,7 @@ class ExitFolderConfig(FolderConfig):
 def save_exits(
     exits: ExitHeads, folder: Path, *, target: Decoder, target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write exit adapters of one width, trained for this target (`save_trained`)."""
+    """Write exit adapters, all of one width and trained for this target; see `save_trained`."""
     layers = tuple(sorted(exits.adapters))
     save_trained(
         folder,
@@ -105,7 +105,7 @@ def save_exits(
 
 
 def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> ExitHeads:
-    """Return a folder's exit adapters as arrays in `dtype`; raises what `load_trained` does."""
+    """Return a folder's exit adapters as arrays in `dtype`; errors as in `load_trained`."""
     stored = load_trained(folder, ExitFolderConfig, target)
     size, width, layers = target.config.hidden_size, stored.config.width, stored.config.exit_layers
     shapes = {
@@ -122,7 +122,7 @@ def load_stored_exits(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]
 
 
 def load_exits(folder: Path, target: Decoder, *, dtype: torch.dtype) -> ExitHeads:
-    """Return the exit adapters of a folder in `dtype` on the target's device; raises what `load_stored_exits` does."""
+    """Return a folder's exit adapters as modules in `dtype` on the target's device; errors as in `load_trained`."""
     import torch
 
     from runtime.target.exit_adapter import ExitAdapter

@@ -1,4 +1,4 @@
-"""An early-exit head: a small adapter that makes a middle layer's hidden state speak the final layer's language."""
+"""The adapter of an early exit: maps a middle layer's hidden states to estimates of the last layer's."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from runtime.models.row_invariance import Linear
 
 
 class ExitAdapter(nn.Module):
-    """An affine map, then a gate-free residual MLP, which only proposes candidates; starts as the identity."""
+    """An affine map, then a residual MLP without gate; before training it is the identity."""
 
     def __init__(self, hidden_size: int, width: int, eps: float) -> None:
         super().__init__()

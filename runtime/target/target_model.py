@@ -1,8 +1,8 @@
-"""The target of one sequence: prefill, verification, and the two halves around an early exit.
+"""The target decoding one sequence: prefill, verification, and the passes up to and after an early exit.
 
-Its own verdicts roll its cache back: after each one the cache holds all committed tokens but the last, which is the
-first row of the next verification. Keys of a tree's accepted path are moved after them. Shapes: legend of
-`runtime.models.decoder`; T = len(window) + 1 rows, E tapped layers.
+Each verdict rolls the KV cache back to all committed tokens but the last, which is the first row of the next
+verification. Keys of a tree's accepted path are moved next to each other. Shapes: legend of `runtime.models.decoder`;
+T = len(window) + 1 rows, E feature layers.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowsUnderWay(NamedTuple):
-    """Rows on their way through the layers, in text order without a mask; `taps` after feature layers, [T, D]."""
+    """The rows of a pass after `layers_done` layers. `mask` None is causal; `taps` are states after feature layers."""
 
     window: Window
     x_BTD: Array
@@ -39,7 +39,7 @@ class TargetModel:
     """A decoder, its exits, and the state of one sequence."""
 
     num_streams = 0
-    """Rows that draft after those of a window, and need slots as these do."""
+    """Rows that draft within a pass, after those of the window; they need slots too."""
 
     def __init__(self, backend: Backend, early_exit: EarlyExit) -> None:
         self.backend, self.early_exit = backend, early_exit
@@ -51,30 +51,30 @@ class TargetModel:
 
     @classmethod
     def of(cls, decoder: "Decoder", heads: ExitHeads | None = None, *, backend: Backend | None = None) -> Self:
-        """Return a target of these weights and trained exits, on a back end (None: torch)."""
+        """Return a target with these weights and trained exits, on a back end (None: torch)."""
         from runtime.backends.eager import EagerBackend
 
         backend = backend or EagerBackend(decoder)
         return cls(backend, EarlyExit(decoder.lm_head.weight.detach(), heads, backend))
 
     def scratch_sequence(self, capacity: int) -> Self:
-        """Return this model with a greedy sequence of its own, of so many slots; the current sequence is untouched."""
+        """Return a copy with a new greedy sequence of `capacity` slots; this model's sequence is untouched."""
         other = copy(self)
         other.cache = self.backend.new_text()
         other.begin(0, capacity)
         return other
 
     def begin(self, last_token: int, capacity: int, *, sampling: Sampling = GREEDY) -> None:
-        """Start a sequence of so many slots with one token, which is not read yet."""
+        """Start a sequence of `capacity` slots with one committed token, which is not read yet."""
         self.cache.start(capacity + self.num_streams)
         self._last_token, self._sampling, self._waiting = last_token, sampling, None
         self._feature_layers, self._raw_features = (), False
 
     @inference
     def lay_out_again(self) -> None:
-        """Compute the next row of a sequence and keep nothing of it, where layouts cost time.
+        """Compute the next row of the sequence and discard it, on back ends where a change of memory layout takes time.
 
-        A graph has the memory layout of its last call. After work aside over other slots, plain decoding's next pass
+        A graph has the memory layout of its last call. After a call for another sequence, plain decoding's next pass
         took 13 to 17 % longer than those after it, in five demos of 29 November 2026.
         """
         if self.backend.has_layouts:
@@ -90,9 +90,10 @@ class TargetModel:
         exit_layer: int | None = None,
         least_slots: int = 0,
     ) -> None:
-        """Prepare the back end for a sequence that begins with `least_slots` full slots and ends with `num_slots`.
+        """Prepare the back end for a sequence that begins with `least_slots` filled slots and ends with `num_slots`.
 
-        Its verifications mostly have these `rows`, its prefixes end at `exit_layer`; `feature_layers` as in `prefill`.
+        `rows` are the usual numbers of rows of its verifications; prefixes end at `exit_layer`; `feature_layers` as in
+        `prefill`.
         """
         if exit_layer is not None:
             self.early_exit.open(exit_layer)
@@ -118,11 +119,11 @@ class TargetModel:
         feature_layers: tuple[int, ...] = (),
         raw_features: bool = False,
     ) -> Array | None:
-        """Start a sequence of `capacity` slots, a window after it included: read all prompt tokens but the last.
+        """Start a sequence and read all prompt tokens but the last. `capacity` slots include room for a window.
 
         Returns the features of these positions, [len(prompt) - 1, E * D]; None without `feature_layers`. Features are
-        the states after these layers (ascending; the last layer's before the final norm), at unit scale unless
-        `raw_features`; `verify` and `prefix` return those of their rows.
+        hidden states after these layers (ascending; the last layer's before the final norm), divided by their RMS
+        unless `raw_features`. From then on `verify` and `prefix` return the features of their rows.
         """
         self.begin(prompt[-1], capacity, sampling=sampling)
         self._feature_layers, self._raw_features = feature_layers, raw_features
@@ -143,11 +144,11 @@ class TargetModel:
         return self._on_host(concatenated(features))
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Add the tokens of this prompt to those that exits may name."""
+        """Add the tokens of this prompt to the vocabulary of exits."""
         self.early_exit.add_prompt_tokens(prompt)
 
     def set_tree(self, *, size: int, depth: int) -> None:
-        """Set the trees to draft, for a target that drafts (`runtime.drafters.streams`)."""
+        """Set the trees to draft; does nothing here (see `runtime.drafters.streams`)."""
 
     def stream(self, window: Window) -> Verdict:  # noqa: ARG002
         """Verify, and draft the next window in the same pass; raise `LaneError` for a target without streams."""
@@ -155,7 +156,7 @@ class TargetModel:
 
     @inference
     def verify(self, window: Window) -> Verdict:
-        """Run all layers over the last committed token and the window; the verdict has the accepted rows' features."""
+        """Run all layers over the last committed token and the window; the verdict has the features of kept rows."""
         rows = self.advance(self.embed(window), self.num_layers)
         verdict = self.decide(rows)
         if not self._feature_layers:
@@ -165,7 +166,7 @@ class TargetModel:
 
     @inference
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
-        """Run the layers up to `exit_layer`, and return the exit's candidates and the features of all rows."""
+        """Run the layers up to `exit_layer`; return the exit's candidates and the features of all rows."""
         rows = self._waiting = self.advance(self.embed(window), exit_layer)
         candidates, log_probs = self.early_exit.read(rows.x_BTD, exit_layer, num_candidates)
         if (replay := self._sampling.replay) is not None:
@@ -175,7 +176,7 @@ class TargetModel:
 
     @inference
     def suffix(self) -> Verdict:
-        """Run the remaining layers of the rows given to `prefix`."""
+        """Run the remaining layers over the rows of the last `prefix`."""
         assert self._waiting is not None, "suffix without a prefix"
         rows, self._waiting = self._waiting, None
         return self.decide(self.advance(rows, self.num_layers))
@@ -191,7 +192,7 @@ class TargetModel:
 
     @inference
     def advance(self, rows: RowsUnderWay, stop: int) -> RowsUnderWay:
-        """Run on to layer `stop`, keeping the states after feature layers on the way."""
+        """Run the layers up to `stop`, keeping the states after feature layers."""
         x_BTD, kept = self.backend.run_keeping(
             rows.x_BTD,
             rows.layers_done,
@@ -206,10 +207,10 @@ class TargetModel:
 
     @inference
     def decide(self, rows: RowsUnderWay) -> Verdict:
-        """Decide on rows that have passed all layers, and keep the keys of the accepted ones."""
+        """Return the verdict on rows that have passed all layers, and keep the keys of accepted rows."""
         logits_TV, position = self.backend.logits(rows.x_BTD)[0], self.cache.cursor + 1
         if self._sampling.is_greedy and not is_on_host(logits_TV):
-            # all rows at once: the rules ask for them one by one, and the device would be waited for each time
+            # all argmaxes at once, as the rules ask row by row and would wait for the device each time
             verdict = decide_greedy(best_numbers(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
         else:
             verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
@@ -217,7 +218,7 @@ class TargetModel:
         return verdict
 
     def keep(self, verdict: Verdict) -> None:
-        """Keep the keys of the accepted rows, in text order, and the token that follows them."""
+        """Keep the keys of the accepted rows, in text order, and the verdict's next token."""
         first = self.cache.cursor + 1
         if verdict.path:
             self.cache.gather([first + node for node in verdict.path], first)
@@ -237,10 +238,11 @@ class TargetModel:
     def _on_host(self, array: Array) -> Array:
         return self.backend.on_host(array)[0]
 
-    def _features(self, rows: RowsUnderWay, some: list[int] | None = None) -> Array:
+    def _features(self, rows: RowsUnderWay, kept_rows: list[int] | None = None) -> Array:
+        """Return the features of all rows, or of some."""
         taps = rows.taps
-        if some is not None:
-            # the first rows are a view of the whole, where any others would be gathered
-            is_start = some == list(range(len(some)))
-            taps = tuple(tap[: len(some)] if is_start else tap[some] for tap in taps)
+        if kept_rows is not None:
+            # the first rows are a view of the taps; other rows are gathered
+            is_start = kept_rows == list(range(len(kept_rows)))
+            taps = tuple(tap[: len(kept_rows)] if is_start else tap[kept_rows] for tap in taps)
         return self.backend.features(stacked(taps, 1), is_raw=self._raw_features)

@@ -1,1 +1,1 @@
-"""Verification rules, and the distributions that tokens come from."""
+"""Verification rules, sampling, and the replay of known texts."""

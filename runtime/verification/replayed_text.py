@@ -1,8 +1,8 @@
-"""Replay of a known text: a run whose acceptance is given, while the models do all their work.
+"""Runs with a known text and given acceptance, in which the models still do all their work, such as random ones.
 
-Tokens depend on their position alone. The target says the text, and so does the draft, except where one of its tokens
-is to be refused. So windows, verdicts and kept keys follow from the rules as always. A round's next token starts a
-branch where draft or exit offer it, so hits and misses follow too. Models with random weights are run like this.
+The target's and the draft's tokens depend on their position alone: both give the text, except that the draft gives
+another token where one is to be refused. Windows, verdicts and kept keys then follow from the rules as always, and hits
+and misses from whether draft and exit offer the text's token as a root.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from decoding.errors import ConfigError
 
-if TYPE_CHECKING:  # back ends run with torch alone, in `benchmarks/gpu.py`
+if TYPE_CHECKING:  # `benchmarks/gpu.py` runs back ends with torch alone, without pydantic
     from decoding.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplayedText:
-    """Tokens of every position after the prompt; beyond their end the models choose for themselves.
+    """The tokens at every position after the prompt; beyond their end the models choose.
 
-    `drafted` differs from `text` at the end of a round; `in_draft` and `in_exit` say whether each offers the text's
-    token for the start of a branch.
+    `drafted` differs from `text` where the draft's token is to be refused. `in_draft` and `in_exit` say whether the
+    draft and the exit offer the text's token as the root of a branch.
     """
 
     prompt_length: int
@@ -35,22 +35,22 @@ class ReplayedText:
         assert len(lengths) == 1, f"parts of a replayed text have lengths {sorted(lengths)}"
 
     def cut(self, num_tokens: int) -> "ReplayedText":
-        """Return the replay of its first tokens, at most so many."""
+        """Return the replay of the first `num_tokens` tokens."""
         parts = {name: getattr(self, name)[:num_tokens] for name in ("text", "drafted", "in_draft", "in_exit")}
         return replace(self, **parts)
 
     def target_token(self, position: int, own: int) -> int:
-        """Return the target's token at a position, in place of its own choice."""
+        """Return the target's token at a position; `own` is the model's choice."""
         place = position - self.prompt_length
         return self.text[place] if place < len(self.text) else own
 
     def draft_token(self, position: int, own: int) -> int:
-        """Return the draft's token at a position, in place of its own choice."""
+        """Return the draft's token at a position; `own` is the model's choice."""
         place = position - self.prompt_length
         return self.drafted[place] if place < len(self.drafted) else own
 
     def draft_alternatives(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """Return the draft's candidates for a position: as many as its own, with the token that it says among them."""
+        """Return the draft's candidates for a position, its drafted token included; `own` are the model's."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)
@@ -58,7 +58,7 @@ class ReplayedText:
         return _edited(own, [*offered, self.drafted[place]], self.text[place])
 
     def exit_candidates(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """Return an exit's candidates for a position: as many as its own."""
+        """Return an exit's candidates for a position; `own` are the model's."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)
@@ -66,7 +66,7 @@ class ReplayedText:
 
 
 def require_replayable(schedule: "Schedule", prompt: Sequence[int], replay: ReplayedText, vocab_size: int) -> None:
-    """Raise `ConfigError` for windows that no draft model drafts, and for a prompt or tokens that do not fit."""
+    """Raise `ConfigError` for windows not of a draft model, and for a prompt or tokens that do not fit the replay."""
     traits = schedule.traits
     if not (traits.has_draft_model or traits.window == "none"):
         raise ConfigError(f"method is {schedule.method}: acceptance is replayed only for chains of a draft model")
@@ -79,7 +79,7 @@ def require_replayable(schedule: "Schedule", prompt: Sequence[int], replay: Repl
 
 
 def _edited(own: Sequence[int], first: Sequence[int], word: int) -> tuple[int, ...]:
-    """Return as many different ids as `own` has: the `first` ones, then others of its own, but never the word."""
+    """Return as many different ids as `own` has: `first`, then others of `own`, but `word` only if it is in `first`."""
     others = [token for token in own if token != word and token not in first]
     spare = (token for token in count() if token != word and token not in first and token not in others)
     return tuple(islice(chain(dict.fromkeys(first), others, spare), len(own)))

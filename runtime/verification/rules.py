@@ -1,10 +1,9 @@
-"""Verification rules, which accept drafted tokens: greedy, match, ratio, one-hot and typical.
+"""The rules that accept drafted tokens: greedy, match, ratio, one-hot and typical.
 
 Row 0 of the target's logits decides what follows the last committed token, row i + 1 what follows drafted token i. All
-rules but typical (Medusa, 2401.10774, section 3.3) leave the target's distribution as it is, provided a tree and the
-order of its siblings were fixed before the draws. The ratio rule (Leviathan 2211.17192, Chen 2302.01318) is for chains
-alone. Rules draw nothing themselves.
-Shapes: T = len(window) + 1 rows, V vocabulary.
+rules but typical (Medusa, 2401.10774, section 3.3) keep the target's distribution, provided that a tree and the order
+of its siblings were fixed before the draws. The ratio rule (Leviathan 2211.17192, Chen 2302.01318) is only for chains.
+Rules get random numbers as arguments. Shapes: T = len(window) + 1 rows, V vocabulary.
 """
 
 import math
@@ -24,22 +23,22 @@ from runtime.models.vocabulary import NO_NUMBER, ranked_ids
 from runtime.verification.replayed_text import ReplayedText
 
 Stream = Literal["target", "accept", "draft"]
-"""What is drawn for: the target's token, whether a drafted token is accepted, the draft's token."""
+"""What a random number is for: the target's token, accepting a drafted token, or the draft's token."""
 
 _BITS = 53
-"""Bits that a float64 holds of a number below one."""
+"""Bits of precision of a float64."""
 _BLOCK: Final = 512
-"""Ids whose weights are summed before the sums are cumulated: an id at a time takes longer than all else together."""
+"""Block of ids that sampling sums first: a cumulative sum over all ids would dominate its time."""
 
 Probabilities = NDArray[np.float64]
 
 LEAST_TEMPERATURE: Final = 1e-3
 MOST_TEMPERATURE: Final = 100.0
-"""Below the first, text is greedy but for rounding; above the second, it is noise."""
+"""Below the first, sampling is greedy up to rounding; above the second, texts are noise."""
 
 
 def require_temperature(temperature: float, rule: Verification | None = None) -> None:
-    """Raise `ConfigError` for a temperature out of bounds, or one at which the rule (None: any) draws nothing."""
+    """Raise `ConfigError` for a temperature out of bounds, or above 0 with the greedy rule."""
     if temperature and not LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE:
         msg = f"temperature is {temperature:g}: it must be 0, or {LEAST_TEMPERATURE:g} to {MOST_TEMPERATURE:g}"
         raise ConfigError(msg)
@@ -48,13 +47,13 @@ def require_temperature(temperature: float, rule: Verification | None = None) ->
 
 
 def is_lossy(rule: Verification, temperature: float) -> bool:
-    """Return whether texts have another distribution than the target's."""
+    """Return whether texts may have another distribution than the target's."""
     return rule == "typical" and temperature > 0
 
 
 def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the weights of a softmax, 1 for the likeliest id [V]; raise `LaneError` for logits that are no numbers."""
-    # in one array: to allocate one for each step takes up to twice as long as all else
+    """Return the weights of a softmax [V], 1 for the likeliest id; raise `LaneError` for infinite or NaN logits."""
+    # in place: allocating an array for each step takes up to twice as long as everything else
     weights = as_array(logits_V).astype(np.float64)
     if not math.isfinite(most := weights.max()):
         raise LaneError(f"the logits of a model hold {most}: nothing can be drawn from them")
@@ -65,56 +64,56 @@ def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the softmax of logits, in float64 [V]; see `relative_probabilities`, which are enough to draw from."""
+    """Return the softmax of logits in float64 [V]; errors as in `relative_probabilities`."""
     weights = relative_probabilities(logits_V, temperature)
     weights /= weights.sum()
     return weights
 
 
 def residual(target: Probabilities, drafted_from: Candidates) -> Probabilities:
-    """Make of weights what a sampled draft leaves of them, max(target - draft, 0), as if both had the same sum.
+    """Return max(target - draft, 0), with the draft's probabilities scaled to the sum of the target's weights.
 
-    They are changed and returned: a copy of a whole vocabulary takes as long as all else.
+    `target` is changed in place and returned: copying a whole vocabulary takes as long as everything else.
     """
     ids = list(drafted_from.tokens)
     before = target[ids]
     target[ids] = np.maximum(before - target.sum() * np.asarray(drafted_from.probabilities), 0.0)
     if not target.any():
-        # equal up to rounding: then a refusal is a rounding error itself, and the target's own distribution is right
+        # both distributions are equal up to rounding, and so was the refusal: sample from the target's
         target[ids] = before
     return target
 
 
 def sample(weights: Probabilities, draw: float) -> int:
-    """Return the token at which the cumulated weights pass the share `draw`, never one of weight zero."""
+    """Return the id at which the cumulative weights exceed `draw` times their sum, never one of weight zero."""
     blocks = np.add.reduceat(weights, np.arange(0, len(weights), _BLOCK)).cumsum()
-    wanted = min(draw * blocks[-1], np.nextafter(blocks[-1], 0.0))  # the product of next to nothing may round up
+    wanted = min(draw * blocks[-1], np.nextafter(blocks[-1], 0.0))  # the product may round up to the sum
     block = int(blocks.searchsorted(wanted, side="right"))
     start = block * _BLOCK
     cumulated = weights[start : start + _BLOCK].cumsum()
     rest = wanted - blocks[block - 1] if block else wanted
-    # the two sums of a block differ by rounding, and a share of it has to stay below the one that is searched
+    # the two sums of a block may differ by rounding, so the search is kept below the second one
     return start + int(cumulated.searchsorted(min(rest, np.nextafter(cumulated[-1], 0.0)), side="right"))
 
 
 def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
-    """Return the `count` likeliest ids and their renormalised probabilities, which a draft samples from and sends."""
+    """Return the `count` likeliest ids and their renormalised probabilities, from which a draft samples."""
     ids = ranked_ids(logits_V[None], min(count, len(logits_V)))[0]
     return Candidates(tuple(ids.tolist()), tuple(probabilities(logits_V[ids], temperature).tolist()))
 
 
 def draw_from(candidates: Candidates, draw: float) -> int:
-    """Return one of the candidates, by the inverse of their cumulated probabilities."""
+    """Return a candidate sampled by the random number `draw` in [0, 1)."""
     return candidates.tokens[sample(np.asarray(candidates.probabilities), draw)]
 
 
 def seed_of(seed: int, prompt: Sequence[int]) -> int:
-    """Return the seed of the draws after a prompt, of which the ids are given, so that prompts share none of them."""
+    """Return the seed of a prompt's random numbers, a hash of `seed` and its ids, so that prompts share none."""
     return int.from_bytes(blake2b(" ".join(map(str, (seed, *prompt))).encode(), digest_size=8).digest(), "little")
 
 
 def uniform(seed: int, stream: Stream, *place: int) -> float:
-    """Return the draw in [0, 1) of a text position, and a rank among its drafted tokens: a hash of 53 bits."""
+    """Return a random number in [0, 1): a hash of seed, stream and place (text position, and rank of a sibling)."""
     digest = blake2b(" ".join(map(str, (seed, stream, *place))).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> (64 - _BITS)) * 2.0**-_BITS
 
@@ -127,15 +126,15 @@ TYPICAL_ENTROPY_SHARE: Final = 0.3
 """Epsilon and alpha of typical acceptance, as Medusa's authors set them."""
 
 Draw = Callable[[int], float]
-"""The draw in [0, 1) for the token after a path of so many drafted ones."""
+"""From a depth, the number of drafted tokens before, to the random number in [0, 1) for the token there."""
 SiblingDraw = Callable[[int, int], float]
-"""The draw in [0, 1) for one of several siblings: from the drafted tokens before it, and its rank among them."""
+"""From a depth and a rank among siblings to the random number in [0, 1) for that sibling."""
 Choose = Callable[[int, int, Sequence[int]], int]
-"""The token that follows: from the row, the drafted tokens before it, and what is drafted for its place."""
+"""From a row, its depth and the tokens drafted to follow it to the token that does follow."""
 
 
 class Sampling(NamedTuple):
-    """How tokens are chosen. Temperature 0 is greedy under every rule; with a `replay` they are known before."""
+    """How tokens are chosen. Temperature 0 is greedy under every rule; a `replay` gives the tokens instead."""
 
     rule: Verification = "greedy"
     temperature: float = 0.0
@@ -144,12 +143,12 @@ class Sampling(NamedTuple):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the target takes its argmax."""
+        """Whether the target's tokens are argmaxes of its logits."""
         return self.temperature == 0.0 or self.rule == "greedy"
 
     @property
     def drafts_are_sampled(self) -> bool:
-        """Whether the draft samples its tokens too: only the ratio rule makes use of it."""
+        """Whether the draft samples its tokens too, as only the ratio rule requires."""
         return self.rule == "ratio" and not self.is_greedy
 
 
@@ -157,7 +156,7 @@ GREEDY = Sampling()
 
 
 def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Apply the rule to the target's logits [T, V]; row 0's draws are those of the text position `position`."""
+    """Return the verdict of the rule on the target's logits [T, V]; `position` is the text position after row 0."""
     rule, temperature, seed, _ = sampling
 
     def own(depth: int) -> float:
@@ -178,16 +177,16 @@ def decide(logits_TV: Array, window: Window, sampling: Sampling, position: int) 
 
 
 def _best(logits_V: Array) -> int:
-    """Return the best id, or `NO_NUMBER`."""
+    """Return the best id, or `NO_NUMBER` for logits with NaN."""
     numbers = wide(logits_V)  # argmax of bfloat16 is several times slower than converting first
     best = int(numbers.argmax())
     return NO_NUMBER if math.isnan(numbers[best]) else best
 
 
 def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling, position: int) -> Verdict:
-    """Decide where nothing is drawn: what follows a row is its `best` id, or the replay's.
+    """Return the greedy verdict; `best` returns the best id of a row, which a replay replaces.
 
-    Raises `LaneError` where that is `NO_NUMBER`.
+    Raises `LaneError` if a token is `NO_NUMBER`.
     """
     replay = sampling.replay
 
@@ -202,7 +201,7 @@ def decide_greedy(best: Callable[[int], int], window: Window, sampling: Sampling
 
 
 def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
-    """Follow the target's own samples, as plain decoding draws them."""
+    """Accept drafted tokens that equal the target's samples, which are those of plain decoding."""
 
     def choose(row: int, depth: int, _drafted: Sequence[int]) -> int:
         return sample(relative_probabilities(logits_TV[row], temperature), own(depth))
@@ -211,9 +210,9 @@ def verify_match(logits_TV: Array, window: Window, temperature: float, own: Draw
 
 
 def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw, accept: Draw) -> Verdict:
-    """Accept a drafted token with the ratio of its two probabilities; on refusal sample what the draft missed.
+    """Accept a drafted token with the ratio of its two probabilities; after a refusal sample the residual.
 
-    Exact if every token of the chain was drawn from its entry in `window.distributions`.
+    Exact if every token of the chain was sampled from its entry in `window.distributions`.
     """
     assert not window.parents, "the ratio rule is not for trees"
 
@@ -231,12 +230,12 @@ def verify_ratio(logits_TV: Array, window: Window, temperature: float, own: Draw
 
 
 def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Draw, accept: SiblingDraw) -> Verdict:
-    """Accept each sibling in order with the target's probability without those refused; else sample the rest."""
+    """Accept siblings in order, each with its probability given the refusals before it; else sample the rest."""
 
     def choose(row: int, depth: int, drafted: Sequence[int]) -> int:
         left = relative_probabilities(logits_TV[row], temperature)
         for rank, token in enumerate(drafted):
-            # a last token with weight is its own sum, so it is always accepted and something is always left
+            # if only this token has weight left, it is accepted, so some weight always remains
             if accept(depth, rank) * left.sum() < left[token]:
                 return token
             left[token] = 0.0
@@ -246,7 +245,7 @@ def verify_one_hot(logits_TV: Array, window: Window, temperature: float, own: Dr
 
 
 def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Draw) -> Verdict:
-    """Accept the deepest path of plausible tokens, the first of several, then a sample of the target's. Lossy."""
+    """Accept the deepest path of plausible tokens, the first of equals, then sample from the target. Lossy."""
     paths: dict[int, tuple[int, ...]] = {ROOT: ()}
     plausible: dict[int, NDArray[np.bool_]] = {}
     for node, (token, parent) in enumerate(zip(window.tokens, _parents(window), strict=True)):
@@ -261,6 +260,7 @@ def verify_typical(logits_TV: Array, window: Window, temperature: float, own: Dr
 
 
 def _follow(window: Window, choose: Choose) -> Verdict:
+    """Return the verdict that accepts drafted tokens as long as `choose` returns one of them."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(_parents(window)):
         children[parent].append(node)
@@ -280,12 +280,12 @@ def _parents(window: Window) -> Sequence[int]:
 
 
 def _verdict(window: Window, path: Sequence[int], next_token: int) -> Verdict:
-    """Return a verdict, with a path if the window is a tree: that of a chain follows from its length."""
+    """Return a verdict, which has a path only for a tree."""
     return Verdict(len(path), next_token, path=tuple(path) if window.parents else ())
 
 
 def _plausible(target: Probabilities) -> NDArray[np.bool_]:
-    """Return the tokens that typical acceptance takes [V]: those above a bar that sinks as the distribution widens."""
+    """Return which ids are plausible [V]: those above a threshold that is lower for a distribution of more entropy."""
     likely = target[target > 0]
     entropy = -float(np.sum(likely * np.log(likely)))
     return target > min(TYPICAL_PROBABILITY, TYPICAL_ENTROPY_SHARE * math.exp(-entropy))
