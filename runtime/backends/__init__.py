@@ -1,1 +1,1 @@
-"""What a lane asks of its device: the seam (`backend.py`), and what is behind it (`eager.py`, `openvino/`, `cuda/`)."""
+"""Back ends: the interface (`backend.py`), and its implementations (`eager.py` in torch, `openvino/`, `cuda/`)."""

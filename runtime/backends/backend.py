@@ -1,8 +1,8 @@
-"""What every back end offers: a decoder's layers, heads and KV caches on one device.
+"""The interface of every back end: a decoder's layers, heads and KV caches on one device.
 
-Targets and draft models know sequences, windows and branches but no devices; a back end knows segments of layers but no
-methods. Hidden states cross as arrays of the back end's own library (`runtime.arrays`); ids, positions and masks are
-numpy's, on the host. Weights, keys and values stay on the device.
+Targets and draft models know sequences, windows and branches, but no devices; a back end knows segments of layers, but
+no methods. Hidden states are arrays of the back end's library (`runtime.arrays`); ids, positions and masks are numpy
+arrays on the host. Weights, keys and values stay on the device.
 """
 
 import math
@@ -22,17 +22,17 @@ from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
 Head = Callable[[Array], Array]
-"""Logits [..., V] of normalised hidden states [..., D]."""
+"""From normalised hidden states [..., D] to logits [..., V]."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """What a back end prepares for in a sequence.
+    """The calls of a sequence, for which a back end prepares.
 
-    `num_slots` are the slots of its text at the end, the last window included; `least_slots` those at its beginning;
-    `num_prompt` those of its prompt. `rows` are numbers of rows in one call after the prompt, over the layers of
-    `segments`; the prompt's calls run over `prompt_segments`; both also keep the hidden states after the layers of
-    `states`. A call over branches has `least_branches` (None: always the most) to `num_branches`.
+    `num_slots` is the number of slots at the sequence's end, with the last window; `least_slots` at its beginning;
+    `num_prompt` of its prompt. `rows` are the numbers of rows of calls after the prompt, over the layers of `segments`;
+    calls of the prompt are over `prompt_segments`; both also return the hidden states after the layers `states`. A call
+    over branches has `least_branches` (None: `num_branches`) to `num_branches` branches.
     """
 
     num_slots: int
@@ -47,7 +47,7 @@ class Preparation:
 
 
 def cut_at_states(plan: Preparation) -> Preparation:
-    """Return what a back end prepares for whose calls have the hidden states after their last layer alone."""
+    """Return the plan for a back end whose calls return only their last hidden states: segments end at `states`."""
 
     def cut(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
         return segments_between(*(stop for _, stop in segments), *plan.states) if segments and plan.states else segments
@@ -56,7 +56,7 @@ def cut_at_states(plan: Preparation) -> Preparation:
 
 
 def segments_between(*stops: int) -> tuple[Segment, ...]:
-    """Return the segments of all layers up to the last stop, cut at the others."""
+    """Return segments of the layers up to the largest stop, cut at the other stops."""
     return tuple(pairwise(sorted({0, *stops})))
 
 
@@ -65,40 +65,40 @@ class Backend(ABC):
 
     config: ModelConfig
     dtype: Any
-    """Type of hidden states that are sent, of the back end's own library."""
+    """The type of hidden states that lanes exchange, of the back end's library."""
     device: Any
-    """Device of its tensors; None for arrays of numpy."""
+    """The device of tensors; None for numpy arrays."""
     has_readable_cache: bool = False
     """Whether torch modules may read the KV cache, as streams do."""
     has_layouts: bool = False
-    """Whether a call pays for a memory layout wherever the one before it, of the same layers, had another size."""
+    """Whether a call takes longer if the last call of the same layers had another size (a new memory layout)."""
     self_test_chunks: tuple[tuple[int, ...], ...]
-    """Ways to read the same text that `runtime.backends.self_test` compares: the rows of each call."""
+    """For `runtime.backends.self_test`: ways to split the same text into calls, as rows of each call."""
     self_test_fills: tuple[int, ...] = (250,)
-    """Slots that it fills first, so that its rows reach from one size into the next."""
+    """For the self-test: slots filled before its rows, so that the rows cross from one size of memory to the next."""
     most_branched_positions: int | None = None
-    """Positions up to which branches of other lengths may share calls, each with the bits it has alone (None: any).
-    After them the order of sums follows from the longest branch, and `rows_are_alike` at one place is no proof."""
+    """Positions up to which branches of different lengths may share a call and keep their bits (None: any).
+    Beyond, the longest branch of a call decides the order of sums."""
 
     @property
     def least_rows(self) -> int:
-        """Rows that calls are padded to, so that a row has the same bits in all of them; 1 if that needs no padding."""
+        """Number of rows to which smaller calls are padded, so that a row has the same bits in any call."""
         return 1
 
     @abstractmethod
     def new_text(self) -> Text:
-        """Return the memory of a text: a sequence with its KV cache."""
+        """Return the KV cache of a new sequence."""
 
     @abstractmethod
     def new_branches(self, num_branches: int) -> BranchCaches:
-        """Return the memory of branches of a text, in place of those before."""
+        """Return the KV caches of a sequence's branches; those returned before become invalid."""
 
-    def prepare(self, plan: Preparation) -> None:  # noqa: B027  there may be nothing to prepare
+    def prepare(self, plan: Preparation) -> None:  # noqa: B027  some back ends have nothing to prepare
         """Compile and allocate what a sequence needs, so that nothing is compiled while it is decoded."""
 
     @abstractmethod
     def embedding(self, ids: NDArray[np.int64]) -> Array:
-        """Return the hidden states that enter the first layer, [..., D], of token ids [...]."""
+        """Return the hidden states before the first layer, [..., D], of token ids [...]."""
 
     @inference
     def run_layers(
@@ -113,9 +113,9 @@ class Backend(ABC):
     ) -> Array:
         """Run layers `start` + 1 to `stop`, and return the hidden states [B, T, D].
 
-        `positions` are rotary ones, [T] or [B, T]. `mask` is additive [T, cursor + T]; None lets every row of a text
-        see all before it. `cache` is a text, or what `Branches.rows` or `Branches.after_window` returned; its cursor
-        does not move. Raises `LaneError` where a text has too few KV positions.
+        `positions` are positions in the text, [T] or [B, T]. `mask` is additive, [T, cursor + T]; None is causal.
+        `cache` is a text, or a result of `BranchCaches.rows` or `BranchCaches.after_window`; its cursor does not move.
+        Raises `LaneError` if a text has too few KV positions.
         """
         segment = start, stop
         if start == stop:
@@ -139,9 +139,9 @@ class Backend(ABC):
         mask: NDArray[np.float32] | None = None,
         cache: Any,
     ) -> tuple[Array, dict[int, Array]]:
-        """Run layers as `run_layers` does for a text or for branches, and keep the hidden states after some of them.
+        """Run layers like `run_layers`, and also return the hidden states after some layers.
 
-        Returns the last states [B, T, D], and by layer those that `states` names up to `stop`.
+        Returns the last states [B, T, D], and the states after the layers `states` (up to `stop`) by layer.
         """
         kept = {}
         for layer in sorted({stop, *(layer for layer in states if start < layer < stop)}):
@@ -153,70 +153,70 @@ class Backend(ABC):
 
     @abstractmethod
     def _run_rows(self, x_BTD: Array, segment: Segment, positions: Any, mask: Any, cache: Any) -> Array:
-        """Run rows of a text, in as many calls as needed, or of branches."""
+        """Run layers over rows of a text or of branches, in as many calls as needed."""
 
     @abstractmethod
     def normalise(self, x: Array) -> Array:
-        """Apply the final norm alone."""
+        """Apply the final norm, without `lm_head`."""
 
     @abstractmethod
     def logits(self, x_BTD: Array) -> Array:
         """Apply the final norm and `lm_head`: logits [B, T, V]."""
 
     def head(self, rows_VD: Array) -> Head | None:  # noqa: ARG002
-        """Return a head of other rows than the decoder's own, for exits and drafts; None leaves it to torch."""
+        """Return a head with the given output rows, for exits and drafts; None if torch has to compute it."""
         return None
 
     def prompt_head(self, rows_ED: Array) -> Head | None:  # noqa: ARG002
-        """Return a head of the few rows that a prompt adds; None leaves it to torch."""
+        """Return a head with the few output rows of prompt tokens; None if torch has to compute it."""
         return None
 
     def product(self, weight_OI: Array) -> Head | None:  # noqa: ARG002
-        """Return products with a draft's own matrix, in the type of arithmetic; None leaves them to torch."""
+        """Return a function that multiplies rows with a draft's matrix; None if torch has to compute it."""
         return None
 
     @abstractmethod
     def adapter(self, weights: Any) -> Head:
-        """Return an exit's adapter; `weights` are a module of torch, or arrays by name where there is no torch."""
+        """Return an exit's adapter; `weights` are a torch module, or arrays by name on a back end without torch."""
 
     @abstractmethod
     def features(self, hidden_TED: Array, *, is_raw: bool) -> Array:
-        """Return hidden states of E layers for a draft, [T, E * D]: each layer's at unit scale, unless `is_raw`."""
+        """Return hidden states of E layers for a draft, [T, E * D], each divided by its RMS unless `is_raw`."""
 
     @abstractmethod
     def array(self, block: Block) -> Array:
-        """Return hidden states that came from another lane as an array of the back end."""
+        """Return hidden states received from another lane as an array of this back end."""
 
     def on_host(self, *arrays: Array) -> tuple[Array, ...]:
-        """Return arrays of the device in memory of the host."""
+        """Return arrays of the device in the host's memory."""
         return arrays
 
-    def wait(self) -> None:  # noqa: B027  only devices that work on their own have to be waited for
-        """Wait until everything asked for is done."""
+    def wait(self) -> None:  # noqa: B027  only asynchronous devices have to be waited for
+        """Wait until the device has done all work."""
 
 
 _PREFILL_ROWS = 512
-"""Prompt rows per forward: enough to be bound by arithmetic, few enough for little memory."""
+"""Prompt rows per pass: enough to be compute-bound, few enough to need little memory."""
 
 
 def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of the pieces that a prompt is read in."""
+    """Yield start and stop of the pieces in which a prompt is read."""
     for start in range(0, num_rows, _PREFILL_ROWS):
         yield start, min(start + _PREFILL_ROWS, num_rows)
 
 
 class TreeRows(NamedTuple):
-    """Depths [T] of a drafted tree's rows, the last committed token first, and the additive mask among them [T, T].
+    """The rows of a drafted tree, after the last committed token: depths [T], and the additive mask among them [T, T].
 
-    A node's keys lie in slots of the tree's order, not where they would in the text, so sums pair up otherwise than in
-    plain decoding: alone of all windows, trees are not exact to the last bit (`benchmarks/exactness.py` counts).
+    The keys of nodes are in the order of the tree, not of the text, so sums over keys are in another order than in
+    plain decoding. Unlike chains, trees are therefore not exact to the last bit (`benchmarks/exactness.py` counts).
     """
 
     depths: NDArray[np.int64]
     block: NDArray[np.float32]
 
     def mask(self, context: int) -> NDArray[np.float32]:
-        """Return the mask [T, context + T] of these rows after a text of `context` slots."""
+        """Return the mask [T, context + T] of these rows behind a text of `context` slots."""
         return np.concatenate([np.zeros((len(self.block), context), np.float32), self.block], axis=1)
 
 

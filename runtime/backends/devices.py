@@ -1,4 +1,4 @@
-"""The devices of this machine: what each computes with, and why one is missing."""
+"""The devices of this machine: the weight formats that each supports, and why one is missing."""
 
 import importlib.util
 import platform
@@ -14,7 +14,7 @@ from runtime.backends.lane_device import EAGER, NPU_ON_CPU, NPU_POSITIONS, NPU_R
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceStatus:
-    """A device that lanes can be on, the forms of weights that it computes with, and why it is missing, if it is."""
+    """A device that lanes can use, the weight formats that it supports, and the reason if it is missing."""
 
     name: str
     description: str
@@ -24,24 +24,24 @@ class DeviceStatus:
 
 
 def status_of(name: str) -> DeviceStatus:
-    """Return the status of a device; libraries of other devices are not imported."""
+    """Return the status of a device, importing only that device's library."""
     device = Device.of_lane(name)
     compiled = _openvino_devices() if device.is_compiled else ()
     found = _cuda_devices() if device.library == "cuda" else (_eager(), *compiled)
     unknown = _missing(name, "", "this machine has no such device")
-    return next((one for one in found if one.name == name), unknown)
+    return next((status for status in found if status.name == name), unknown)
 
 
 def require_device(name: str) -> Device:
-    """Return a device; if it is missing raise `ConfigError`, which names those that are there."""
+    """Return a device; if it is missing, raise `ConfigError` with the available ones."""
     if (why := status_of(name).missing) is not None:
-        there = ", ".join(one.name for one in devices() if one.missing is None)
+        there = ", ".join(status.name for status in devices() if status.missing is None)
         raise ConfigError(f"device {name!r} is not there: {why}. Devices here: {there}")
     return Device.of_lane(name)
 
 
 def require_form(lane: str, device: str, dtype: str) -> None:
-    """Raise `ConfigError` for a form of weights that a lane's device does not compute with."""
+    """Raise `ConfigError` if a lane's device does not support a weight format."""
     forms = status_of(device).forms
     if dtype not in forms:
         raise ConfigError(
@@ -51,7 +51,7 @@ def require_form(lane: str, device: str, dtype: str) -> None:
 
 
 def require_readable_cache(lane: str, method: str) -> None:
-    """Raise `ConfigError` for a method of streams on a lane whose back end hides the KV cache."""
+    """Raise `ConfigError` for a method with streams on a lane whose back end does not expose its KV cache."""
     if not Device.of_lane(lane).has_readable_cache:
         raise ConfigError(
             f"method {method} needs a lane of torch, such as cpu0: streams read the KV cache, which lane {lane!r} does "
@@ -84,19 +84,19 @@ def _openvino_devices() -> tuple[DeviceStatus, ...]:
     core = new_core()
     found = []
     for kind, what in _KINDS.items():
-        own = [name for name in core.available_devices if name.split(".")[0] == kind]
+        names = [name for name in core.available_devices if name.split(".")[0] == kind]
         if kind == "NPU" and npu_is_on_cpu():
             why = f"the NPU's path on the CPU ({NPU_ON_CPU}): it shows what is written, not how fast"
             found.append(_npu("openvino:NPU", why, ("float32",)))
-        elif own:
-            found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in own]
+        elif names:
+            found += [_openvino_device(name, core.get_property(name, "FULL_DEVICE_NAME")) for name in names]
         else:
             found.append(_missing(f"openvino:{kind}", what, _why_missing(kind)))
     return tuple(found)
 
 
 def _npu(name: str, description: str, more: tuple[str, ...] = ()) -> DeviceStatus:
-    """Return an NPU, which computes in float16 with weights of any form."""
+    """Return the status of an NPU, which computes in float16 with weights of any format."""
     rows = ", ".join(map(str, NPU_ROWS))
     return DeviceStatus(
         name=name,
@@ -125,7 +125,7 @@ def _openvino_device(own_name: str, description: str) -> DeviceStatus:
 
 
 def _cuda_devices() -> tuple[DeviceStatus, ...]:
-    # torch takes seconds to import, and without a driver the answer is known
+    # checks for a driver first, as importing torch takes seconds
     if find_library("cuda") is None and not Path("/proc/driver/nvidia/version").exists():
         why = "no NVIDIA driver (libcuda) was found"
     else:
@@ -139,7 +139,7 @@ def _cuda_devices() -> tuple[DeviceStatus, ...]:
 
 
 def _cuda_device(index: int) -> DeviceStatus:
-    """Return a GPU with its memory; one that cannot be used, being busy or broken, is missing."""
+    """Return the status of a GPU with its memory; a busy or broken one is missing."""
     import torch
 
     name = f"cuda:{index}"
@@ -175,4 +175,4 @@ _DRIVERS: Final = {
     "GPU": ("/dev/dri", "renderD*", "render node", "intel-opencl-icd"),
     "NPU": ("/dev/accel", "accel*", "device", "linux-npu-driver"),
 }
-"""Folder and names of the files that Linux has for a kind of device, what they are, and its driver's package."""
+"""For a kind of device: the folder and names of its files on Linux, what these are called, and the driver's package."""

@@ -1,4 +1,7 @@
-"""torch, layer by layer: the reference, and the fallback where nothing is compiled; and the back end of a lane."""
+"""The torch back end, which runs the decoder layer by layer: the reference, and the default on cores without OpenVINO.
+
+`backend_opener` chooses torch's back end for a lane, this one or that of `runtime.backends.cuda`.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +21,7 @@ from runtime.wire.channel import Block, to_tensor
 
 
 class TorchBackend(Backend):
-    """What back ends of torch have in common: hidden states are tensors of a device."""
+    """Base of the back ends in torch: hidden states are tensors on a device."""
 
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (2, 3, 4, 3), (5, 7), (12,))
 
@@ -62,19 +65,19 @@ class TorchBackend(Backend):
 
 
 def wait(device: torch.device) -> None:
-    """Wait until everything that this thread asked of a device is done."""
+    """Wait until a device has done all work that this thread gave it."""
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
 
 
 class EagerBackend(TorchBackend):
-    """Implements `Backend` by a decoder's own code, layer by layer, on cores or a GPU."""
+    """Implements `Backend` by running a `Decoder` layer by layer, on cores or a GPU."""
 
     has_readable_cache: bool = True
 
     @property
     def least_rows(self) -> int:
-        """Return the most rows that a linear layer is padded to."""
+        """The largest number of rows to which a linear layer pads."""
         layers = [module for module in self._decoder.modules() if isinstance(module, Linear)]
         return max((layer.row_multiple for layer in layers), default=1)
 
@@ -87,28 +90,30 @@ class EagerBackend(TorchBackend):
         return BranchCache(self.config, num_branches, dtype=self.dtype, device=str(self.device))
 
     def _run_rows(self, x_BTD: Tensor, segment: Segment, positions: Any, mask: Any, cache: Any) -> Tensor:
-        own_mask = None if mask is None else torch.as_tensor(mask, device=self.device).to(self.dtype)
-        own_positions = torch.as_tensor(positions, device=self.device)
-        return self._decoder.run_layers(x_BTD, *segment, positions=own_positions, mask=own_mask, cache=cache)
+        if mask is not None:
+            mask = torch.as_tensor(mask, device=self.device).to(self.dtype)
+        positions = torch.as_tensor(positions, device=self.device)
+        return self._decoder.run_layers(x_BTD, *segment, positions=positions, mask=mask, cache=cache)
 
 
 def arithmetic(dtype: Dtype) -> torch.dtype:
-    """Return the type that weights of a form are computed with."""
+    """Return torch's type of arithmetic for a weight format."""
     return torch.float32 if dtype == "float32" else torch.bfloat16
 
 
 def torch_threads(device: Device, num_threads: int) -> int:
-    """Return the threads of torch in a lane of so many: one next to compiled models on the same cores.
+    """Return torch's number of threads in a lane of `num_threads`: one next to compiled models on the same cores.
 
-    With two, steps of a head took up to twice as long, now and then.
+    With two, some steps of a head took up to twice as long.
     """
     return 1 if device.has_dynamic_shapes else num_threads
 
 
 def backend_opener(device: Device, dtype: Dtype) -> Callable[[Decoder], Backend]:
-    """Return a function that makes torch's back end of a decoder in `arithmetic(dtype)`: on cores beside OpenVINO.
+    """Return a function that creates torch's back end for a decoder in `arithmetic(dtype)`.
 
-    Raises `ConfigError` for a device that is missing or does not compute with weights of this form.
+    For a device of OpenVINO that is torch on the same cores. Raises `ConfigError` if the device is missing or does not
+    support this weight format.
     """
     require_device(device.name)
     require_form(device.name, device.name, dtype)

@@ -1,4 +1,4 @@
-"""A device that a lane computes on, and everything that follows from its name.
+"""The device of a lane, and all its properties that follow from the lane's name.
 
 - cpu0, cpu0+1, any name without a colon   the CPU's cores by torch
 - openvino:CPU, openvino:CPU@0             all cores, or those of the lane cpu0, by compiled models
@@ -16,23 +16,23 @@ from typing import Final, Literal
 from decoding.errors import ConfigError
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
-"""Form of weights; int8 and int4 are computed with in the device's type of 16 bits."""
+"""Weight format; with int8 and int4 weights, arithmetic is in the device's 16-bit type."""
 EAGER: Final = "cpu"
 """The device of lanes whose names have no colon."""
 COMPILED_ARCHITECTURES: Final = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 """Architectures that OpenVINO computes (`runtime.backends.openvino.graph`)."""
 NPU_ROWS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Rows that compiled models of an NPU have: a step costs what the next larger size does."""
+"""Numbers of rows of an NPU's compiled models; a call costs as much as the next larger size."""
 NPU_POSITIONS: Final = 4096
-"""The most KV positions of an NPU's compiled model, one of them spare; a limit of ours: each doubling is compiled."""
+"""Most KV positions of an NPU's compiled model, one of them spare; a limit of ours, as each doubling is compiled."""
 CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
-"""Rows of one sequence in a captured call: as long as weights bound a step, 8 rows cost what 1 does."""
+"""Numbers of rows of captured calls of one sequence; 8 rows take as long as 1 while reading weights dominates."""
 _LEAST_SLOTS: Final = 256
 """KV slots of the smallest size, enough for short sequences."""
 _TREE_NODES: Final = 32
-"""Nodes of the largest trees that searches have unless asked for more."""
+"""Nodes of the largest trees in default searches."""
 NPU_ON_CPU: Final = "MIRRORSD_NPU_ON_CPU"
-"""The variable that lets the NPU's path run on the CPU, for tests: it shows what is written, not how fast."""
+"""Environment variable that runs the NPU's path on the CPU, to test what it computes, not how fast."""
 
 _LANE: Final = re.compile(r"(openvino:[A-Z]+(?:\.\d+)?|cuda:\d+)(?:[@#]\d+(?:\+\d+)*)?(?:-\d{1,3}ranks?)?")
 _RANKS: Final = re.compile(r"-(\d{1,3})ranks?$")
@@ -40,14 +40,14 @@ _TOO_MANY_RANKS: Final = re.compile(r"-\d{4,}ranks?$")
 
 
 def ranks_of(lane: str) -> int:
-    """Return the number of processes that a lane's target is split over, by the lane's name."""
+    """Return the number of processes over which a lane's target is split, from the lane's name."""
     found = _RANKS.search(lane)
     return int(found[1]) if found else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device: its name (`cpu`, `openvino:GPU.1`, `cuda:0`), the library that computes there, and its name in that."""
+    """A device: its name (`cpu`, `openvino:GPU.1`, `cuda:0`), the library that computes on it, and its name there."""
 
     name: str
     library: Literal["torch", "openvino", "cuda"]
@@ -55,7 +55,7 @@ class Device:
 
     @classmethod
     def of_lane(cls, lane: str) -> "Device":
-        """Return the device in a lane's name; raise `ConfigError` for a colon and no known device, or 1,000 ranks."""
+        """Return the device in a lane's name; raise `ConfigError` for an unknown device, or 1,000 ranks or more."""
         if ":" not in lane and _TOO_MANY_RANKS.search(lane) is None:
             return CORES
         if (found := _LANE.fullmatch(lane)) is None:
@@ -68,27 +68,27 @@ class Device:
 
     @property
     def backend(self) -> str:
-        """What computes, as records name it: `torch`, `openvino:CPU`, `cuda`.
+        """The back end's name in acceptance records: `torch`, `openvino:CPU`, `cuda`; the same for devices of a kind.
 
-        With the weights' form it decides which token a near tie goes to. Devices of a kind count as one.
+        Back end and weight format decide which token wins a near tie.
         """
         return self.name.partition(".")[0] if self.is_compiled else self.library
 
     @property
     def is_compiled(self) -> bool:
-        """Whether models compiled by OpenVINO compute: such a lane needs no torch."""
+        """Whether OpenVINO computes, so that the lane needs no torch."""
         return self.library == "openvino"
 
     @property
     def prepares(self) -> bool:
-        """Whether a lane has something to compile or capture before a sequence."""
+        """Whether a lane compiles or captures something before a sequence."""
         return self.library != "torch"
 
     @property
     def has_readable_cache(self) -> bool:
         """Whether torch modules may read the KV cache, as streams do.
 
-        A draft of four layers would gain nothing by it elsewhere (benchmarks/results/draft-streams.json).
+        On other back ends a draft of four layers would gain nothing by streams (benchmarks/results/draft-streams.json).
         """
         return self.library == "torch"
 
@@ -99,7 +99,7 @@ class Device:
 
     @property
     def kind(self) -> Literal["cpu", "gpu", "npu"]:
-        """What it is."""
+        """The kind of device."""
         if self.library == "cuda":
             return "gpu"
         kinds: dict[str, Literal["gpu", "npu"]] = {"openvino:GPU": "gpu", "openvino:NPU": "npu"}
@@ -107,15 +107,15 @@ class Device:
 
     @property
     def is_npu(self) -> bool:
-        """Whether it is an NPU: its compiled models have few sizes, and its compiler may end its process."""
+        """Whether it is an NPU, whose compiled models have few sizes and whose compiler may crash."""
         return self.kind == "npu"
 
     def knows(self, architecture: str) -> bool:
-        """Return whether it computes an architecture, named as in a Hugging Face configuration; torch does all."""
+        """Return whether it supports an architecture, named as in Hugging Face configurations; torch supports all."""
         return not self.is_compiled or architecture in COMPILED_ARCHITECTURES
 
     def timed_rows(self, rows: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the row counts to time in place of `rows`: on an NPU both edges of every compiled size."""
+        """Return the numbers of rows to time in place of `rows`: on an NPU both ends of every compiled size."""
         if not self.is_npu:
             return rows
         last = min(rows[-1], NPU_ROWS[-1])
@@ -123,38 +123,38 @@ class Device:
         return (*sorted(count for count in edges if count < last), last)
 
     def num_slots(self, num_positions: int) -> int:
-        """Return the KV slots (reserved positions, empty ones included) that attention runs over."""
+        """Return the number of KV slots over which attention runs, empty ones included."""
         return self.slot_sizes(num_positions)[-1] if self.prepares else num_positions
 
     def slot_sizes(self, num_positions: int) -> tuple[int, ...]:
         """Return all numbers of slots that a sequence goes through until it has `num_positions`.
 
-        Each is compiled, or captured: 256, 512, 1024 and so on, and with halves 384, 768, 1536 too. Attention runs over
-        empty slots as well: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over 256, and 2.4
-        times over 4,096 (benchmarks/results/contexts.json).
+        For each of them calls are compiled or captured: 256, 512, 1024 and so on, on some devices also 384, 768, 1536.
+        Attention runs over empty slots too: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over
+        256 slots, and 2.4 times as long over 4,096 (benchmarks/results/contexts.json).
         """
-        # another size costs little here; one that is compiled costs seconds
+        # on these devices a further size costs little, on others it takes seconds to compile
         has_halves = self.has_dynamic_shapes or self.library == "cuda"
         first = (_LEAST_SLOTS, _LEAST_SLOTS * 3 // 2) if has_halves else (_LEAST_SLOTS,)
         return _doubled(first, num_positions + self.spare_slots)
 
     def reserved_slots(self, num_positions: int) -> int:
-        """Return the KV slots that memory is allocated for; on a GPU twice as many when it must grow.
+        """Return the number of KV slots to allocate; on a GPU memory doubles when it grows.
 
-        Calls are captured anew then, which takes a second.
+        All calls are then captured again, which takes a second.
         """
         wanted = self.num_slots(num_positions)
         return 1 << (wanted - 1).bit_length() if self.library == "cuda" else wanted
 
     @property
     def spare_slots(self) -> int:
-        """Slots after a row's own, for padding rows of its call, and on CPUs for other nodes of its tree."""
+        """Slots after that of a row: for padding rows of its call, and on CPUs for other nodes of its tree."""
         if self.library == "cuda":
             return CAPTURED_ROWS[-1]
         return 1 + (_TREE_NODES if self.has_dynamic_shapes else 0)
 
     def of_rank(self, rank: int) -> "Device":
-        """Return the device of a rank whose group begins on this one: GPUs follow each other, cores are shared."""
+        """Return the device of a rank of a group that begins on this one: the rank-th next GPU, or the same cores."""
         if self.library != "cuda":
             return self
         return Device.of_lane(f"cuda:{int(self.name.removeprefix('cuda:')) + rank}")
@@ -162,7 +162,7 @@ class Device:
 
 @lru_cache(maxsize=4096)
 def _doubled(first: tuple[int, ...], wanted: int) -> tuple[int, ...]:
-    """Return the first sizes, doubled again and again, up to one that is large enough."""
+    """Return the sizes `first` and their doublings, ascending, up to the first that is at least `wanted`."""
     sizes = [size << doublings for doublings in range(wanted.bit_length()) for size in first]
     return tuple(size for size, below in zip(sizes, (0, *sizes), strict=False) if below < wanted)
 
@@ -172,5 +172,5 @@ CORES: Final = Device(EAGER, "torch", EAGER)
 
 
 def npu_is_on_cpu() -> bool:
-    """Return whether the environment lets the CPU stand in for `openvino:NPU`."""
+    """Return whether the environment makes the CPU compute for `openvino:NPU`."""
     return os.environ.get(NPU_ON_CPU, "") not in ("", "0")

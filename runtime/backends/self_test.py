@@ -1,7 +1,7 @@
-"""Tests of row invariance: whether a row has the same bits in any call, and from how many rows on.
+"""Self-tests of batch invariance: whether a row has the same bits in any call, and from how many rows on.
 
-Products of few rows may take kernels of their own, by sizes, form and processor. So a probe asks the device once, with
-one layer of the loaded model and its head, and calls are padded to what it finds.
+Products of few rows may use other kernels, depending on sizes, weight format and processor. So one layer and the head
+of the loaded model are probed once, and calls are padded to the number of rows found.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from runtime.backends.backend import Backend, Preparation, segments_between
 from runtime.backends.sequences import Text
 
 _READ: Final = 57
-"""Rows read first: those after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
+"""Rows read first, so that the rows after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
 
 
 @inference
 def is_row_invariant(backend: Backend) -> bool:
-    """Return whether logits of a random text have the same bits, read row by row and in chunks of several sizes."""
+    """Return whether the logits of a random text have the same bits, read row by row or in chunks of other sizes."""
     one_by_one, *others = backend.self_test_chunks
     num_rows, whole = sum(one_by_one), segments_between(backend.config.num_layers)
     num_slots = max(_READ + num_rows, min(max(backend.self_test_fills) + num_rows, backend.config.max_position))
@@ -31,7 +31,7 @@ def is_row_invariant(backend: Backend) -> bool:
     ids = np.random.default_rng(0).integers(backend.config.vocab_size, size=_READ + num_rows)
 
     def is_same(num_filled: int) -> bool:
-        """Compare logits [T, V] of the rows after a prompt, or after filled slots, read in all chunks."""
+        """Return whether the logits of rows after filled slots (0: a prompt) are equal, read in all ways."""
         text = backend.new_text()
         text.start(num_slots)
         if num_filled:
@@ -65,7 +65,7 @@ PROBED_ROWS: Final = (1, 2, 3, 4, 5, 8, 16, 32, 64)
 
 
 def row_floor(read: Callable[[int], NDArray[np.float32]]) -> int:
-    """Return the fewest rows that calls should have; 1 where only the most that were probed agree with themselves.
+    """Return the fewest rows that calls need for batch invariance; 1 if no padding up to the most probed rows helps.
 
     `read(count)` returns the states of the first rows of a text, read by calls of `count` rows.
     """

@@ -1,6 +1,6 @@
-"""Sequences and their branches in memory that calls read and write in place, for arrays of either library.
+"""KV caches of a sequence and of its branches, on any back end; calls read and write their memory in place.
 
-Shapes: legend of `runtime.models.decoder`, plus L layers, S KV positions, R branches.
+Shapes: legend of `runtime.models.decoder`; L layers, S KV positions, R branches.
 """
 
 from abc import ABC, abstractmethod
@@ -10,43 +10,43 @@ from typing import Any, NamedTuple, Protocol
 from runtime.arrays import inference
 
 Segment = tuple[int, int]
-"""Layers done before, and layers done after."""
+"""Consecutive layers: the number of layers before the first one, and the number including the last one."""
 
 
 class Memory(Protocol):
-    """Keys and values of some sequences; positions that were not written since they began hold zeros."""
+    """Keys and values of some sequences; positions that a sequence has not written yet hold zeros."""
 
     @property
     def slots(self) -> Any:
-        """Array in use, [L, 2, B, K, S, H]."""
+        """The array in use, [L, 2, B, K, S, H]."""
 
     def start(self, num_slots: int) -> None:
-        """Begin sequences that will need so many KV positions."""
+        """Begin sequences that will need `num_slots` KV positions."""
 
     def start_random(self, num_slots: int) -> None:
-        """Begin sequences with random keys and values, all written: untouched memory would time too fast."""
+        """Begin sequences with random keys and values; for timing, as calls over untouched memory are too fast."""
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have at least so many KV positions, the first `num_kept` as they were; raise `LaneError` without room."""
+        """Make room for `num_slots` KV positions, keeping the first `num_kept`; raise `LaneError` without room."""
 
 
 class Text:
-    """Keys and values of one sequence, by KV position; those from `cursor` on are garbage, and finite."""
+    """The KV cache of one sequence; positions from `cursor` on hold unused, finite numbers."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.cursor = memory, 0
 
     def start(self, num_slots: int) -> None:
-        """Begin a sequence that will need so many KV positions."""
+        """Begin a sequence that will need `num_slots` KV positions."""
         self.memory.start(num_slots)
         self.cursor = 0
 
     def advance(self, num_rows: int) -> None:
-        """Keep the rows just written."""
+        """Keep `num_rows` rows written at the cursor."""
         self.set_length(self.cursor + num_rows)
 
     def set_length(self, length: int) -> None:
-        """Keep the first so many KV positions, written last or long ago: a number, not a copy."""
+        """Keep the first `length` KV positions; nothing is copied."""
         self.memory.reserve(length, num_kept=length)
         self.cursor = length
 
@@ -56,37 +56,37 @@ class Text:
         stop = destination + len(slots)
         self.memory.reserve(stop, num_kept=max([stop, *(slot + 1 for slot in slots)]))
         if slots != list(range(destination, stop)):
-            own = self.memory.slots
-            own[..., destination:stop, :] = own[..., slots, :]
-            self.memory.reserve(stop, num_kept=destination)  # memory of another size holds what was there before
+            memory = self.memory.slots
+            memory[..., destination:stop, :] = memory[..., slots, :]
+            self.memory.reserve(stop, num_kept=destination)  # memory of another size has old keys from there on
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:
-        """Fill the memory with random keys and values, of which `length` positions are seen, to time a step after."""
+        """Fill `length` positions with random keys and values, to time calls after them."""
         self.memory.start_random(length)
         self.cursor = length
 
 
 class BranchCaches(ABC):
-    """Sequences that begin as one and part: each key lies where it would lie if its branch were the sequence.
+    """The KV caches of branches, each with its own copy of the sequence, at the same positions.
 
-    Branches that shared their beginning would sum in another order, and name another token in a near tie. The price is
-    memory, a copy of the sequence for each branch; little time, for what is copied once stays.
+    If branches shared the sequence's keys, attention would sum in another order and could choose another token in a
+    near tie. Copies take memory but little time, since a position is copied once.
     """
 
     def __init__(self, memory: Memory, num_branches: int) -> None:
-        """Take memory for `num_branches` and for those that pad calls."""
+        """Take memory for `num_branches`, and for any branches that pad calls."""
         self.memory, self.num_branches = memory, num_branches
         self._num_copied = self._num_slots = 0
 
     def start(self, num_slots: int) -> None:
-        """Begin a sequence that will need so many KV positions."""
+        """Begin a sequence that will need `num_slots` KV positions."""
         if self.num_branches:
             self.memory.start(num_slots)
         self._num_copied, self._num_slots = 0, num_slots
 
     def follow(self, text: Text, *, num_final: int, stop: int) -> None:
-        """Copy the KV positions of a sequence up to `stop` to all branches; the first `num_final` stay as they are."""
+        """Copy new KV positions of a sequence, up to `stop`, to all branches; the first `num_final` will not change."""
         self.copy(text, slice(None), self._num_copied, stop)
         self._num_copied = num_final
 
@@ -100,14 +100,14 @@ class BranchCaches(ABC):
 
     @inference
     def give(self, branch: int, start: int, stop: int, text: Text) -> None:
-        """Copy KV positions of a branch to a sequence, at the same places."""
+        """Copy KV positions of a branch to a sequence, at the same positions."""
         self.memory.reserve(stop, num_kept=stop)
         text.memory.reserve(stop, num_kept=start)
         text.memory.slots[:, :, 0, :, start:stop] = self.memory.slots[:, :, branch, :, start:stop]
 
     @inference
     def take(self, branch: int, stop: int, text: Text) -> None:
-        """Copy the KV positions of a sequence up to `stop` to one branch, at the same places."""
+        """Copy the KV positions of a sequence up to `stop` to one branch, at the same positions."""
         self.memory.reserve(stop, num_kept=stop)
         self.memory.slots[:, :, branch, :, :stop] = text.memory.slots[:, :, 0, :, :stop]
 
@@ -117,26 +117,29 @@ class BranchCaches(ABC):
 
     @abstractmethod
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
-        """Return where the next rows of some branches go, for `run_layers` with `x` [R, T, D]."""
+        """Return a `cache` for `run_layers` over the next rows of some branches, [R, T, D], at these positions."""
 
     def after_window(self, text: Text, num_window: int, branches: slice, positions: Sequence[int]) -> Any:
-        """Return where a sequence's next rows go, then a row of some branches that see them: [1, num_window + R, D]."""
+        """Return a `cache` for `run_layers` over a window of the sequence and then a row of some branches after it.
+
+        The hidden states of such a call are [1, num_window + R, D].
+        """
         if self.num_branches:
-            # memory that grew when the window is copied would be another than that of the rows
+            # the memory must not grow later, when the window is copied: `rows` is bound to the one of now
             self.memory.reserve(text.cursor + num_window, num_kept=text.cursor)
         rows = self.rows(branches, [[position] for position in positions])
         return WindowAndBranches(text, num_window, self, rows)
 
 
 class BranchRows(NamedTuple):
-    """Where rows of branches go: what the back end's call needs, and their places in the sequence."""
+    """A `cache` for rows of branches: what the back end's call needs, and the positions of the rows."""
 
     call: Any
     positions_RT: Any
 
 
 class WindowAndBranches(NamedTuple):
-    """Rows of a sequence, and then one row of every branch."""
+    """A `cache` for rows of a sequence followed by one row of some branches."""
 
     text: Text
     num_window: int

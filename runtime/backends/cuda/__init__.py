@@ -1,1 +1,1 @@
-"""A decoder as captured graphs over static buffers, replayed on a GPU; the CPU stands in for one in tests."""
+"""The CUDA back end: a decoder's calls are captured as CUDA graphs; in tests the CPU runs them directly."""

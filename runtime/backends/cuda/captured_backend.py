@@ -1,4 +1,4 @@
-"""A decoder as captured calls on a GPU, or called directly on the CPU, its stand-in in tests."""
+"""Implements the back end by CUDA graphs on a GPU; in tests the CPU calls the captured functions directly."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,16 +39,16 @@ class CudaBackend(TorchBackend):
     """Implements `Backend` by captured calls; hidden states and logits are tensors of the device."""
 
     self_test_fills = 250, 640
-    """Rows after the second look at 1,024 slots, which another kernel reads (`split_attention`)."""
+    """Rows after 640 filled slots look at 1,024, which another kernel reads (`split_attention`)."""
 
     def __init__(self, decoder: Decoder, *, device: str | torch.device) -> None:
         """Move the weights to the device (`cuda:0`, `cpu`); raise `MemoryFitError` if it has no room for them."""
-        own, num_bytes = torch.device(device), sum(weight.nbytes for weight in decoder.parameters())
-        with fitting(f"the weights ({num_bytes / 1e9:.3f} GB)", own):
-            super().__init__(decoder.to(own))
-        if own.type == "cuda":
+        device, num_bytes = torch.device(device), sum(weight.nbytes for weight in decoder.parameters())
+        with fitting(f"the weights ({num_bytes / 1e9:.3f} GB)", device):
+            super().__init__(decoder.to(device))
+        if device.type == "cuda":
             fuse_layers(decoder)
-        self._capture = GraphCapture(own)
+        self._capture = GraphCapture(device)
         self._memories: WeakSet[CapturedMemory] = WeakSet()
         self._heads: dict[int, CapturedHead] = {}
 
@@ -62,7 +62,7 @@ class CudaBackend(TorchBackend):
 
     @torch.inference_mode()
     def prepare(self, plan: Preparation) -> None:
-        """Reserve slots and capture a sequence's calls for all texts there are; raise `MemoryFitError` without room."""
+        """Reserve slots and capture a sequence's calls in all its memories; raise `MemoryFitError` without room."""
         plan = cut_at_states(plan)
         sizes = [size for size in GPU.slot_sizes(plan.num_slots) if size >= GPU.num_slots(plan.least_slots)]
         rows = {row_bucket(min(count, ROWS[-1])) for count in plan.rows}
@@ -81,7 +81,7 @@ class CudaBackend(TorchBackend):
 
     @torch.inference_mode()
     def logits(self, x_BTD: Tensor) -> Tensor:
-        """See `Backend`; by products of few numbers of rows."""
+        """See `Backend`; computed by captured heads of a few sizes."""
         rows = x_BTD.reshape(-1, x_BTD.shape[-1])
         parts = [rows] if len(rows) <= ROWS[-1] else torch.split(rows, ROWS[-1])
         found = [self._head(row_bucket(len(part)))(part) for part in parts]
@@ -96,7 +96,7 @@ class CudaBackend(TorchBackend):
         num_rows, first, memory = x_BTD.shape[1], text.cursor, text.memory
         assert isinstance(memory, CapturedMemory), "a text of another back end"
         memory.reserve(first + num_rows)
-        # rows of a tree see each other in no text's order, so they stay in one call
+        # rows of a tree are not in text order, so they stay in one call
         cuts = [(0, num_rows)] if mask is not None and num_rows <= ROWS[-1] else list(pieces(first, num_rows))
         done = []
         for start, stop in cuts:
@@ -104,27 +104,27 @@ class CudaBackend(TorchBackend):
             numbers = np.zeros((2, 1, count), np.int64)
             numbers[0, 0, : stop - start] = positions_T[start:stop]
             numbers[1, 0] = range(first + start, first + start + count)
-            own_mask = None if mask is None else torch.as_tensor(mask)[start:stop, :last]
+            mask_of_piece = None if mask is None else torch.as_tensor(mask)[start:stop, :last]
             call = self._call(memory, CallShape(segment, 1, count, GPU.num_slots(last)))
-            done.append(call(x_BTD[:, start:stop], numbers, own_mask))
+            done.append(call(x_BTD[:, start:stop], numbers, mask_of_piece))
         return _joined(done, 1)
 
     def _run_branches(self, x_R1D: Tensor, segment: Segment, rows: BranchRows) -> Tensor:
-        """Make a call for each number of slots that a row looks at: seldom more than one."""
+        """Run a call for each number of slots that a row looks at, mostly one."""
         places_R, (memory, first) = rows.positions_RT[:, 0], rows.call
         sizes = [GPU.num_slots(place + 1) for place in places_R.tolist()]
         count, stop = text_bucket(first + len(places_R)), first + len(places_R)
         x_B1D, out_R1D = F.pad(x_R1D, (0, 0, 0, 0, first, 0)) if first else x_R1D, None
         for size in sorted(set(sizes)):
-            is_own = np.array(sizes) == size
+            has_size = np.array(sizes) == size
             numbers = np.zeros((2, count, 1), np.int64)
-            numbers[1] = size - 1
-            numbers[:, first:stop, 0] = np.where(is_own, places_R, numbers[:, first:stop, 0])
+            numbers[1] = size - 1  # the slot that padding writes to
+            numbers[:, first:stop, 0] = np.where(has_size, places_R, numbers[:, first:stop, 0])
             call = self._call(memory, CallShape(segment, count, 1, size))
             with kept_slot(memory, first + np.flatnonzero(places_R >= size), size - 1):
                 found = call(x_B1D, numbers)[first:]
-            is_own_R11 = torch.from_numpy(is_own)[:, None, None]
-            out_R1D = found if out_R1D is None else torch.where(is_own_R11.to(self.device), found, out_R1D)
+            has_size_R11 = torch.from_numpy(has_size)[:, None, None]
+            out_R1D = found if out_R1D is None else torch.where(has_size_R11.to(self.device), found, out_R1D)
         assert out_R1D is not None, "a call without rows"
         return out_R1D
 
@@ -136,7 +136,7 @@ class CudaBackend(TorchBackend):
     def _load(
         self, memory: CapturedMemory, segments: tuple[Segment, ...], sizes: Iterable[tuple[int, int, int]]
     ) -> None:
-        """Capture calls over segments by their numbers of texts, of rows and of slots."""
+        """Capture calls over segments, for sizes of (texts, rows, slots)."""
         for size in sizes:
             for segment in segments:
                 self._call(memory, CallShape(segment, *size))
@@ -156,7 +156,7 @@ class CudaBackend(TorchBackend):
 
 @contextmanager
 def kept_slot(memory: CapturedMemory, texts: Numbers, slot: int) -> Iterator[None]:
-    """Let some texts of a memory have in a slot afterwards what they have now: they are too long to be without it."""
+    """Restore a slot of some texts after the body, in which their padding rows overwrite it; longer texts need it."""
     if not len(texts):
         yield
         return
@@ -167,9 +167,9 @@ def kept_slot(memory: CapturedMemory, texts: Numbers, slot: int) -> Iterator[Non
 
 
 def fuse_layers(decoder: Decoder) -> None:
-    """Let few kernels compute the layers, where Triton is there, finds a C compiler and may write its files.
+    """Use fused kernels for the layers, if Triton is installed, finds a C compiler and may write its files.
 
-    Other errors, such as a full disk, are not hidden: the same machine would compute other bits another time.
+    Other errors, such as a full disk, are raised: without the kernels the same machine would compute other bits.
     """
     if find_spec("triton") is not None:
         from runtime.backends.cuda.fused_layers import fuse

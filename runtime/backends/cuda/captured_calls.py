@@ -1,9 +1,9 @@
-"""Layers over rows whose keys lie in static memory, captured once; and the sizes that such calls have.
+"""Calls of layers that are captured as CUDA graphs over static memory, and their sizes.
 
-A call looks at the first slots of one tensor, so nothing moves when a sequence grows; where the memory itself must
-grow, the calls captured on it are dropped. A row's own slot says how many it sees, so its sums pair up in the same way
-in any call. Rows that fill a call up write to spare slots. On the CPU the function itself is called.
-Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+A call looks at the first slots of one tensor, so nothing moves when a sequence grows; when the tensor itself must grow,
+the calls captured on it are dropped. A row's slot determines the number of slots over which it is computed, so its sums
+have the same order in any call. Padding rows write to spare slots. On the CPU the function is called without capture.
+Shapes: legend of `runtime.models.decoder`; L layers, S slots.
 """
 
 import math
@@ -30,26 +30,26 @@ from runtime.models.row_invariance import LayerKeys, RowPiece, Sight, mask_for_g
 
 new_event: Final[Callable[..., torch.cuda.Event]] = torch.cuda.Event
 new_stream: Final[Callable[..., torch.cuda.Stream]] = torch.cuda.Stream
-"""torch leaves their types open."""
+"""Aliases with types, which torch does not declare."""
 
 Replay = Callable[[], object]
-"""Runs once more on what the buffers hold now."""
+"""Runs a captured function again, on the current contents of its buffers."""
 Numbers = NDArray[np.int64]
 
 
 class GraphCapture:
-    """Captures functions that allocate nothing they leave behind, read no value on the host, and write buffers."""
+    """Captures functions that only read and write buffers: they keep no new memory and read no value on the host."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         if device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
-            # a pool whose graphs are all gone takes no further ones, so this one stays
+            # a pool takes no further graphs once all its graphs are gone, so this one stays
             number = torch.zeros(1, device=device)
             self._first = self.captured(lambda: number.add_(1))
 
     def captured(self, run: Replay) -> Replay:
-        """Return the function as a graph; it runs once on what the buffers hold."""
+        """Return the function as a graph; on a GPU it is also run."""
         if self.device.type != "cuda":
             return run
         graph = torch.cuda.CUDAGraph()
@@ -57,9 +57,9 @@ class GraphCapture:
             warm_up = new_stream(self.device)
             warm_up.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(warm_up):
-                run()  # libraries choose kernels and allocate, which a capture must not
+                run()  # libraries choose kernels and allocate memory, which is not allowed during the capture
             torch.cuda.current_stream().wait_stream(warm_up)
-            # graphs of one pool share memory: they run one after the other, and leave nothing in it
+            # graphs can share a pool's memory, as they run one after another and keep nothing in it
             with torch.cuda.graph(graph, pool=self._pool):
                 run()
         return graph.replay
@@ -67,7 +67,7 @@ class GraphCapture:
 
 @contextmanager
 def fitting(what: str, device: torch.device) -> Iterator[None]:
-    """Raise `MemoryFitError`, with numbers, in place of torch's error where a device has no room for something."""
+    """Turn torch's error that a device is out of memory into `MemoryFitError`, with the free memory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -81,29 +81,29 @@ def fitting(what: str, device: torch.device) -> Iterator[None]:
 ROWS: Final = CAPTURED_ROWS
 TEXTS: Final = (1, 2, 4, 8, 16, 32, 64)
 SPARE: Final = ROWS[-1]
-"""Slots after the last row of a call that are there to be written."""
+"""Slots after the last row of a call, for padding rows."""
 GPU: Final = Device.of_lane("cuda:0")
-"""Any GPU: their `num_slots` and `slot_sizes` are the same."""
+"""A GPU; `num_slots` and `slot_sizes` are the same for all GPUs."""
 
 
 def row_bucket(num_rows: int) -> int:
-    """Return the rows of the call that serves so many, at most `ROWS[-1]`."""
+    """Return the number of rows of the call for `num_rows`, which is at most `ROWS[-1]`."""
     return ROWS[bisect_left(ROWS, num_rows)]
 
 
 def text_bucket(num_texts: int) -> int:
-    """Return the texts of the call that serves so many: beyond the largest size a multiple of it."""
+    """Return the number of texts of the call for `num_texts`; above the largest of `TEXTS`, a multiple of it."""
     most = TEXTS[-1]
     return TEXTS[bisect_left(TEXTS, num_texts)] if num_texts <= most else num_texts + -num_texts % most
 
 
 def text_buckets(most: int) -> tuple[int, ...]:
-    """Return the numbers of texts of the calls that serve up to so many."""
+    """Return the numbers of texts of the calls for up to `most` texts."""
     return tuple(sorted({count for count in TEXTS if count < most} | {text_bucket(most)}))
 
 
 def prompt_calls(num_rows: int) -> set[tuple[int, int]]:
-    """Return rows and slots of the calls that read a prompt of so many rows."""
+    """Return (rows, slots) of the calls that read a prompt of `num_rows` rows."""
     return {
         (row_bucket(stop - start), GPU.num_slots(first + stop))
         for first, last in prefill_pieces(num_rows)
@@ -112,7 +112,7 @@ def prompt_calls(num_rows: int) -> set[tuple[int, int]]:
 
 
 def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows of a text in its order, whose first goes to slot `first`."""
+    """Yield start and stop of the calls over consecutive rows of a text, the first of which has slot `first`."""
     start = 0
     while start < num_rows:
         seen = GPU.num_slots(first + start + 1)
@@ -122,7 +122,7 @@ def pieces(first: int, num_rows: int) -> Iterator[tuple[int, int]]:
 
 
 class CallShape(NamedTuple):
-    """Layers of a segment over the rows of some texts that look at so many slots."""
+    """The size of a call: its layers, texts, rows of each text, and slots that they look at."""
 
     segment: Segment
     num_texts: int
@@ -131,7 +131,7 @@ class CallShape(NamedTuple):
 
 
 class CapturedMemory(TorchMemory):
-    """Slots of some texts, and the calls that were captured on them."""
+    """The memory of some texts, and the calls that were captured on it."""
 
     spare = SPARE
 
@@ -155,16 +155,16 @@ class CapturedMemory(TorchMemory):
 
 
 class CapturedBranches(BranchCaches):
-    """Branches in memory for as many sequences as a call over all of them has.
+    """The KV caches of branches, with memory for as many texts as a call over all branches has.
 
-    A branch that pads a call writes to the last slot that the call looks at, which no sequence has reached then; the
-    backend keeps what longer ones have there.
+    Padding rows write to the last slot that the call looks at. The branches of the call's rows have not reached it, and
+    the back end restores it for longer branches.
     """
 
     memory: CapturedMemory
 
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
-        """Return where the next row of some branches goes: at this place in its sequence."""
+        """See `BranchCaches`; each branch has one row."""
         places_R1 = np.array(positions_RT)
         assert places_R1.shape[1] == 1, "a branch has one row in a call"
         self.memory.reserve(int(places_R1.max()) + 1)
@@ -172,10 +172,10 @@ class CapturedBranches(BranchCaches):
 
 
 class CapturedCall(LayerKeys):
-    """Layers over rows on inputs that stay where they are; `replay` is `run` as captured, and does not hold the call.
+    """A captured call of layers, on static inputs; `replay` is the captured `run`.
 
-    The inputs are hidden states, positions, the slots that rows are written to, which settle what they see, and an
-    additive mask that hides more. States of padding rows stay what they were, which is finite.
+    The inputs are hidden states, positions, the slots of the rows (each sees the slots up to its own) and an additive
+    mask. Hidden states of padding rows are left over from earlier calls, and finite.
     """
 
     def __init__(self, decoder: Decoder, shape: CallShape, slots_L2BKSH: Tensor, capture: GraphCapture) -> None:
@@ -188,23 +188,23 @@ class CapturedCall(LayerKeys):
         self._numbers = slots_L2BKSH.new_zeros((2, num_texts, num_rows), dtype=torch.long)
         self._out_BTD = torch.zeros_like(self._x_BTD)
         positions_BT, self.places_BT = self._numbers
-        self.places_BT.fill_(num_slots - 1)  # a capture runs: no text has anything there
+        self.places_BT.fill_(num_slots - 1)  # the capture runs the call, and no text uses this slot
 
         self._decoder, self._segment, self._positions_BT = decoder, shape.segment, positions_BT
         self.replay = capture.captured(self.run)
 
     def run(self) -> None:
-        """Compute the output of what the inputs hold now, and write it to where it stays."""
+        """Compute the static output from the static inputs."""
         x_BTD = self._decoder.run_layers(
             self._x_BTD, *self._segment, positions=self._positions_BT, mask=self._mask_B1TS, cache=self
         )
         self._out_BTD.copy_(x_BTD)
 
     def __call__(self, x_BTD: Tensor, numbers_2BT: Numbers, mask_TS: Tensor | None = None) -> Tensor:
-        """Return the states of the first texts and rows, in memory of their own, of states of these.
+        """Return the hidden states of the texts and rows in `x_BTD`, which may be fewer than the call has.
 
-        The numbers are positions and places of all rows: each sees its text up to its place, less what an additive mask
-        over the first slots hides.
+        `numbers_2BT` are positions and slots of all rows. Each row sees its text up to its slot, unless the additive
+        mask over the first slots hides some.
         """
         if self._is_masked:
             self._mask_B1TS.zero_()
@@ -212,11 +212,11 @@ class CapturedCall(LayerKeys):
         if mask_TS is not None:
             num_rows, num_slots = mask_TS.shape
             self._mask_B1TS[0, 0, :num_rows, :num_slots] = mask_TS.clamp(min=HIDDEN).to(self._mask_B1TS)
-        own = slice(x_BTD.shape[0]), slice(x_BTD.shape[1])
-        self._x_BTD[own] = x_BTD
+        used = slice(x_BTD.shape[0]), slice(x_BTD.shape[1])
+        self._x_BTD[used] = x_BTD
         self._numbers.copy_(torch.from_numpy(numbers_2BT))
         self.replay()
-        return self._out_BTD[own].clone()
+        return self._out_BTD[used].clone()
 
     def slots(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return keys and values of a layer in all slots of the call, [B, K, S, H] each."""
@@ -224,13 +224,13 @@ class CapturedCall(LayerKeys):
         return keys, values
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the rows at their places; return all slots of the call."""
+        """Store the rows at their slots; return all slots of the call."""
         keys, values = self.slots(layer)
         index_BKTH = self.places_BT[:, None, :, None].expand_as(k_BKTH)
         return keys.scatter_(2, index_BKTH, k_BKTH), values.scatter_(2, index_BKTH, v_BKTH)
 
     def sight(self, mask: Tensor | None, num_rows: int, num_queries_per_kv: int) -> Sight:  # noqa: ARG002
-        """Return what rows see: slots up to their own that the mask does not hide."""
+        """Return what rows see: the slots up to their own, unless masked."""
         assert mask is not None, "a call without its mask"
         is_later_B1TS = self._slot_ids_S > self.places_BT[:, None, :, None]
         seen = mask_for_groups(mask.masked_fill(is_later_B1TS, HIDDEN), num_queries_per_kv)
@@ -241,7 +241,7 @@ class CapturedCall(LayerKeys):
 
 
 class CapturedHead:
-    """Logits of so many rows, captured once; on inputs that stay where they are."""
+    """A captured call of the output head for a number of rows, on static inputs."""
 
     def __init__(self, decoder: Decoder, num_rows: int, capture: GraphCapture) -> None:
         weight_VD = decoder.lm_head.weight
@@ -250,8 +250,8 @@ class CapturedHead:
         self._replay = capture.captured(lambda: self._out_RV.copy_(decoder.logits(self._x_RD)))
 
     def __call__(self, x_RD: Tensor) -> Tensor:
-        """Return the logits of the first rows, in memory of their own."""
-        own = slice(len(x_RD))
-        self._x_RD[own] = x_RD
+        """Return the logits of the rows in `x_RD`, which may be fewer than the call has."""
+        used = slice(len(x_RD))
+        self._x_RD[used] = x_RD
         self._replay()
-        return self._out_RV[own].clone()
+        return self._out_RV[used].clone()

@@ -1,7 +1,7 @@
-"""Layers on a GPU whose norms, rotations and activations are a kernel each, where torch takes twenty.
+"""Fused Triton kernels for the norms, rotations and activations of a layer, for which torch launches twenty kernels.
 
-The kernels are Triton's. Each computes a row by itself, in float32, and rounds once: the bits of a row do not depend on
-how many others there are. Shapes: legend of `runtime.models.decoder`, plus I intermediate size.
+Each kernel computes a row by itself, in float32, and rounds once, so a row's bits do not depend on the number of rows.
+Shapes: legend of `runtime.models.decoder`; I intermediate size.
 """
 
 from typing import cast
@@ -16,11 +16,11 @@ from runtime.models.decoder import Decoder, Layer, Rotation
 from runtime.models.row_invariance import LayerKeys, Sight
 
 _ACTIVATED = 1024
-"""Numbers of a row that a program of the activation computes."""
+"""Numbers of a row that one Triton program of the activation computes."""
 
 
 class FusedLayer(Layer):
-    """A layer of a Llama's kind, computed by few kernels."""
+    """A layer of the Llama kind, computed by fused kernels."""
 
     def forward(self, x_BTD: Tensor, rotary: Rotation, sight: Sight, cache: LayerKeys, index: int) -> Tensor:
         """See `Layer`; the cache is a `CapturedCall`."""
@@ -36,7 +36,7 @@ class FusedLayer(Layer):
     def _rotate_and_store(
         self, qkv: Tensor, rotary: Rotation, places_BT: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """Write keys and values to their slots, and return the queries [B, T, N, H], whose heads lie apart."""
+        """Write keys and values to their slots, and return the queries [B, T, N, H], in memory [B, N, T, H]."""
         config, (num_texts, num_rows) = self.config, places_BT.shape
         q_BNTH = qkv.new_empty(num_texts, config.num_heads, num_rows, config.head_dim)
         _rotate_and_store[(num_texts * num_rows, config.num_heads + 2 * config.num_kv_heads)](
@@ -63,9 +63,9 @@ class FusedLayer(Layer):
 
 
 def fuse(decoder: Decoder) -> None:
-    """Let few kernels compute the layers of a decoder on a GPU, if they are of a Llama's kind.
+    """Make fused kernels compute the layers of a decoder on a GPU, if they are of the Llama kind.
 
-    Raises `RuntimeError`, `CalledProcessError` or `PermissionError` where no kernel can be compiled.
+    Raises `RuntimeError`, `CalledProcessError` or `PermissionError` if no kernel can be compiled.
     """
     config, weight = decoder.config, decoder.final_norm
     with torch.cuda.device_of(weight):  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ def fuse(decoder: Decoder) -> None:
 
 
 def add_and_normalise(x: Tensor, added: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return a sum, rounded, and the sum divided by its root mean square and multiplied by a weight; both like `x`."""
+    """Return the sum of `x` and `added` (if any), and its RMS norm with a weight; both shaped as `x`."""
     size = x.shape[-1]
     total, out = x if added is None else torch.empty_like(x), torch.empty_like(x)
     block = triton.next_power_of_2(size)
@@ -96,7 +96,7 @@ def add_and_normalise(x: Tensor, added: Tensor | None, weight: Tensor, eps: floa
 
 
 def activate(gate_up: Tensor) -> Tensor:
-    """Return the activation of a gated MLP [..., I] of gates and values [..., 2 * I]."""
+    """Return the activation of a gated MLP [..., I], from gates and values [..., 2 * I]."""
     size = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], size)
     _activate[(out.numel() // size, triton.cdiv(size, _ACTIVATED))](gate_up, out, size=size, block=_ACTIVATED)
@@ -104,7 +104,7 @@ def activate(gate_up: Tensor) -> Tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _add_and_normalise(  # noqa: PLR0913, PLR0917  a kernel takes its numbers one by one
+def _add_and_normalise(  # noqa: PLR0913, PLR0917  a kernel takes pointers and numbers only
     x_ptr: tl.tensor,
     added_ptr: tl.tensor,
     weight_ptr: tl.tensor,
@@ -161,7 +161,7 @@ def _rotate_and_store(  # noqa: PLR0913, PLR0917  as above
     size: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """Take one head of one row: a query's, a key's or a value's."""
+    """Compute one head of one row: rotate a query or a key, and store it or a value."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     text, half = row // num_rows, size // 2
     columns = tl.arange(0, block)

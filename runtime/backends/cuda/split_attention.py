@@ -1,9 +1,9 @@
-"""Attention over many keys, in chunks that a GPU computes at the same time.
+"""Attention over many keys in chunks, which a GPU computes in parallel.
 
-A kernel of attention has a block of threads for each key/value head, which reads all keys one after the other: with
-eight heads most of a large GPU idles. So keys are cut into chunks, each is attended alone, and the outputs are added,
-weighted by how much of the whole each chunk has. Shapes: legend of `runtime.models.decoder`, plus C chunks of W keys, R
-rows (all query heads of a key/value head).
+An attention kernel has a block of threads for each key/value head, which reads all keys one after another, so with
+eight heads most of a large GPU idles. So the keys are cut into chunks, attention is computed for each, and the outputs
+are added, weighted by each chunk's share of the softmax. Shapes: legend of `runtime.models.decoder`; C chunks of W
+keys, R rows (all query heads of a key/value head).
 """
 
 import math
@@ -19,21 +19,21 @@ LEAST_CHUNK: Final = 256
 _MOST_CHUNKS: Final = 16
 _LEAST_KEYS: Final = 1024
 HIDDEN: Final = -1e30
-"""What is added to scores of hidden keys: finite, so that a chunk whose keys are all hidden has a share, which is 0."""
+"""What is added to scores of masked keys: finite, so that a chunk with only masked keys gets weight 0 and not NaN."""
 
 
 def is_split(num_keys: int) -> bool:
-    """Return whether so many keys are read in chunks."""
+    """Return whether `num_keys` keys are read in chunks."""
     return num_keys >= _LEAST_KEYS and num_keys % chunk_size(num_keys) == 0
 
 
 def chunk_size(num_keys: int) -> int:
-    """Return the keys of a chunk."""
+    """Return the number of keys of a chunk."""
     return max(LEAST_CHUNK, num_keys // _MOST_CHUNKS)
 
 
 class SplitPiece(RowPiece):
-    """Rows of a call that see keys in chunks; the mask is that of all chunks, [C, B * K, R, W]."""
+    """Rows of a call that are computed in chunks; the mask is that of all chunks, [C, B * K, R, W]."""
 
     def attend(self, q_BTNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor) -> Tensor:
         """Return the output of attention [B, T, N * H] for the queries of this piece."""
@@ -42,12 +42,12 @@ class SplitPiece(RowPiece):
 
 def mask_of_chunks(mask_B1RS: Tensor, num_kv_heads: int) -> Tensor:
     """Return the mask of all chunks, [C, B * K, R, W]."""
-    own = mask_B1RS.expand(-1, num_kv_heads, -1, -1).flatten(0, 1)
-    return own.view(*own.shape[:2], -1, chunk_size(own.shape[2])).permute(2, 0, 1, 3).contiguous()
+    mask = mask_B1RS.expand(-1, num_kv_heads, -1, -1).flatten(0, 1)
+    return mask.view(*mask.shape[:2], -1, chunk_size(mask.shape[2])).permute(2, 0, 1, 3).contiguous()
 
 
 def attend_in_chunks(q_BKRH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, attn_mask: Tensor | None) -> Tensor:
-    """Return the output of attention [B, K, R, H]; keys and values of all sequences and heads lie equally far apart."""
+    """Return the output of attention [B, K, R, H]; keys and values must be evenly spaced over sequences and heads."""
     assert attn_mask is not None, "chunks without their mask"
     (num_chunks, _, _, size), num_rows = attn_mask.shape, q_BKRH.shape[2]
     q = q_BKRH.flatten(0, 1).expand(num_chunks, -1, -1, -1)
@@ -59,7 +59,7 @@ def attend_in_chunks(q_BKRH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, attn_mask: 
 
 
 def _on_gpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    # the one kernel that takes a mask and tells the sums of a softmax; `scaled_dot_product_attention` hides them
+    # unlike `scaled_dot_product_attention`, this kernel also returns the softmax's log sums
     out, log_sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(  # noqa: SLF001
         q, k, v, mask, compute_log_sumexp=True
     )

@@ -1,1 +1,1 @@
-"""The OpenVINO back end: a decoder as compiled segments of layers, without torch."""
+"""The OpenVINO back end, without torch: segments of a decoder's layers are compiled graphs."""

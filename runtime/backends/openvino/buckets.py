@@ -1,9 +1,10 @@
-"""The sizes of compiled graphs: a graph of static shape serves all calls that are not larger.
+"""The sizes of compiled graphs, and which sizes of calls have a copy of a graph.
 
-A graph of static shape holds the weights packed for its rows, so there are few. One of dynamic shape gets a new memory
-layout whenever the size of a call changes, which takes much of a small decoder's pass and little of a large one's. So a
-small decoder has a copy for each number of rows and of a few texts, a middling one for the fewest rows of a sequence
-whose calls have others too, a large one none.
+A graph of static shape serves all calls that are not larger. It holds its own packed weights, so there are few sizes. A
+graph of dynamic shape needs a new memory layout whenever the size of its calls changes, which takes much of a small
+decoder's pass and little of a large one's. So a small decoder has a copy of its graphs for each number of rows and for
+a few numbers of texts; a medium one has a copy for the fewest rows of a sequence, if other calls have more; a large one
+has no copies.
 """
 
 from bisect import bisect_left
@@ -21,34 +22,34 @@ from runtime.backends.lane_device import NPU_POSITIONS, NPU_ROWS, Device
 from runtime.instruction_set import has_vnni
 
 _ROWS: Final = (*range(1, 10), 12, 16, 24, 32, 48, 64, 96, 128)
-"""Rows of graphs on devices without limits of their own."""
+"""Numbers of rows of graphs, on devices without other limits."""
 _SMALL: Final = 16
-"""A graph of up to so many rows may be padded from any number."""
+"""Calls of at most this many rows may be mostly padding."""
 PROMPT_ROWS: Final = (16, 64)
-"""Rows of a prompt in one call, beyond those of windows."""
+"""Numbers of rows of a prompt's calls, besides those of windows."""
 
 Size = tuple[int, int]
 """Texts (sequences or branches, the batch dimension), and rows of each."""
 
 SINGLE_ROW: Final[Size] = (1, 1)
 SEVERAL_TEXTS: Final[Size] = (0, 1)
-"""The size of calls over any number of texts that has no copy of its own."""
+"""The size of the copy that all calls over many texts share."""
 COPIES_BYTES: Final = 512_000_000
-"""Bytes of weights that copies may hold besides the first graph."""
+"""Most bytes of weights in copies of graphs."""
 _SMALL_COPIES: Final = 8
-"""A decoder is small if so many copies of it fit."""
+"""A decoder is small if this many copies of it fit."""
 _FEW_TEXTS: Final = 8
-"""Numbers of texts up to this one have a copy each: that saves a third of a small draft's step over two texts in turn
-with steps over others, and hardly anything of a step over many."""
+"""Numbers of texts up to this one have a copy each. That saves a third of a small draft's step over two texts between
+steps over other numbers, but little of a step over many texts."""
 
 
 def row_bucket(num_rows: int) -> int:
-    """Return the rows of the graph that serves `num_rows`: from 129 on a multiple of 64."""
+    """Return the number of rows of the graph that serves `num_rows`; above 128 it is a multiple of 64."""
     return _ROWS[bisect_left(_ROWS, num_rows)] if num_rows <= _ROWS[-1] else num_rows + -num_rows % 64
 
 
 def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of calls over rows: full graphs, then one that is at least half full or small."""
+    """Yield start and stop of the calls over some rows: full ones, then one that is small or more than half full."""
     start, ascending = 0, sorted(sizes)
     while start < num_rows:
         left = num_rows - start
@@ -61,14 +62,14 @@ def pieces(num_rows: int, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def is_small(num_bytes: int) -> bool:
-    """Return whether a decoder of `num_bytes` is small: it has a copy for each number of rows."""
+    """Return whether a decoder of `num_bytes` is small, and so has a copy for each number of rows."""
     return COPIES_BYTES // num_bytes >= _SMALL_COPIES
 
 
 def own_size(size: Size, num_bytes: int) -> Size | None:
-    """Return the size of a copy for calls of this size in a decoder of `num_bytes`; None if they share a graph.
+    """Return the size of the copy for calls of a size in a decoder of `num_bytes`; None if there is no copy for them.
 
-    Calls over many texts share a copy: a new layout then takes less than padding. Those over few take half at most.
+    Calls over many texts share a copy. Copies for few texts take at most half of the room for copies.
     """
     num_copies = COPIES_BYTES // num_bytes
     if not is_small(num_bytes):
@@ -77,14 +78,14 @@ def own_size(size: Size, num_bytes: int) -> Size | None:
 
 
 def sizes_with_copies(sizes: Collection[Size], num_bytes: int) -> set[Size]:
-    """Return which of a sequence's sizes of calls are to have copies, see the module."""
+    """Return which sizes of a sequence's calls have copies, see the module's docstring."""
     if is_small(num_bytes):
         return set(sizes)
     return {min(sizes)} if len(set(sizes)) > 1 else set()
 
 
 def copies_bytes(num_bytes: int) -> int:
-    """Return the most bytes that copies of a decoder of `num_bytes` take, with the exported graph."""
+    """Return the most bytes that copies of a decoder of `num_bytes` take, including the exported graph."""
     if is_small(num_bytes):
         return COPIES_BYTES + num_bytes
     return num_bytes if num_bytes <= COPIES_BYTES else 0
@@ -92,7 +93,7 @@ def copies_bytes(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a device's compiled models: its type of 16 bits, numbers of rows (empty: any), slots (None: any)."""
+    """Limits of a device's graphs: its 16-bit type, possible numbers of rows (empty: any), most slots (None: any)."""
 
     device: Device
     half: np.dtype[Any]
@@ -100,7 +101,7 @@ class Limits:
     num_slots: int | None = None
 
     def bucket(self, count: int) -> int:
-        """Return the rows of the graph that serves `count`; raise `ConfigError` if none does."""
+        """Return the number of rows of the graph that serves `count` rows; raise `ConfigError` if none does."""
         if not self.rows:
             return row_bucket(count)
         if count > self.rows[-1]:
@@ -111,7 +112,7 @@ class Limits:
         return self.rows[bisect_left(self.rows, count)]
 
     def require(self, plan: Preparation) -> None:
-        """Raise `ConfigError` for a sequence that has no graphs, with the number that is too large and the largest."""
+        """Raise `ConfigError` for a sequence that exceeds the limits."""
         for count in (*plan.rows, plan.num_branches, *(PROMPT_ROWS if plan.num_prompt else ())):
             if count:
                 self.bucket(count)
@@ -134,8 +135,8 @@ def limits_of(device: Device) -> Limits:
 def cpu_computes_bfloat16() -> bool:
     """Return whether graphs compute in bfloat16 on this CPU.
 
-    Without it OpenVINO computes in float32 and rounds keys only where they leave a call: rows of one call would see
-    each other's keys in float32, and rows of the next call rounded ones.
+    Without bfloat16, OpenVINO computes in float32 and rounds keys only when they leave a call: rows of one call would
+    see each other's keys in float32, but rows of the next call rounded keys.
     """
     from runtime.backends.openvino.library import new_core
 

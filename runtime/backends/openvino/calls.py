@@ -1,8 +1,8 @@
-"""Compiled graphs that are called again and again, and the memory that calls of one size read and write."""
+"""Calls of compiled graphs: the memory of their inputs and outputs, and requests that are bound to it."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,11 @@ Floats = NDArray[np.float32]
 Rotation = tuple[Floats, Floats]
 """Cosines and sines of rows."""
 _MOST_MEMORIES: Final = 4
-"""Memories that a graph has requests for at once; the least recently used is dropped."""
+"""Most buffers of keys for which a graph keeps requests; the least recently used is dropped."""
 
 
 class RowInputs:
-    """Memory of calls of one size (texts, rows and slots), which all segments of such a call use."""
+    """The inputs and the output of calls of one size (texts, rows and slots); all segments share them."""
 
     def __init__(self, config: ModelConfig, num_texts: int, num_rows: int, num_slots: int) -> None:
         self.size = num_texts, num_rows, num_slots
@@ -32,7 +32,7 @@ class RowInputs:
             MASK: (num_texts, 1, num_rows, num_slots),
             OUT: (num_texts, num_rows, config.hidden_size),
         }
-        memory = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        memory: dict[str, NDArray[Any]] = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.x, self.out, self._mask = memory[X], memory[OUT], memory[MASK][:, 0]
         self._rotation = memory[COS][:, 0], memory[SIN][:, 0]
         places = np.zeros((num_texts, num_kv, num_rows, 3), np.int32)
@@ -41,7 +41,8 @@ class RowInputs:
         # padding rows write to the last slot, which no text uses
         places[..., 2] = num_slots - 1
         self._places = places[..., 2]
-        self.tensors = {name: ov.Tensor(own, shared_memory=True) for name, own in (memory | {PLACES: places}).items()}
+        memory[PLACES] = places
+        self.tensors = {name: ov.Tensor(array, shared_memory=True) for name, array in memory.items()}
         self._states: dict[int, tuple[Floats, ov.Tensor]] = {}
 
     def state(self, layer: int) -> tuple[Floats, ov.Tensor]:
@@ -52,23 +53,23 @@ class RowInputs:
         return self._states[layer]
 
     def fill(self, x_BTD: Floats, rotation: Rotation, rows: CallRows) -> None:
-        """Put in rows of some texts, at most as many as there is memory for, and pad the rest."""
+        """Set the inputs to rows of some texts, at most as many as the size has, and pad the rest."""
         num_texts, num_rows, _ = x_BTD.shape
         self.x[:num_texts, :num_rows] = x_BTD
-        # padding rows pass the layers as others do, and must be finite: norms divide by their length
+        # padding rows must be finite after a norm, which divides by their length
         self.x[num_texts:], self.x[:, num_rows:] = 1, 1
-        for given, own in zip(rotation, self._rotation, strict=True):
-            own[:num_texts, :num_rows] = given
+        for given, table in zip(rotation, self._rotation, strict=True):
+            table[:num_texts, :num_rows] = given
         self._mask[:num_texts, :num_rows] = rows.mask
         self._places[...] = self.size[-1] - 1
         self._places[:num_texts, :, :num_rows] = rows.places[:, None]
 
 
 class SegmentCall:
-    """Layers over the rows of some texts.
+    """A compiled graph of some layers, with its requests.
 
-    Binding a request to the keys of all layers takes as long as some layers, so every memory that a graph is called
-    with, and every part of one, has a request of its own.
+    Binding a request to the keys of all layers takes as long as some layers, so there is a request for every buffer of
+    keys, and for every part of it, with which the graph is called.
     """
 
     def __init__(self, compiled: ov.CompiledModel, shape: SegmentShape, key_type: ov.Type) -> None:
@@ -91,7 +92,7 @@ class SegmentCall:
         return np.frombuffer(self._compiled.export_model().getbuffer(), np.uint8)
 
     def forget_branches(self) -> None:
-        """Drop requests bound to the memory of several texts: new branches have their own."""
+        """Drop requests bound to the memory of branches, as new branches get new memory."""
         self._requests = OrderedDict((one, bound) for one, bound in self._requests.items() if one.slots.shape[2] == 1)
 
     def _bound(self, rows: CallRows, num_texts: int) -> "_BoundRequest":
@@ -120,7 +121,7 @@ class SegmentCall:
 
 @dataclass(slots=True)
 class _BoundRequest:
-    """A request, and the inputs that it is bound to besides keys; None before its first call."""
+    """A request bound to some keys, and the inputs that it is bound to (None before its first call)."""
 
     request: ov.InferRequest
     inputs: RowInputs | None = None

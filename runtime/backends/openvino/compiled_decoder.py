@@ -1,8 +1,8 @@
-"""A decoder computed by OpenVINO, in graphs that hold each weight once where shapes may be dynamic (CPUs).
+"""Implements the back end by OpenVINO.
 
-A graph of dynamic rows and slots packs the weights once, at its first call, and gives a row the same bits for any
-number of rows. It is not kept on disk: reading it would take the weights once more for every way to cut the layers.
-Hidden states cross as float32. The embedding is looked up here: a graph of it would hold a copy.
+On CPUs graphs have dynamic shapes: such a graph packs its weights once, at its first call, and gives a row the same
+bits for any number of rows. It is not kept on disk, as a file for every way to cut the layers would hold the weights
+again. Hidden states between graphs are float32. The embedding is looked up in numpy, since a graph would copy it.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,7 +31,7 @@ from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.channel import Block, to_array
 
 _MOST_PROBED_CALLS: Final = 8
-"""For one number of rows: a probe takes as long as some tens of calls of one layer."""
+"""Most calls for one number of rows in a probe, which in all takes as long as some tens of calls of one layer."""
 
 
 class CompiledDecoder(Backend):
@@ -41,7 +41,7 @@ class CompiledDecoder(Backend):
     self_test_chunks: tuple[tuple[int, ...], ...] = ((1,) * 12, (4, 8), (8, 4), (8, 1, 3))
 
     def __init__(self, stored: StoredDecoder, *, device: Device, form: Dtype, num_threads: int) -> None:
-        """Take the weights, which graphs may remove from `stored`; raise `ModelError` for one without a graph."""
+        """Take the weights, some of which are removed from `stored`; raise `ModelError` for an unsupported model."""
         require_architecture(stored.config)
         self.config, self._stored = stored.config, stored
         self._limits, self._is_dynamic = limits_of(device), device.has_dynamic_shapes
@@ -62,7 +62,7 @@ class CompiledDecoder(Backend):
 
     @property
     def least_rows(self) -> int:
-        """Rows that calls are padded to, known once a sequence was prepared."""
+        """See `Backend`; it is known once a sequence was prepared."""
         return self._floor
 
     def new_text(self) -> GrowingText:
@@ -81,7 +81,7 @@ class CompiledDecoder(Backend):
         return GrowingMemory(self.config, num_texts, self._kept_dtype, self._limits.device)
 
     def prepare(self, plan: Preparation) -> None:
-        """Make a sequence's graphs; raise `ConfigError` if there are none of its size, `LaneError` for one refused."""
+        """Compile a sequence's graphs; raise `ConfigError` if it is too large, `LaneError` if OpenVINO refuses one."""
         device = self._limits.device
         plan = plan if self._is_dynamic else cut_at_states(plan)
         self._limits.require(plan)
@@ -106,27 +106,27 @@ class CompiledDecoder(Backend):
         return self._stored.embedded(ids)
 
     def normalise(self, x: Floats) -> Floats:
-        """Apply the final norm alone, in the type of arithmetic: all heads read the same numbers."""
+        """Apply the final norm and round to the type of arithmetic, so that all heads read the same numbers."""
         return self._stored.normalise(x).astype(self._arithmetic).astype(np.float32)
 
     def logits(self, x_BTD: Floats) -> Floats:
-        """See `Backend`; the graph of the head rounds."""
+        """See `Backend`; the graph of the head rounds its input."""
         logits: Floats = self._head(self._stored.normalise(x_BTD))
         return logits
 
     def head(self, rows_VD: NDArray[Any]) -> Head:
-        """See `Backend`; the first rows of the decoder's own `lm_head` are computed by that."""
-        own_VD, head = self._stored.lm_head.weight, self._head
-        if rows_VD.ctypes.data == own_VD.ctypes.data and rows_VD.strides == own_VD.strides:
+        """See `Backend`; the first rows of the decoder's `lm_head` are computed by its graph."""
+        lm_head_VD, head = self._stored.lm_head.weight, self._head
+        if rows_VD.ctypes.data == lm_head_VD.ctypes.data and rows_VD.strides == lm_head_VD.strides:
             return lambda x: head(x)[..., : len(rows_VD)]
         return self._new_head(rows_VD)
 
     def product(self, weight_OI: NDArray[Any]) -> Head:
-        """See `Backend`; the matrix is not rounded: adapters stay near the identity, features are added."""
+        """See `Backend`; the matrix is not quantised, as adapters are near the identity and features are sums."""
         return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
 
     def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
-        """See `Backend`; a graph would not pay for few rows: one row after the other, whatever their number."""
+        """See `Backend`; computed row by row in numpy, as a graph would not pay for so few outputs."""
         wide_ED = rows_ED.astype(np.float32)
 
         def logits(x: Floats) -> Floats:
@@ -161,9 +161,10 @@ class CompiledDecoder(Backend):
         mask: NDArray[np.float32] | None = None,
         cache: Any,
     ) -> tuple[Floats, dict[int, Floats]]:
-        """See `Backend`; a graph of dynamic shape returns all of them.
+        """See `Backend`; a graph of dynamic shape returns all states in one call.
 
-        States before the last layer are rounded as between layers: they may be read at a graph's end or on the way.
+        States before the last layer are rounded to the type between layers, as they may come from the end of a graph or
+        from within one.
         """
         if start == stop or not self._is_dynamic:
             where = {"positions": positions, "mask": mask, "cache": cache}
@@ -185,12 +186,13 @@ class CompiledDecoder(Backend):
         """Return the hidden states after some layers of a segment, ascending, and after its last one."""
         if isinstance(cache, BranchRows):
             return self._run(x_BTD, segment, states, positions, cache.call)
-        sizes, own_positions, done = self._rows | set(PROMPT_ROWS), positions.tolist(), []
-        for start, stop in cache.parts(own_positions):
+        sizes, position_list, done = self._rows | set(PROMPT_ROWS), positions.tolist(), []
+        for start, stop in cache.parts(position_list):
             cuts = pieces(stop - start, sizes) if mask is None else [(0, stop - start)]
-            for first, last in ((start + one, start + other) for one, other in cuts):
+            for cut_start, cut_stop in cuts:
+                first, last = start + cut_start, start + cut_stop
                 seen = None if mask is None else mask[first:last, : cache.cursor + last]
-                rows = cache.rows(first, own_positions[first:last], seen)
+                rows = cache.rows(first, position_list[first:last], seen)
                 done.append(self._run(x_BTD[:, first:last], segment, states, positions[first:last], rows))
         return done[0] if len(done) == 1 else [np.concatenate(parts, axis=1) for parts in zip(*done, strict=True)]
 
@@ -212,7 +214,7 @@ class CompiledDecoder(Backend):
         return self._graphs.run(x_BTD, segment, states, (num_texts, num_rows), rotation, rows)
 
     def _numbers_of_texts(self, plan: Preparation) -> set[int]:
-        """Return sizes of calls over branches: all where shapes are dynamic, else the largest, padded."""
+        """Return the numbers of texts of calls over branches: all with dynamic shapes, else only the largest."""
         if not plan.num_branches:
             return set()
         if not self._is_dynamic:
@@ -225,7 +227,7 @@ class CompiledDecoder(Backend):
 
     @cached_property
     def _probed_floor(self) -> int:
-        """The fewest rows that calls should have; it is kept on disk where the system tells one CPU from another."""
+        """The result of `_probe`, kept on disk for this CPU if the system describes it."""
         if not (processor := chosen_by()):
             return self._probe()
         weights = [self._layers[0].digest(), digest_of(self._stored.lm_head.weight)]
@@ -234,6 +236,7 @@ class CompiledDecoder(Backend):
         return int(kept_block(key, 8, lambda: [np.array([self._probe()])]).view(np.int64)[0])
 
     def _probe(self) -> int:
+        """Return the fewest rows that calls need for batch invariance (`row_floor`), by graphs of the first layer."""
         prompt, total = 20, PROBED_ROWS[-1]
         ids = np.random.default_rng(0).integers(self.config.vocab_size, size=(1, prompt + total))
         x_BTD = self._stored.embedded(ids)
@@ -247,7 +250,7 @@ class CompiledDecoder(Backend):
             for stop in (prompt, *range(prompt + count, last + 1, count)):
                 self._rows = {total if stop == prompt else count}
                 rows = slice(text.cursor, stop)
-                positions = np.arange(text.cursor, stop) % self.config.max_position  # it may have fewer
+                positions = np.arange(text.cursor, stop) % self.config.max_position  # which may be less
                 x_BTD_after = self._run_rows(x_BTD[:, rows], (0, 1), positions, None, text)
                 if stop > prompt:
                     found += [x_BTD_after, self.logits(x_BTD_after)]
@@ -262,12 +265,12 @@ class CompiledDecoder(Backend):
         return self._limits.bucket(max(count, self._floor))
 
     def _size(self, count: int, planned: Iterable[int]) -> int:
-        """Return the least planned size that is large enough, else any graph's; dynamic ones never pad a single row."""
+        """Return the smallest planned size that has `count`, else a graph's; dynamic graphs do not pad a single row."""
         single = [self._bucket(1)] if self._is_dynamic else []
         return min((size for size in (*single, *planned) if size >= count), default=self._bucket(count))
 
     def _new_head(self, rows_VD: NDArray[Any], form: Dtype | None = None) -> Head:
-        form = form or ("int8" if self._form == "int4" else self._form)  # a head would lose most by int4
+        form = form or ("int8" if self._form == "int4" else self._form)  # int4 harms heads most
         matrix = packed(rows_VD, form, self._kept_dtype)
         head = HeadGraphs(matrix, self._compiler, self._limits, self._constants)
         self._heads.append(head)

@@ -1,8 +1,9 @@
-"""Compiling graphs; where that takes long, the result is kept on disk, and made again if it cannot be read.
+"""Compiles graphs; the result is kept on disk where compiling takes long, and made again if it cannot be read.
 
-`compiled_apart` runs this module as a program: a compiler that crashes ends no lane. A graph is also run once: some
-fail only then. On an NPU a graph is compiled whole: cut by OpenVINO's own rules, a head did not compile (2026.4). Where
-the CPU stands in for it, float32 is its default: a graph read from disk keeps no settings.
+`compiled_apart` runs this module as a program, so that a crash of the compiler does not end a lane. It also runs a
+graph once, as some fail only then. For an NPU, OpenVINO may not partition a graph: a head did not compile then
+(2026.4). Where the CPU computes for the NPU, float32 is set as its default, as a graph read from disk has lost its
+settings.
 """
 
 import json
@@ -33,13 +34,13 @@ from runtime.worker.process import ends_with
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Settings of a device's graphs, and of the CPU where graphs of another name end up there."""
+    """Settings of a device's graphs, and defaults of the CPU where it computes for an NPU."""
 
     graph: dict[str, Any]
     cpu: dict[str, Any] = field(default_factory=dict)
 
     def new_core(self) -> ov.Core:
-        """Return OpenVINO with the defaults set."""
+        """Return an OpenVINO core with the defaults set."""
         core = new_core()
         if self.cpu:
             core.set_property("CPU", self.cpu)
@@ -47,7 +48,7 @@ class Settings:
 
 
 def settings_of(device: Device, form: str, num_threads: int) -> Settings:
-    """Return how graphs of a form are compiled for a device."""
+    """Return the settings for graphs of a weight format on a device."""
     if device.is_npu:
         return _npu_settings(num_threads)
     in_float32 = form == "float32" or (device.has_dynamic_shapes and not cpu_computes_bfloat16())
@@ -55,7 +56,7 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
     if device.has_dynamic_shapes:
         graph |= _cpu_settings(num_threads)
     if form in ("int8", "int4"):
-        # rows are rounded to int8 in groups: faster, and alike at every number of rows (`row_floor`)
+        # activations are quantised to int8 in groups: faster, and equal for any number of rows (`row_floor`)
         graph["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 32 if has_vnni() else 0
     return Settings(graph=graph)
 
@@ -74,22 +75,22 @@ def _cpu_settings(num_threads: int) -> dict[str, Any]:
     return {
         "INFERENCE_NUM_THREADS": num_threads,
         "NUM_STREAMS": 1,
-        # code for a whole attention block rounds differently with the number of layers in its graph: where few query
-        # heads share a key, a segment cut in two did not have the same last bits
+        # fused attention code rounds differently depending on the number of layers in the graph: if few query heads
+        # share a key, a segment cut in two did not give the same bits
         "SNIPPETS_MODE": "DISABLE",
     }
 
 
 _ROOT: Final = Path(__file__).parents[3]
 _TIMEOUT_S: Final = 590.0
-"""The longest that one graph may take, a little less than a draft's lane has (`DRAFT_LOAD_DEADLINE_S`); NPUs take
+"""Time limit for compiling one graph, a little below that for loading a draft (`DRAFT_LOAD_DEADLINE_S`); an NPU takes
 seconds."""
 _REFUSED: Final = 3
-"""Exit code after an error of OpenVINO's, which is on stderr."""
+"""Exit code for an error of OpenVINO, whose text is on stderr."""
 
 
 def compiled_apart(model: ov.Model, device: str, settings: Settings, *, timeout_s: float = _TIMEOUT_S) -> bytes:
-    """Compile a graph in a process of its own; raise `LaneError` if it is refused, ends the process or takes long."""
+    """Compile a graph in another process; raise `LaneError` if OpenVINO refuses it, crashes or takes too long."""
     name = model.get_friendly_name()
     with tempfile.TemporaryDirectory() as folder:
         graph, made = Path(folder, "graph.xml"), Path(folder, "graph.blob")
@@ -120,7 +121,7 @@ def _error(device: str, name: str, what: str) -> LaneError:
 
 
 def main(folder: str, device: str, lane: str) -> int:
-    """Compile the graph in a folder, as long as the process of a lane is there that waits for it."""
+    """Compile the graph in a folder; the process ends with the lane's process, whose id is `lane`."""
     if not ends_with(int(lane)):
         return 1
     settings = Settings(**json.loads(Path(folder, "settings.json").read_text()))
@@ -144,13 +145,13 @@ def _run_once(compiled: ov.CompiledModel) -> None:
 
 
 Compiled = NDArray[np.uint8]
-"""The bytes of a graph that was compiled."""
+"""The bytes of a compiled graph."""
 
 _HARDWARE: Final = ("FULL_DEVICE_NAME", "OPTIMIZATION_CAPABILITIES")
 
 
 class Compiler:
-    """Compiles for one device, form of weights and number of threads."""
+    """Compiles graphs for one device, weight format and number of threads."""
 
     def __init__(self, device: Device, form: Dtype, num_threads: int) -> None:
         self.device, self.form = device.own_name, form
@@ -174,22 +175,22 @@ class Compiler:
         }
 
     def compiled(self, model: ov.Model) -> ov.CompiledModel:
-        """Return a graph compiled in this process, without a file; raise `LaneError` if the device refuses it."""
+        """Return a graph compiled in this process, not kept on disk; raise `LaneError` if OpenVINO refuses it."""
         try:
             return self._core.compile_model(model, self.device, self._settings.graph)
         except RuntimeError as error:
             raise LaneError(f"OpenVINO's {self.device} refuses a graph of {self.form} weights: {error}") from error
 
     def copy(self, compiled: Compiled) -> ov.CompiledModel:
-        """Return a copy of a graph that was compiled here; it reads `compiled` as long as it lives."""
+        """Return a copy of a compiled graph; it reads the memory of `compiled` as long as it lives."""
         return self._core.import_model(ov.Tensor(compiled, shared_memory=True), self.device, self._settings.graph)
 
     def key(self, asked: Mapping[str, Any]) -> str:
-        """Return all that a kept file depends on: `asked`, this version of OpenVINO, the hardware and settings."""
+        """Return a key of everything that a kept file depends on: `asked`, OpenVINO's version, hardware, settings."""
         return json.dumps({**self._identity, **asked}, sort_keys=True, default=str)
 
     def kept(self, key: Mapping[str, Any], build: Callable[[], ov.Model]) -> ov.CompiledModel:
-        """Return the compiled graph of `build`, from disk if `key` is known; raise `LaneError` if it is refused."""
+        """Return the compiled graph of `build`, from disk if it has `key`; raise `LaneError` if OpenVINO refuses it."""
         path = path_of(self.key(key), ".blob")
         with suppress(OSError, RuntimeError):
             return self._imported(mapped(path))

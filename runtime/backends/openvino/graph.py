@@ -1,9 +1,9 @@
-"""A decoder's layers and heads as OpenVINO graphs, of static or of dynamic shape.
+"""Builds OpenVINO graphs of a decoder's layers and heads, of static or dynamic shape.
 
-A graph of a segment updates keys and values in place and computes what `runtime.models.decoder.Layer` does. A row's
-bits depend only on the row and what it attends to: one kernel serves all rows of a call, and masked slots add zeros.
-`Constants` share the weights' memory and have to outlive the graph's first call, which may read them.
-Shapes: legend of `runtime.models.decoder`; S slots.
+The graph of a segment computes what `runtime.models.decoder.Layer` does, and updates keys and values in place. A row's
+bits depend only on the row and the keys that it sees: one kernel computes all rows of a call, and masked slots add
+zeros. `Constants` share the memory of the weights, and must live until a graph's first call has read them. Shapes:
+legend of `runtime.models.decoder`; S slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +23,14 @@ _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float
 
 
 class Constants:
-    """Constants of graphs that compute in one type; arrays are converted once."""
+    """The constants of graphs with one type of arithmetic; an array is converted only once."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype, self.type = dtype, _TYPES[dtype]
         self._kept: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def matrix(self, matrix: PackedMatrix) -> Node:
-        """Return a matrix to multiply rows with."""
+        """Return the node of a matrix, which dequantises it if needed."""
         if matrix.scales is None:
             return self.shared(matrix.values, self.dtype)
         scales, values = self.shared(matrix.scales, self.dtype), self._memory(matrix.values, np.dtype(np.int8))
@@ -42,7 +42,7 @@ class Constants:
         return op.reshape(steps, op.constant(list(matrix.shape)), special_zero=False)
 
     def shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
-        """Return an array in a type: a bias in that of arithmetic, the weights of a norm in float32."""
+        """Return the node of an array, converted to `dtype`."""
         return _constant(self._memory(array, dtype), array.shape, _TYPES[dtype])
 
     def _memory(self, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -56,7 +56,7 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
 
 
 GRAPH_VERSION: Final = 2
-"""Raised whenever a graph of the same weights computes differently, so that files compiled before are not used."""
+"""To be raised when graphs of the same weights change, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
 ANY: Final = -1
@@ -64,9 +64,9 @@ ANY: Final = -1
 
 
 class SegmentShape(NamedTuple):
-    """Layers `start` + 1 to `stop` over the rows of some texts, and the KV slots of each.
+    """The layers `start` + 1 to `stop` over `num_rows` rows of each of `num_texts` texts, with `num_slots` KV slots.
 
-    The hidden states after the layers of `states`, before the last, are outputs besides.
+    The hidden states after the layers `states`, which are before the last, are further outputs.
     """
 
     start: int
@@ -84,7 +84,7 @@ class SegmentShape(NamedTuple):
 
 
 def key_name(layer: int, part: int, *, updated: bool = False) -> str:
-    """Return the name of a layer's keys (part 0) or values (part 1), before or after a call."""
+    """Return the name of a layer's keys (part 0) or values (part 1), as an input or (`updated`) as an output."""
     return f"{'kv'[part]}{layer}{'.updated' if updated else ''}"
 
 
@@ -111,7 +111,7 @@ def segment_graph(
 
 
 def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov.Model:
-    """Return the graph of logits in float32 of normalised hidden states [M, D]."""
+    """Return the graph from normalised hidden states [num_rows, D] to logits in float32."""
     x = _input(X, [num_rows, head_VD.shape[1]])
     logits = op.matmul(op.convert(x, constants.type), constants.matrix(head_VD), transpose_a=False, transpose_b=True)
     rows = "" if num_rows == ANY else f" of {num_rows} rows"
@@ -119,7 +119,7 @@ def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov
 
 
 _Number = int | float | tuple[int, ...]
-"""A float is float32 in a graph, integers are int64."""
+"""A constant: a float becomes float32, integers become int64."""
 
 
 class _Segment:
@@ -134,7 +134,7 @@ class _Segment:
         self._parameters = [self._x, self._cos, self._sin, self._mask, self._places]
         tables = self._cos, self._sin
         self._k_rotation = [op.convert(table, constants.type) for table in tables]
-        # the scale of scores is a part of the queries' rotation: as a product of its own it would meet every key
+        # the scale of attention is part of the queries' rotation, since multiplying the scores would take longer
         scale = self._number(config.head_dim**-0.5)
         self._q_rotation = [op.convert(op.multiply(table, scale), constants.type) for table in tables]
         repeats = self._number((1, 1, config.num_queries_per_kv, 1))
@@ -161,7 +161,7 @@ class _Segment:
         return op.add(x, self._linear(gated, layer, "down"))
 
     def _attend(self, x: Node, layer: PackedLayer, index: int) -> Node:
-        """Return the attention output [B, T, N * H]; the query heads of a key/value head are rows of one product."""
+        """Return the output of attention [B, T, N * H]; query heads of a key/value head are rows of one product."""
         config = self._config
         num_heads, num_kv, size = config.num_heads, config.num_kv_heads, config.head_dim
         swapped, parts = self._number((0, 2, 1, 3)), self._number((num_heads, num_kv, num_kv))
@@ -177,7 +177,7 @@ class _Segment:
         return self._reshape(op.transpose(seen, swapped), 0, 0, num_heads * size)
 
     def _rotate(self, x: Node, rotation: Sequence[Node]) -> Node:
-        """Rotate rows [B, heads, T, H] by their positions, in the form that OpenVINO fuses into one operation."""
+        """Rotate rows [B, heads, T, H] by their positions, in a form that OpenVINO fuses into one operation."""
         cos, sin = rotation
         half = self._config.head_dim // 2
         low, high = op.variadic_split(x, self._number(3), self._number((half, half))).outputs()
@@ -185,7 +185,7 @@ class _Segment:
         return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _store(self, part: int, index: int, new: Node) -> Node:
-        """Write the rows' keys or values [B, K, T, H] into their slots, and return all slots [B, K, S, H]."""
+        """Write keys or values of the rows [B, K, T, H] to their slots; return all slots [B, K, S, H]."""
         config, shape = self._config, self._shape
         kept = _input(
             key_name(index, part),
@@ -210,11 +210,11 @@ class _Segment:
         return op.convert(op.multiply(unit, self._constants.shared(layer.vectors[name], FLOAT32)), self._constants.type)
 
     def _reshape(self, x: Node, *shape: int) -> Node:
-        """Reshape; a size of 0 stays as it is, -1 is what is left."""
+        """Reshape; 0 keeps a dimension, -1 is inferred."""
         return op.reshape(x, self._number(shape), special_zero=True)
 
     def _number(self, value: _Number) -> Node:
-        """Return a constant; equal ones are one node, since compiling takes as long as a graph has nodes."""
+        """Return a constant; equal constants share a node, as the time to compile grows with the number of nodes."""
         key = type(value), value
         if key not in self._numbers:
             self._numbers[key] = op.constant(np.array(value, np.float32 if isinstance(value, float) else np.int64))

@@ -1,7 +1,7 @@
-"""A cache on disk for all processes: compiled graphs, and weights in the form that graphs hold.
+"""A cache on disk, shared by all processes, of compiled graphs and of weights packed for graphs.
 
-A file is written whole or not at all and ends with a digest; one that is missing or damaged is made again. The least
-recently used make room for new ones.
+A file is written atomically and ends with a digest; a missing or damaged one is made again. The least recently used
+files are deleted to make room for new ones.
 """
 
 import hashlib
@@ -21,7 +21,8 @@ from runtime.models.embedded import make_cache, models_folder
 
 _DIGEST: Final = hashlib.sha256
 _MOST_BYTES: Final = 40_000_000_000
-"""The most bytes of all files: a few models of 8 billion weights in int4 or int8. Half of what is free stays free."""
+"""Most bytes of all files, enough for a few models of 8 billion weights in int4 or int8. The cache also takes at most
+half of the disk space that would be free without it."""
 
 _Bytes = NDArray[np.uint8]
 
@@ -37,7 +38,7 @@ def path_of(key: str, suffix: str) -> Path:
 
 
 def write(path: Path, *parts: memoryview | bytes) -> None:
-    """Write a file of these parts one after the other; raise `OSError` if the disk is full or cannot be written."""
+    """Write the concatenated parts and their digest; raise `OSError` if the disk is full or not writable."""
     make_cache()
     path.parent.mkdir(exist_ok=True)
     digest = _DIGEST()
@@ -48,7 +49,7 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
 
 
 def mapped(path: Path) -> _Bytes:
-    """Return what was written to a file, mapped from there; raise `OSError` if it is not there, or damaged."""
+    """Return the content of a file, memory-mapped; raise `OSError` if the file is missing or damaged."""
     os.utime(path)
     try:
         whole = np.memmap(path, np.uint8, "c")
@@ -61,7 +62,7 @@ def mapped(path: Path) -> _Bytes:
 
 
 def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any]]]) -> _Bytes:
-    """Return the bytes of the arrays that `make` returns, from disk if they were made before and it can be written."""
+    """Return the concatenated bytes of the arrays that `make` returns, memory-mapped from disk if possible."""
     path = path_of(key, ".weights")
     with suppress(OSError):
         if len(found := mapped(path)) == num_bytes:
@@ -74,13 +75,14 @@ def kept_block(key: str, num_bytes: int, make: Callable[[], Sequence[NDArray[Any
 
 
 def give_back(block: _Bytes) -> None:
-    """Free the memory that a file's bytes are in; they are read from disk again where they are needed."""
+    """Free the memory of a memory-mapped file; its bytes are read from disk again when needed."""
     mapping = getattr(block, "_mmap", None)
     if mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def _make_room(folder: Path, num_bytes: int) -> None:
+    """Delete the least recently used files until `num_bytes` more fit; raise `OSError` if they cannot."""
     files = []
     for file in folder.iterdir():
         with suppress(OSError):  # another process made room at the same time

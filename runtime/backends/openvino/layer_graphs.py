@@ -1,9 +1,9 @@
-"""A decoder's layers as compiled graphs, each layer in one of them; and its heads, in the same way.
+"""The compiled graphs of a decoder's layers, and of its heads.
 
-Layers are cut where a segment begins or ends, and a segment is computed by the graphs between: each weight is held
-once, and a cut changes no bit. Where a device takes dynamic shapes, one graph serves any number of rows and slots, with
-copies for small decoders (`buckets`), and hidden states on the way are outputs of it: every cut makes a pass longer.
-Elsewhere there is a graph for each size, as many as there is room for.
+The layers are cut wherever a segment begins or ends; a segment runs the graphs between. So each weight is held once,
+and cuts do not change bits. On a device with dynamic shapes a graph serves any number of rows and slots, with copies
+for small decoders (`buckets`); hidden states within a graph are further outputs, as a cut would make a pass longer. On
+other devices there is a graph for each size, as many as there is room for.
 """
 
 from collections import OrderedDict
@@ -36,13 +36,13 @@ from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
-"""Bytes of weights that graphs of static shape may hold; beyond it the least recently used are dropped."""
+"""Most bytes of weights in graphs of static shape; beyond it the least recently used are dropped."""
 _FEWEST_GRAPHS: Final = 6
-"""Graphs of static shape that are held in any case."""
+"""Number of graphs of static shape that are kept whatever their bytes."""
 
 
 class GraphKey(NamedTuple):
-    """A graph: its layers, the sizes that it is compiled for, and the one size of its calls (None: any)."""
+    """A graph: its layers and shape, and for a copy the only size of its calls (None: any size)."""
 
     shape: SegmentShape
     size: Size | None = None
@@ -66,17 +66,17 @@ class LayerGraphs:
     def run(
         self, x_BTD: Floats, segment: Segment, states: Collection[int], size: Size, rotation: Rotation, rows: CallRows
     ) -> list[Floats]:
-        """Return hidden states [B, T, D] in float32 after layers of a segment, ascending, and after its last one.
+        """Return float32 hidden states [B, T, D] after the layers `states`, ascending, and at the segment's end.
 
-        They are computed by calls over so many texts and rows. Whether those at the end of a graph are rounded, as
-        those on the way are, is OpenVINO's choice.
+        Calls are padded to the texts and rows of `size`. OpenVINO rounds states within a graph, and may or may not
+        round those at its end.
         """
         self.show(states)
         inputs = self._inputs_of((*size, rows.buffer.slots.shape[-2]))
         inputs.fill(x_BTD, rotation, rows)
         found = []
         for key in self._keys(segment, inputs):
-            # a copy takes as long to make as many calls: one that nobody asked to have ready shares the first graph
+            # making a copy takes as long as many calls, so only `make_ready` does it
             self._call(key if key in self._calls else GraphKey(key.shape))(inputs, rows)
             inputs.x[...] = inputs.out
             found += [inputs.state(layer)[0] for layer in key.shape.states if layer in states]
@@ -85,28 +85,28 @@ class LayerGraphs:
         return [one[: x_BTD.shape[0], : x_BTD.shape[1]].copy() for one in (*found, inputs.out)]
 
     def cut(self, segments: Iterable[Segment]) -> None:
-        """Let graphs begin and end where segments do."""
-        self._make_again(self._cuts, {cut for segment in segments for cut in segment})
+        """Cut the layers into graphs where segments begin and end."""
+        self._add_and_drop(self._cuts, {cut for segment in segments for cut in segment})
 
     def show(self, layers: Iterable[int]) -> None:
-        """Let graphs return the hidden states after some layers."""
-        self._make_again(self._shown, layers)
+        """Make graphs return the hidden states after these layers."""
+        self._add_and_drop(self._shown, layers)
 
-    def _make_again(self, kept: set[int], layers: Iterable[int]) -> None:
-        """Add layers to some, and drop the graphs that have them on their way."""
-        new = set(layers) - kept
-        kept |= new
+    def _add_and_drop(self, known: set[int], layers: Iterable[int]) -> None:
+        """Add layers to a set, and drop graphs that have a new one within, to be compiled again."""
+        new = set(layers) - known
+        known |= new
         for key in list(self._calls):
             if any(key.shape.start < layer < key.shape.stop for layer in new):
                 self._drop(key)
 
     def make_ready(self, segments: Iterable[Segment], sizes: Sequence[Size], slots: Iterable[int]) -> None:
-        """Make the graphs of segments, and call them once with each size and number of slots."""
+        """Compile the graphs of segments, and call dynamic ones once with each size and number of slots."""
         copied = sizes_with_copies(sizes, self._num_bytes) if self._is_dynamic else ()
         for segment, size, num_slots in product(segments, sizes, slots):
             inputs = self._inputs_of((*size, num_slots))
-            for own in self._keys(segment, inputs):
-                key = own if size in copied else GraphKey(own.shape)
+            for copy_key in self._keys(segment, inputs):
+                key = copy_key if size in copied else GraphKey(copy_key.shape)
                 call = self._call(key)
                 if not self._is_dynamic or inputs.size in self._called.setdefault(key, set()):
                     continue
@@ -117,21 +117,21 @@ class LayerGraphs:
                         matrix.give_back()
 
     def forget_branches(self) -> None:
-        """Let go of the memory of branches that others are to follow."""
+        """Release the memory of branches, before new ones are made."""
         for call in self._calls.values():
             call.forget_branches()
 
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         self.cut([segment])
         start, stop = segment
-        own = own_size(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
+        copy_size = own_size(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
-        return [GraphKey(self._shape(*part, inputs.size), own) for part in parts]
+        return [GraphKey(self._shape(*part, inputs.size), copy_size) for part in parts]
 
     def _shape(self, start: int, stop: int, size: tuple[int, int, int]) -> SegmentShape:
         if not self._is_dynamic:
             return SegmentShape(start, stop, *size)
-        return SegmentShape(start, stop, states=tuple(sorted(one for one in self._shown if start < one < stop)))
+        return SegmentShape(start, stop, states=tuple(sorted(layer for layer in self._shown if start < layer < stop)))
 
     def _layers_of(self, key: GraphKey) -> list[PackedLayer]:
         return [self._layers[index] for index in range(key.shape.start, key.shape.stop)]
@@ -156,28 +156,28 @@ class LayerGraphs:
         else:
             while len(self._calls) >= max(_FEWEST_GRAPHS, _MOST_BYTES // num_bytes):
                 self._drop(next(iter(self._calls)))
-            known_by = {"segment": shape[:5], "config": self._config, "weights": [layer.digest() for layer in layers]}
-            compiled = self._compiler.kept(known_by, build)
+            identity = {"segment": shape[:5], "config": self._config, "weights": [layer.digest() for layer in layers]}
+            compiled = self._compiler.kept(identity, build)
         self._calls[key] = SegmentCall(compiled, shape, self._constants.type)
         return self._calls[key]
 
     def _copy(self, shape: SegmentShape) -> ov.CompiledModel | None:
-        """Return a copy of the graph of some layers, if a small decoder has it; its exported bytes have to stay."""
-        like = next((call for key, call in self._calls.items() if key.shape == shape), None)
-        if like is None or not is_small(self._num_bytes):
+        """Return a copy of a small decoder's graph; None if it is not compiled yet or the decoder is not small."""
+        original = next((call for key, call in self._calls.items() if key.shape == shape), None)
+        if original is None or not is_small(self._num_bytes):
             return None
         if shape not in self._compiled:
-            self._compiled[shape] = like.exported()
+            self._compiled[shape] = original.exported()  # copies read it as long as they live
         return self._compiler.copy(self._compiled[shape])
 
     def _make_room_for_copy(self, num_bytes: int) -> None:
-        """Drop the least recently called copies, but never a small decoder's of single rows."""
-        copies, is_small_one = [key for key in self._calls if key.size is not None], is_small(self._num_bytes)
-        held, most = sum(map(self._bytes_of, copies)), COPIES_BYTES if is_small_one else self._num_bytes
+        """Drop the least recently called copies, except those of a small decoder for single rows."""
+        copies, is_small_decoder = [key for key in self._calls if key.size is not None], is_small(self._num_bytes)
+        held, most = sum(map(self._bytes_of, copies)), COPIES_BYTES if is_small_decoder else self._num_bytes
         for key in copies:
             if held + num_bytes <= most:
                 return
-            if key.size != SINGLE_ROW or not is_small_one:
+            if key.size != SINGLE_ROW or not is_small_decoder:
                 held -= self._bytes_of(key)
                 self._drop(key)
 
@@ -194,7 +194,7 @@ class LayerGraphs:
 
 
 class HeadGraphs:
-    """The graphs of a head: one where shapes may be dynamic, else one for each number of rows."""
+    """The graphs of a head: a single one with dynamic shapes, else one for each number of rows."""
 
     def __init__(self, matrix_VD: PackedMatrix, compiler: Compiler, limits: Limits, constants: Constants) -> None:
         self._matrix, self._compiler, self._constants = matrix_VD, compiler, constants
@@ -204,7 +204,7 @@ class HeadGraphs:
         self._bound: dict[int, int] = {}
 
     def __call__(self, x_TD: Floats, num_rows: int) -> Floats:
-        """Return logits [T, V] in float32 of normalised hidden states, padded to `num_rows`."""
+        """Return float32 logits [T, V] of normalised hidden states [T, D], computed with `num_rows` rows."""
         size = ANY if self._is_dynamic else num_rows
         if size not in self._requests:
             self._requests[size] = self._compiled(size).create_infer_request()
@@ -221,7 +221,7 @@ class HeadGraphs:
         return out[: len(x_TD)].copy()
 
     def make_ready(self, num_rows: int) -> None:
-        """Make the graph of `num_rows`, and call it once."""
+        """Compile the graph for `num_rows` and call it once."""
         if num_rows not in self._memory:
             self(np.zeros((0, self._matrix.shape[1]), np.float32), num_rows)
             self._matrix.give_back()
@@ -236,14 +236,14 @@ class HeadGraphs:
 def compiled_adapter(
     arrays: Mapping[str, NDArray[Any]], product_with: Callable[[NDArray[Any]], Head], eps: float
 ) -> Head:
-    """Return what computes as `runtime.target.exit_adapter.ExitAdapter`, of weights by their names there."""
+    """Return a function that computes what `runtime.target.exit_adapter.ExitAdapter` does with these parameters."""
     affine, up, down = (product_with(arrays[f"{name}.weight"]) for name in ("affine", "up", "down"))
     bias, norm = (arrays[name].astype(np.float32) for name in ("affine.bias", "norm"))
 
     def adapted(x_BTD: Floats) -> Floats:
         x_BTD = affine(x_BTD) + bias
         wide = up(rms_norm(x_BTD, norm, eps))
-        sigmoid = (np.tanh(wide / 2) + 1) / 2  # which overflows nowhere
+        sigmoid = (np.tanh(wide / 2) + 1) / 2  # unlike exp, tanh does not overflow
         return x_BTD + down(wide * sigmoid)  # type: ignore[no-any-return]
 
     return adapted

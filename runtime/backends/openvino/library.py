@@ -1,11 +1,11 @@
-"""OpenVINO, imported in one place and without its telemetry, which reports every import to its makers otherwise."""
+"""Imports OpenVINO without its telemetry, which would report every import to its makers."""
 
 import sys
 from types import ModuleType
 from typing import cast
 
 _modules = cast("dict[str, ModuleType | None]", sys.modules)
-# with nothing under this name, OpenVINO falls back to a stub of its own that sends nothing
+# without this module, OpenVINO uses a stub that sends nothing
 _modules.setdefault("openvino_telemetry", None)
 
 import openvino as ov  # noqa: E402
@@ -19,8 +19,8 @@ _cores: list[ov.Core] = []
 def new_core() -> ov.Core:
     """Return an OpenVINO core that lives as long as the process.
 
-    Each one's CPU plugin gives the thread a stack for its signals. If cores end in the order in which they began, the
-    thread is left with a stack that is gone, and the next signal, such as that of Ctrl-C, is a segmentation fault.
+    The CPU plugin of each core sets a stack for the thread's signal handlers. If cores are destroyed in the order of
+    their creation, the thread keeps a stack that was freed, and the next signal, such as Ctrl-C, crashes the process.
     """
     _cores.append(core := ov.Core())
     return core

@@ -1,8 +1,8 @@
-"""The weights of layers and heads as graphs hold them: unchanged, int8 with a scale for each row, int4 of groups.
+"""Packs weights of layers and heads for graphs: unchanged, int8 with a scale per row, or int4 with a scale per group.
 
-Quantised ones are kept on disk and mapped from there, and so are those that are stored in 16 bits and needed in
-float32. A graph repacks what it is given: then the file's memory can be freed, and the model's own weights are no
-longer needed. Shapes: O outputs, I inputs, G groups of inputs.
+Quantised weights, and 16-bit weights converted to float32, are kept on disk and memory-mapped. A graph makes its own
+copy of the weights, after which the file's memory can be freed and the model's weights are no longer needed. Shapes: O
+outputs, I inputs, G groups of inputs.
 """
 
 import ctypes
@@ -21,25 +21,25 @@ from runtime.backends.openvino.kept_files import give_back, kept_block
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LARGEST: Final[dict[Dtype, int]] = {"int8": 127, "int4": 7}
-"""The largest step of quantised weights, which are symmetric."""
+"""The largest quantised value; quantisation is symmetric."""
 _GROUP: Final = 64
-"""Inputs that share a scale in int4; a matrix whose inputs are no multiple of it has one scale for a row."""
+"""Inputs that share a scale in int4; if the number of inputs is not a multiple of it, a row has one scale."""
 _VERSION: Final = 1
-"""Raised whenever the same weights are quantised differently."""
+"""To be raised when the same weights are quantised differently."""
 _AT_ONCE: Final = 1 << 24
-"""Weights that are quantised at once: that needs copies of them in float32 besides the result."""
+"""Weights that are quantised at once, to limit the memory of float32 copies."""
 _LEAST_KEPT: Final = 1 << 18
-"""Weights of the smallest matrix that is kept in float32."""
+"""Weights of the smallest matrix whose float32 form is kept on disk."""
 _MATRICES: Final = ("qkv", "out", "gate_up", "down")
-"""Matrices of a layer."""
+"""The matrices of a layer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
-    """A matrix [O, I] as graphs hold it: values [O, I] unchanged, or int8 in one dimension, or int4 two to a byte.
+    """A matrix [O, I] packed for graphs.
 
-    `scales` in bfloat16, [O, 1] or of groups [O, G, 1], are None for values that are not rounded. `block` is the memory
-    of a file that holds all; None where there is no file.
+    `values` are unquantised [O, I], or a flat array of int8 or of int4 pairs. `scales` are bfloat16, [O, 1] for int8 or
+    [O, G, 1] for int4; None for unquantised values. `block` is the memory-mapped file of all of it, or None.
     """
 
     form: Dtype
@@ -54,7 +54,7 @@ class PackedMatrix:
         return self.values.nbytes + (0 if self.scales is None else self.scales.nbytes)
 
     def give_back(self) -> None:
-        """Free memory that is on disk too: a graph has its own copy."""
+        """Free the memory of a memory-mapped file, once a graph has its own copy."""
         if self.block is not None:
             give_back(self.block)
 
@@ -64,12 +64,12 @@ class PackedMatrix:
 
 
 def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
-    """Return the type of arithmetic, keys and values; `half` is the device's type of 16 bits."""
+    """Return the type of arithmetic and of keys and values; `half` is the device's 16-bit type."""
     return FLOAT32 if form == "float32" else half
 
 
 def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
-    """Return a matrix in a form, from disk if it was made before; `dtype` is that of values that are not rounded."""
+    """Return a matrix packed in a weight format, from disk if it is there; `dtype` is the type of unquantised values."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form == "int4" and shape[1] % 2:
         form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
@@ -86,7 +86,7 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
 
 
 def _widened(weight_OI: NDArray[Any], form: Dtype) -> PackedMatrix:
-    """Return a matrix in float32, mapped from disk: a graph packs it once, and then its memory can be freed."""
+    """Return a matrix in float32, memory-mapped from disk so that its memory can be freed."""
     key = f"{_VERSION} float32 {digest_of(weight_OI)}"
     block = kept_block(key, 4 * weight_OI.size, lambda: [weight_OI.astype(np.float32)])
     values = np.asarray(block.view(np.float32)).reshape(weight_OI.shape)
@@ -94,25 +94,25 @@ def _widened(weight_OI: NDArray[Any], form: Dtype) -> PackedMatrix:
 
 
 def quantized(weight_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Return a matrix in steps [O, G, I / G], and their sizes [O, G, 1], rounded to bfloat16 first; G is 1 in int8."""
+    """Return a matrix quantised to integers [O, G, I / G], and bfloat16 scales [O, G, 1]; G is 1 for int8."""
     rows, inputs = weight_OI.shape
     return _to_steps(weight_OI.astype(np.float32).reshape(rows, _num_groups(inputs, form), -1), _LARGEST[form])
 
 
 def packed_int4(values: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return two values in each byte, the first in its lower half."""
+    """Return int4 values as pairs in a byte, the first in its lower half."""
     low, high = values.reshape(-1, 2).T
     return (low & 15 | high << 4).astype(np.int8)
 
 
 def memory_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the memory of an array in one piece; OpenVINO takes bfloat16 as integers of its bits."""
+    """Return an array with contiguous memory; bfloat16 is viewed as int16, as OpenVINO takes it."""
     array = np.ascontiguousarray(array)
     return array.view(np.int16) if array.dtype == BFLOAT16 else array
 
 
 def digest_of(array: NDArray[Any]) -> str:
-    """Return a digest of shape and numbers; of rows that overlap in memory each number counts once."""
+    """Return a digest of an array's shape and numbers; numbers that overlapping rows share are read once."""
     whole = hashlib.sha256(str((array.shape, array.strides, array.dtype.name)).encode())
     whole.update(np.atleast_1d(memory_of(_numbers(array))).data)
     return whole.hexdigest()
@@ -127,15 +127,16 @@ def _stored(weight_OI: NDArray[Any], form: Dtype, num_bytes: int, num_scales: in
     value = scale = 0
     at_once = 2 * max(1, _AT_ONCE // (2 * weight_OI.shape[1]))
     for start in range(0, len(weight_OI), at_once):
-        steps, own_scales = _rounded(weight_OI[start : start + at_once], form)
-        own = packed_int4(steps) if form == "int4" else steps.reshape(-1)
-        values[value : (value := value + len(own))] = own
-        scales[scale : (scale := scale + own_scales.size)] = own_scales.reshape(-1)
+        steps, part_scales = _rounded(weight_OI[start : start + at_once], form)
+        part = packed_int4(steps) if form == "int4" else steps.reshape(-1)
+        values[value : value + part.size] = part
+        scales[scale : scale + part_scales.size] = part_scales.reshape(-1)
+        value, scale = value + part.size, scale + part_scales.size
     return [memory_of(values), memory_of(scales)]
 
 
 def _rounded(rows_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Return some rows in steps, and their scales: one for all where rows share numbers, rounded once then."""
+    """Return `quantized` of some rows; rows that overlap in memory (random weights) are quantised by a single scale."""
     numbers = _numbers(rows_OI)
     if numbers is rows_OI:
         return quantized(rows_OI, form)
@@ -145,7 +146,7 @@ def _rounded(rows_OI: NDArray[Any], form: Dtype) -> tuple[NDArray[np.int8], NDAr
 
 
 def _numbers(array: NDArray[Any]) -> NDArray[Any]:
-    """Return each number of rows that overlap in memory once, and any other array as it is."""
+    """Return the shared memory of rows that overlap, [N], and any other array unchanged."""
     if array.ndim != 2 or array.strides[1] != array.itemsize:
         return array
     step, size = array.strides[0] // array.itemsize, array.shape[1]
@@ -155,27 +156,27 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _to_steps(weight: NDArray[np.float32], largest: int) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Return whole steps up to `largest`, and the size of a step of each part of the last dimension."""
+    """Return integers up to `largest`, and a scale for each vector of the last dimension."""
     scale = (np.abs(weight).max(axis=-1, keepdims=True) / np.float32(largest)).astype(BFLOAT16)
     scale[scale == 0] = 1
     return (weight / scale.astype(np.float32)).round().clip(-largest, largest).astype(np.int8), scale
 
 
 class PackedLayer:
-    """The weights of a layer, by their names in `runtime.models.decoder`: matrices as graphs hold them, and vectors."""
+    """The packed matrices and the vectors of a layer, by their names in `runtime.models.decoder`."""
 
     def __init__(self, layer: dict[str, NDArray[Any]], form: Dtype, dtype: np.dtype[Any]) -> None:
-        """Take the weights of a layer; matrices that are quantised are removed from it."""
-        is_rounded = form in _LARGEST
-        take = layer.pop if is_rounded else layer.__getitem__
+        """Take the weights of a layer, from which matrices that are quantised are removed."""
+        is_quantised = form in _LARGEST
+        take = layer.pop if is_quantised else layer.__getitem__
         self.matrices = {name: packed(take(f"{name}.weight"), form, dtype) for name in _MATRICES}
         self.vectors = {name: array for name, array in layer.items() if array.ndim == 1}
-        if is_rounded:
+        if is_quantised:
             give_back_freed()
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its matrices, as a graph holds them."""
+        """Bytes of the packed matrices."""
         return sum(matrix.num_bytes for matrix in self.matrices.values())
 
     def digest(self) -> str:
@@ -185,7 +186,7 @@ class PackedLayer:
 
 
 class PackedLayers:
-    """The weights of a decoder's layers, taken from it when first asked for."""
+    """The packed weights of a decoder's layers, each packed on first use."""
 
     def __init__(self, stored: StoredDecoder, form: Dtype, dtype: np.dtype[Any]) -> None:
         self._layers, self._form, self._dtype = stored.layers, form, dtype
@@ -198,6 +199,6 @@ class PackedLayers:
 
 
 def give_back_freed() -> None:
-    """Return freed memory to the system where the C library can be asked to: glibc keeps it between smaller blocks."""
+    """Return freed memory to the system, as glibc may keep it; does nothing with another C library."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,10 +1,10 @@
-"""Texts and branches of them in the memory that graphs read and write.
+"""KV caches of a text and of its branches, in the memory that graphs read and write.
 
-A buffer holds keys and values of all layers for one number of slots. Sums over more than 1,024 slots are split
-differently on some CPUs (OpenVINO 2026.4), so in another buffer than that of its own position a row would not have the
-bits of plain decoding. So a window over the end of such a buffer takes two calls, each of which reads all weights. Up
-to 1,024 slots it takes one: there buffers agree, of which `self_test` compares the first two.
-Shapes: legend of `runtime.models.decoder`, plus L layers, S slots.
+A buffer holds keys and values of all layers for one number of slots. On some CPUs sums over more than 1,024 slots are
+split differently for each number of slots (OpenVINO 2026.4). So a row must run in the buffer that plain decoding has at
+its position, and a window across the end of such a buffer takes two calls, each of which reads all weights. With up to
+1,024 slots all buffers give the same bits (`self_test` compares the first two), and such a window takes one call.
+Shapes: legend of `runtime.models.decoder`; L layers, S slots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,20 +21,20 @@ from runtime.backends.sequences import BranchCaches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
-"""Added to masked scores: their shares are zero, so sums do not change; float16 can hold it."""
+"""What is added to masked scores: low enough for weights of zero, and within the range of float16."""
 SUMMED_ALIKE: Final = 1024
-"""Slots up to which a CPU sums in the same order in every buffer."""
+"""Number of slots up to which a CPU sums in the same order in every buffer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Keys and values, [L, 2, B, K, S, H], to which requests are bound; bfloat16 as integers of its bits."""
+    """Keys and values, [L, 2, B, K, S, H], to which requests are bound; bfloat16 is viewed as int16."""
 
     slots: np.ndarray
 
 
 class CallRows(NamedTuple):
-    """Where the rows of one call go: slots `places` [B, T] from text `first` on; and an additive mask [B, T, S]."""
+    """The slots `places` [B, T] of a call's rows in the texts from `first` on, and an additive mask [B, T, S]."""
 
     buffer: Buffer
     first: int
@@ -43,9 +43,9 @@ class CallRows(NamedTuple):
 
 
 class GrowingMemory:
-    """Buffers of some texts that advance together or apart; slots that were not written since they began hold zeros.
+    """The buffers of one or several texts, one of which is in use; slots that were not written yet hold zeros.
 
-    `_num_valid` is, for each buffer used so far, how many of its first slots equal those of the one in use.
+    `_num_valid` is, for each buffer used so far, the number of its first slots that equal those of the one in use.
     """
 
     def __init__(self, config: ModelConfig, num_texts: int, dtype: np.dtype[Any], device: Device) -> None:
@@ -73,21 +73,21 @@ class GrowingMemory:
     def start_random(self, num_slots: int) -> None:
         """See `Memory`."""
         self.restart(num_slots)
-        own = np.random.default_rng(0).standard_normal((self.slots.shape[-1],), np.float32)
-        self.slots[...] = memory_of(own.astype(self.dtype))
+        vector_H = np.random.default_rng(0).standard_normal((self.slots.shape[-1],), np.float32)
+        self.slots[...] = memory_of(vector_H.astype(self.dtype))
 
     def restart(self, num_slots: int = 0) -> None:
-        """Begin again in the smallest buffer that has so many slots."""
+        """Begin again in the smallest buffer of at least `num_slots` slots."""
         self._num_slots = self.num_slots(num_slots)
         clear(self._made(self._num_slots).slots)
         self._num_valid = {self._num_slots: 0}
 
     def reserve(self, num_slots: int, *, num_kept: int) -> None:
-        """Have so many slots at least; another buffer gets the first `num_kept` of this one."""
+        """Use a buffer of at least `num_slots` slots, copying the first `num_kept` if it is another one."""
         self._use(max(self._num_slots, self.num_slots(num_slots)), num_kept)
 
     def use(self, num_slots: int, *, num_kept: int) -> None:
-        """Use the buffer of so many slots, with the first `num_kept` of the one before: others are written next."""
+        """Use the smallest buffer of `num_slots` slots, with the first `num_kept`; later slots are written next."""
         self._use(self.num_slots(num_slots), num_kept)
 
     def _use(self, size: int, num_kept: int) -> None:
@@ -111,7 +111,7 @@ class GrowingMemory:
 
 
 def clear(slots: np.ndarray) -> None:
-    """Write zeros: masked slots have no share, but zero times NaN is NaN, and no other request's text may stay."""
+    """Write zeros: a masked slot has weight zero, but zero times NaN is NaN, and no other request's text may remain."""
     slots[...] = 0
 
 
@@ -121,7 +121,7 @@ class GrowingText(Text):
     memory: GrowingMemory
 
     def parts(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield start and stop, counted from the cursor, of the next rows that run in one call."""
+        """Yield start and stop, counted from the cursor, of the next rows that run in the same buffer."""
         start, memory = 0, self.memory
         for _, rows in groupby(positions, lambda position: max(memory.num_slots(position + 1), memory.summed_alike)):
             stop = start + len(list(rows))
@@ -129,12 +129,12 @@ class GrowingText(Text):
             start = stop
 
     def rows(self, first: int, positions: Sequence[int], mask: NDArray[np.float32] | None) -> CallRows:
-        """Return where the next rows from `first` on go, which run in one buffer and are written before others.
+        """Return the slots and the mask for the next rows from `first` on, which must be one of `parts`.
 
-        They see each other in text order or by an additive mask [T, cursor + first + T].
+        They see each other in text order, or by an additive mask [T, cursor + first + T].
         """
         start, num_rows = self.cursor + first, len(positions)
-        # a tree that is larger than what its buffer leaves for it goes to the next
+        # a tree that does not fit into its buffer uses the next one
         self.memory.use(max(positions[0] + 1, start + num_rows + 1 - self.memory.spare_slots), num_kept=start)
         buffer, places = self.memory.buffer, np.arange(start, start + num_rows)
         if mask is None:
@@ -145,15 +145,15 @@ class GrowingText(Text):
 
 
 class GrowingBranches(BranchCaches):
-    """Implements `runtime.backends.sequences.BranchCaches`; all rows of a call run in the buffer of the longest branch.
+    """Implements `runtime.backends.sequences.BranchCaches`; a call runs in the buffer of its longest branch.
 
-    Beyond 1,024 slots a shorter branch may not have the bits of a text (`most_branched_positions`).
+    Beyond 1,024 slots the rows of a shorter branch may not have the bits of plain decoding (`most_branched_positions`).
     """
 
     memory: GrowingMemory
 
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> BranchRows:
-        """Return where the next rows of some branches go: at these places in their sequences."""
+        """Return the slots and masks for the next rows of some branches, at these positions."""
         places = np.array(positions_RT)
         num_slots = int(places.max()) + 1
         self.memory.reserve(num_slots, num_kept=num_slots)
@@ -162,9 +162,10 @@ class GrowingBranches(BranchCaches):
 
 
 def scratch_rows(config: ModelConfig, num_texts: int, num_rows: int, num_slots: int, dtype: np.dtype[Any]) -> CallRows:
-    """Return the first rows of texts that nobody reads: all layers write to the same memory."""
-    one = memory_of(np.zeros((num_texts, config.num_kv_heads, num_slots, config.head_dim), dtype))
-    buffer = Buffer(np.lib.stride_tricks.as_strided(one, (config.num_layers, 2, *one.shape), (0, 0, *one.strides)))
+    """Return the first rows of texts for a call whose results are discarded: all layers share the same memory."""
+    layer = memory_of(np.zeros((num_texts, config.num_kv_heads, num_slots, config.head_dim), dtype))
+    shape, strides = (config.num_layers, 2, *layer.shape), (0, 0, *layer.strides)
+    buffer = Buffer(np.lib.stride_tricks.as_strided(layer, shape, strides))
     places = np.tile(np.arange(num_rows), (num_texts, 1))
     return CallRows(buffer, 0, places, _in_text_order(places, buffer))
 
