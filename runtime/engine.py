@@ -1,4 +1,4 @@
-"""The engine of the real world: text by any schedule, from lane processes that stay between calls."""
+"""The engine: decodes texts with real models by any schedule, in lane processes that stay between calls."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,18 +31,18 @@ from runtime.worker.roles import TargetRole
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A decoded sequence: the new tokens, EOS included if it came, and the trace of how they were made."""
+    """A decoded sequence: the new tokens, including EOS if it was reached, and the trace."""
 
     tokens: tuple[int, ...]
     trace: Trace
 
 
 class Engine:
-    """One target, and lanes that run it with its drafts; a context manager.
+    """One target, and the lanes that run it and its drafters; a context manager.
 
-    Lane processes start when a schedule first needs them, again if they were lost, and stay until `close`; each loads a
-    model once. Methods that load raise `MirrorsdError` where a lane or a model cannot be had. A drafter is a name or a
-    folder; None means the engine's own.
+    Lane processes start when a schedule first needs them (again if they were lost) and stay until `close`; each loads a
+    model once. Methods that load raise `MirrorsdError` if a lane cannot start or a model cannot be loaded. A drafter is
+    given by name or folder; None means the engine's `drafter_folder`.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Engine:
         draft_deadline_s: float = 2.0,
         target_deadline_s: float = 60.0,
     ) -> None:
-        """Prepare an engine; nothing is started yet.
+        """Create an engine without starting any process.
 
         Args:
             target_folder: Hugging Face folder of the target.
-            lanes: where to run; schedules call them by name.
-            drafter_folder: the draft of schedules that name none.
-            exits_folder: trained exit adapters; without them exits are read with the final norm and head alone.
-            dtype: of all weights and caches.
-            draft_deadline_s: a draft lane that does not answer for so long is given up; while it loads, ten minutes.
-            target_deadline_s: a target's lane that does not answer for so long is ended with an error; loading has no
-                limit. Either lane gets as long again for each 64 rows of an operation, and at least 20 times its
-                longest so far in the sequence.
+            lanes: where to run; schedules refer to them by name.
+            drafter_folder: the drafter of schedules that name none.
+            exits_folder: trained exit adapters; without them, exits use the final norm and `lm_head` alone.
+            dtype: weight format of lanes that have none.
+            draft_deadline_s: seconds without an answer after which a draft lane is given up; ten minutes for loading.
+            target_deadline_s: seconds without an answer after which a target's lane is ended with an error; no limit
+                for loading. Both deadlines grow by as much again for every 64 rows of an operation, and are at least
+                20 times the longest operation so far in the sequence.
 
         Raises:
             ConfigError: two lanes share a name, or a deadline is not above 0.
-            ModelError: the target's folder is not that of a supported model.
+            ModelError: the target's folder is not a supported model.
         """
         for name, deadline_s in (("draft", draft_deadline_s), ("target", target_deadline_s)):
             if not deadline_s > 0:
@@ -98,34 +98,35 @@ class Engine:
         return self._lanes[name]
 
     def load_target(self, lane: str) -> Lane:
-        """Start a lane and load the target and its exits into it, where that is not done yet."""
+        """Start a lane and load the target and its exits into it, unless that was done before."""
         with self._room.loading(lane, running=self._lanes.running):
             self.take_room(Schedule(method="autoregressive", target_lane=lane), 1)
             return self._lanes.load_target(lane)
 
     def compile_target(self, lane: str, exit_layer: int | None, drafters: Iterable[str | None]) -> None:
-        """Load the target, and compile it for an exit and for drafters that read its states.
+        """Load the target, and compile it for an exit and for drafters that read its hidden states.
 
-        Another exit or drafter compiles layers again. Nothing is done where lanes compile nothing, or one graph a size.
+        Later, another exit or drafter would compile layers again. Compiles only on devices with dynamic shapes.
         """
         target = self.load_target(lane)
         if target.spec.device.has_dynamic_shapes:
-            read = {layer for one in drafters for layer in self._lanes.load_draft(lane, one)[1].feature_layers}
-            target.request(TargetRole.compile, exit_layer, tuple(sorted(read))).result()
+            traits = [self._lanes.load_draft(lane, drafter)[1] for drafter in drafters]
+            feature_layers = {layer for one in traits for layer in one.feature_layers}
+            target.request(TargetRole.compile, exit_layer, tuple(sorted(feature_layers))).result()
 
     def row_invariance(self, lane: str) -> RowInvariance:
-        """Test whether a row has the same bits in the target's lane, whatever rows are computed with it.
+        """Test whether the target's lane is batch-invariant, which takes as long as some tens of tokens.
 
-        If so, every method but trees writes the text of plain decoding. It takes as long as some tens of tokens.
+        If it is, all methods except those with trees write exactly the text of plain decoding.
         """
         return self.load_target(lane).request(TargetRole.check_rows).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load a draft into it."""
+        """Start a lane and load a drafter into it."""
         return self._lanes.load_draft(lane, drafter)[0]
 
     def load_streams(self, lane: str, drafter: str | None = None) -> Lane:
-        """Start a lane and load the target into it, and streams of the target with it."""
+        """Start a lane and load the target and its streams into it."""
         return self._lanes.load_streams(lane, drafter)
 
     def generate(
@@ -139,20 +140,20 @@ class Engine:
         eos_token_ids: Collection[int] | None = None,
         listener: Listener = NOBODY,
     ) -> Generation:
-        """Decode one sequence by a schedule, loading first what that needs.
+        """Decode one sequence by a schedule, after loading the models that it needs.
 
-        `prompt` has at least one token id; `max_new_tokens` new ones follow, unless one of `eos_token_ids` comes first
-        (None: the model's own). Temperature 0 is greedy; above it `seed` and prompt decide all draws (`seed_of`).
+        `prompt` has at least one token id. Decoding ends after `max_new_tokens`, or with one of `eos_token_ids` (None:
+        the model's). Temperature 0 is greedy; above it, `seed` and the prompt determine all random numbers (`seed_of`).
 
         Raises:
             ConfigError: an argument is wrong, the schedule does not fit these models and lanes, or another sequence is
-                under way.
-            ModelError: a model, the draft's too, cannot be had, or there is no room for it (`MemoryFitError`).
-            LaneError: the target's lane was lost (`LaneDiedError`), let its deadline pass (`LaneTimeoutError`), or
-                failed at its work; its `tokens` are those committed until then.
+                being decoded.
+            ModelError: a model cannot be loaded, or there is no room for it (`MemoryFitError`).
+            LaneError: the target's lane was lost (`LaneDiedError`), exceeded its deadline (`LaneTimeoutError`) or
+                failed; `tokens` of the error are those committed before.
         """
         ids = list(map(index, prompt))
-        start = SequenceStart(  # numbers of Python: lanes are told no others
+        start = SequenceStart(  # with Python's numbers, as messages to lanes cannot hold numpy's
             prompt=ids,
             max_new_tokens=index(max_new_tokens),
             schedule=schedule,
@@ -164,9 +165,9 @@ class Engine:
     def replay(
         self, schedule: Schedule, prompt: Sequence[int], text: ReplayedText, *, listener: Listener = NOBODY
     ) -> Generation:
-        """Decode with all the work of `generate`, but a known text and acceptance; the result is labelled.
+        """Decode like `generate` with all its work, but with a known text and acceptance; the trace's label says so.
 
-        Raises `ConfigError` for a prompt of another length or a schedule without replay, and what `generate` raises.
+        Raises `ConfigError` for a prompt of another length or a schedule without replay, and the errors of `generate`.
         """
         ids = list(map(index, prompt))
         self.check_replay(schedule, ids, text)
@@ -181,7 +182,7 @@ class Engine:
         self.check(schedule, prompt, len(text.text), temperature=0.0)
 
     def _decode(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
-        """Check and decode; refuse a second sequence meanwhile, since lanes hold the keys of one."""
+        """Check and decode; refuse a second sequence at the same time, since lanes hold the KV cache of one."""
         self.check(start.schedule, start.prompt, start.max_new_tokens, start.temperature)
         if not self._is_decoding.acquire(blocking=False):
             raise ConfigError("this engine is decoding another sequence; it decodes one at a time")
@@ -193,7 +194,7 @@ class Engine:
     def _decode_checked(self, start: SequenceStart, eos_token_ids: Collection[int], listener: Listener) -> Generation:
         schedule, prompt, max_new_tokens = start.schedule, start.prompt, start.max_new_tokens
         sequence = DecodedSequence(prompt, max_new_tokens=max_new_tokens, eos_token_ids=eos_token_ids)
-        # taken once for all that follows: lanes that are not there yet would lose their shares to another taking
+        # for all lanes at once: `Room.take` drops what it has noted for lanes that are not running yet
         self.take_room(schedule, len(prompt) + max_new_tokens)
         target_lane = self._lanes.load_target(schedule.target_lane)
         if schedule.traits.drafts_itself:
@@ -245,7 +246,7 @@ class Engine:
             most.require_positions(num_tokens, num_drafted, what=what, whose=whose)
 
     def memory_needed(self, schedule: Schedule, num_tokens: int) -> dict[str, LaneNeed]:
-        """Return what a schedule needs of the memory of its devices, by lane, for so many tokens with the prompt."""
+        """Return the memory that a schedule needs, by lane, for a sequence of `num_tokens`, prompt included."""
         draft = self._draft_size(schedule)
         streams = self._lanes.drafter_folder(schedule.drafter) if schedule.traits.drafts_itself else None
         parts = filter(None, (self._exits, streams))
@@ -258,7 +259,7 @@ class Engine:
         return draft_size(folder, self.config, self._dtype, shares_lane=schedule.is_pooled)
 
     def take_room(self, schedule: Schedule, num_tokens: int) -> None:
-        """Reserve what lanes need of this machine's memory; raise `MemoryFitError` where it has not as much left."""
+        """Note what lanes need of this machine's memory; raise `MemoryFitError` if not enough is available."""
         needs = self.memory_needed(schedule, num_tokens)
         for lane in needs:
             needs[lane] += LaneNeed(weights=self._bytes_kept(lane, schedule))
@@ -266,9 +267,9 @@ class Engine:
         self._room.take(needs, running=self._lanes.running)
 
     def _bytes_kept(self, lane: str, schedule: Schedule) -> int:
-        """Return the bytes of the drafters that a lane keeps loaded and that do not draft in this schedule."""
-        own = self._lanes.drafter_folder(schedule.drafter) if lane == schedule.draft_lane else None
-        others = [folder for folder in self._lanes.kept(lane) if folder != own]
+        """Return the bytes of the drafters that a lane keeps loaded, without that of this schedule."""
+        used = self._lanes.drafter_folder(schedule.drafter) if lane == schedule.draft_lane else None
+        others = [folder for folder in self._lanes.kept(lane) if folder != used]
         shares = lane == schedule.target_lane
         return sum(draft_size(folder, self.config, self._dtype, shares_lane=shares).weights for folder in others)
 

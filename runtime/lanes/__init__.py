@@ -1,1 +1,1 @@
-"""The driver's side: lanes as processes, and their calls for one sequence."""
+"""The driver's side of lanes: their processes, and the lane calls of a sequence."""

@@ -1,4 +1,7 @@
-"""The parent's side of a lane's process. Sending never raises if the lane is lost; `Reply.result` does."""
+"""Starts a lane's process and exchanges messages with it.
+
+Sending to a lost lane raises nothing; `Reply.result` does.
+"""
 
 import os
 import socket
@@ -35,11 +38,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneSpec:
-    """Where a lane runs.
+    """A lane: its name in schedules, and where it runs.
 
-    Schedules call it by `name`, which tells the device too (`runtime.backends.lane_device`); one that ends in `-2ranks`
-    splits the target over two processes. It is pinned to `cores`, if any; each rank has `num_threads`. Without a
-    `dtype` weights have the engine's.
+    The name determines the device (`runtime.backends.lane_device`); a name that ends in `-2ranks` splits the target
+    over two processes. The lane is pinned to `cores`, if any; each rank has `num_threads` threads. `dtype` None means
+    that of the engine.
     """
 
     name: str
@@ -49,22 +52,22 @@ class LaneSpec:
 
     @property
     def device(self) -> Device:
-        """Where it computes; of several ranks the first one's."""
+        """The device; with several ranks, that of the first one."""
         return Device.of_lane(self.name)
 
     @property
     def num_ranks(self) -> int:
-        """Processes that its target is split over."""
+        """Number of processes over which its target is split."""
         return ranks_of(self.name)
 
     @property
     def kernels(self) -> tuple[object, ...]:
-        """What its kernels are chosen by: a model has the same bits on lanes where it is equal.
+        """What decides which kernels run; lanes with equal values compute the same bits.
 
-        If the system does not describe the cores it is the lane's name, so that no other lane equals it.
+        If the system does not describe the cores, it is the lane's name, which no other lane has.
         """
-        of_cores = chosen_by(cores=self.cores)
-        return (self.device, self.num_ranks, self.num_threads, self.dtype, *of_cores) if of_cores else (self.name,)
+        cores = chosen_by(cores=self.cores)
+        return (self.device, self.num_ranks, self.num_threads, self.dtype, *cores) if cores else (self.name,)
 
     def __post_init__(self) -> None:
         for rank in range(self.num_ranks):
@@ -83,7 +86,7 @@ class LaneSpec:
 
 
 class Lane:
-    """One lane, started or not. Requests are answered in the order they were sent."""
+    """A lane, whose process may be running or not. Requests are answered in the order in which they were sent."""
 
     def __init__(self, spec: LaneSpec) -> None:
         self.spec, self.name = spec, spec.name
@@ -93,11 +96,11 @@ class Lane:
         self._next_id = 0
         self._loss = "it was never started"
         self.answers_within_s: Callable[[], float] = lambda: 0.0
-        """How long the current operation may block the lane, in seconds (at least 2 are allowed)."""
+        """How many seconds the current operation may block the lane; at least 2 are allowed."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lane takes requests: nobody ended it, and its process runs."""
+        """Whether the lane takes requests: it was not ended, and its process runs."""
         return self._channel is not None and (self._process is None or self._process.poll() is None)
 
     @property
@@ -106,7 +109,7 @@ class Lane:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the process; it imports its device's library while the parent goes on."""
+        """Start the process, without waiting until it has imported its device's library."""
         self._arrived = {}
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "runtime.worker.process", "--socket", str(theirs.fileno())]
@@ -122,20 +125,20 @@ class Lane:
         self._channel = Channel(ours)
 
     def request(self, method: Callable[Concatenate[Any, P], R], *args: P.args, **options: P.kwargs) -> "Reply[R]":
-        """Ask for an operation, by the method of its role; return its reply, whose `result` waits for the answer."""
+        """Request an operation, which is a method of a role; `Reply.result` waits for the answer."""
         self._next_id += 1
         self._send(call(self._next_id, method, *args, **options))
         return Reply(self, self._next_id, method, time.perf_counter())
 
     def post(self, method: Callable[Concatenate[Any, P], Any], *args: P.args, **options: P.kwargs) -> None:
-        """Ask for an operation without waiting for an answer; if it fails, the next answer is its error."""
+        """Request an operation without an answer; if it fails, the next answer is its error."""
         self._send(call(None, method, *args, **options))
 
     def receive(self, request_id: int, timeout_s: float | None) -> Message:
-        """Wait for the answer to a request and return it; answers that come before it are kept.
+        """Wait for the answer to a request and return it; answers to other requests are kept.
 
-        Raises `LaneDiedError` if the lane is gone, `LaneTimeoutError` if nothing came for `timeout_s` in which this
-        process was not stopped, and whatever `MirrorsdError` the operation failed with.
+        Raises `LaneDiedError` if the lane is lost, `LaneTimeoutError` if no answer came for `timeout_s` (stops of this
+        process do not count), and the `MirrorsdError` with which the operation failed.
         """
         while request_id not in self._arrived:
             if self._channel is None:
@@ -157,12 +160,12 @@ class Lane:
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
-        """Return the seconds of each run, timed in the lane; raise `LaneError` if it lacks what is to be timed."""
+        """Return the seconds of each run, timed in the lane; raise `LaneError` if the model for it is not loaded."""
         return self.request(MeasureRole.measure, measurement).result().value
 
     @contextmanager
     def busy(self, measurement: Measurement) -> Iterator[list[float]]:
-        """Keep the lane at one part while another is measured; the yielded list gets the seconds of every run."""
+        """Keep the lane busy with a part during the body; the yielded list gets the seconds of each run afterwards."""
         reply = self.request(MeasureRole.keep_busy, measurement)
         seconds: list[float] = []
         try:
@@ -172,17 +175,17 @@ class Lane:
             seconds += reply.result().value
 
     def forget_answers(self) -> None:
-        """Drop answers that nobody waits for any more."""
+        """Drop answers that were kept, as nobody waits for them any more."""
         self._arrived.clear()
 
     def kill(self, reason: str) -> None:
-        """End the process at once; whoever waits for it gets the reason."""
+        """Kill the process; waiting for an answer raises an error with the reason."""
         if self._process is not None:
             self._process.kill()
         self._lose(reason)
 
     def close(self) -> None:
-        """End the process: it ends by itself within 5 s, or is killed."""
+        """Close the channel, upon which the process ends; kill it if it has not after 5 s."""
         self._lose("it was closed")
 
     def _lose(self, reason: str) -> None:
@@ -213,7 +216,7 @@ class Lane:
 
 
 class Reply(NamedTuple, Generic[R]):
-    """An answer under way; `sent_s` is when the request had been handed to the socket."""
+    """The answer to a request that was sent at `sent_s`."""
 
     lane: Lane
     id: int
@@ -221,7 +224,7 @@ class Reply(NamedTuple, Generic[R]):
     sent_s: float
 
     def result(self, timeout_s: float | None = None) -> TimedReply[R]:
-        """Wait for the answer and return it; raises what `Lane.receive` raises."""
+        """Wait for the answer and return it; errors as in `Lane.receive`."""
         return answer_to(self.method, self.lane.receive(self.id, timeout_s))
 
 

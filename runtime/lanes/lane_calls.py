@@ -1,8 +1,8 @@
-"""Calls of the target's and the draft's lanes in the real world; a handle is a function that waits for the reply.
+"""The lane calls of real runs; a handle is a function that waits for the reply.
 
-A call past the `Deadline` of its lane counts as hung: the lane is killed. A draft lane that is dead, hangs or fails is
-lost: the trace records that, and from then on it offers nothing, without being waited for. A draft in the target's own
-lane cannot be lost alone.
+A lane whose call exceeds its `Deadline` counts as hung and is killed. A draft lane that died, hung or failed is lost:
+the trace records it, and from then on its replies are empty windows, without a wait. A draft in the target's lane
+cannot be lost alone.
 """
 
 import time
@@ -28,15 +28,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DRAFT_LOAD_DEADLINE_S: Final = 600.0
-"""A draft lane that loads or compiles for so long hangs: 8 billion weights take a tenth of it."""
+"""A draft lane that loads or compiles for this long counts as hung; 8 billion weights take a tenth of it."""
 _ROWS: Final = 64
-"""Rows for which a deadline grows by another `least_s`."""
+"""Rows by which a deadline grows by `least_s`."""
 _PATIENCE: Final = 20
-"""A deadline is at least this many times the longest operation so far: a machine under load is slow without hanging."""
+"""A deadline is at least this many times the longest operation so far, as a machine under load is slow."""
 
 
 class Deadline:
-    """The time that a lane may take for an operation, in one sequence."""
+    """How long a lane may take for an operation of one sequence."""
 
     def __init__(self, least_s: float) -> None:
         self.least_s = least_s
@@ -47,7 +47,7 @@ class Deadline:
         return max(self.least_s * (1 + num_rows / _ROWS), _PATIENCE * self._longest_s)
 
     def wait(self, lane: Lane, reply: Reply[R], num_rows: int, extra_s: float = 0.0) -> TimedReply[R]:
-        """Return the answer, which may take `extra_s` longer; end the lane and raise `LaneTimeoutError` if late."""
+        """Return the answer; kill the lane and raise `LaneTimeoutError` after the deadline plus `extra_s`."""
         try:
             answer = reply.result(self.of(num_rows) + extra_s)
         except LaneTimeoutError:
@@ -59,16 +59,17 @@ class Deadline:
 
 
 class TargetCalls:
-    """Implements `decoding.lanes.TargetLane`; a `reader` is a drafter that reads features of the target."""
+    """Implements `decoding.lanes.TargetLane`; a `reader` is a drafter that reads the target's features."""
 
     def __init__(self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
         lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
-        """Compile what the sequence needs, where the device compiles; like loading, without a deadline.
+        """Compile what the sequence needs, if the device compiles; like loading, this has no deadline.
 
-        Before, a lane that hangs is ended; it may still be at what somebody who was interrupted had asked for.
+        First a ping detects a lane that hangs; it gets extra time, as the lane may still be busy with the request of an
+        interrupted caller.
         """
         if self._lane.spec.device.prepares:
             ready = self._lane.request(LaneServer.ping)
@@ -77,21 +78,21 @@ class TargetCalls:
             self._lane.request(TargetRole.prepare, start, layers).result()
 
     def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Callable[[], TimedReply[Block | None]]:
-        """Start a sequence; replies the features of the prompt that `reader` asks for."""
+        """Start a sequence; the reply has the features of the prompt that `reader` reads."""
         layers, is_raw = ((), False) if reader is None else (reader.feature_layers, reader.raw_features)
         reply = self._lane.request(TargetRole.prefill, start, layers, is_raw)
         return lambda: self._deadline.wait(self._lane, reply, len(start.prompt))
 
     def verify(self, window: Window) -> Callable[[], Verdict]:
-        """Run all layers over the window; replies `Verdict`."""
+        """See `TargetLane`."""
         return self._verdict(Work.VERIFY, self._begin(window, TargetRole.verify))
 
     def stream(self, window: Window) -> Callable[[], Verdict]:
-        """Verify by a target that drafts the next window in the same pass; replies `Verdict` with `window`."""
+        """See `TargetLane`."""
         return self._verdict(Work.STREAM, self._begin(window, TargetRole.stream))
 
     def prefix(self, window: Window, exit_layer: int) -> Callable[[], ExitSignal]:
-        """Run layers 1 to `exit_layer` and the exit head; replies `ExitSignal`."""
+        """See `TargetLane`."""
         reply = self._begin(window, TargetRole.prefix, exit_layer, self._schedule.num_exit_candidates)
 
         def wait() -> ExitSignal:
@@ -102,7 +103,7 @@ class TargetCalls:
         return wait
 
     def suffix(self) -> Callable[[], Verdict]:
-        """Run the remaining layers of the rows last given to `prefix`; replies `Verdict`."""
+        """See `TargetLane`."""
         return self._verdict(Work.SUFFIX, self._lane.request(TargetRole.suffix))
 
     def _begin(
@@ -112,7 +113,7 @@ class TargetCalls:
         *args: P.args,
         **options: P.kwargs,
     ) -> Reply[R]:
-        """Begin a round: ask for an operation on its window, without the alternatives that only the draft uses."""
+        """Begin a round: request an operation on its window, without alternatives, which only the draft uses."""
         self._num_rows = len(window.tokens) + 1
         reply = self._lane.request(method, window._replace(alternatives=()), *args, **options)
         self._writer.begin_round(reply.sent_s)
@@ -128,20 +129,20 @@ class TargetCalls:
 
 
 class DraftCalls:
-    """Implements `decoding.lanes.DraftLane` and `Branches`: the branches themselves are in the draft's lane.
+    """Implements `decoding.lanes.DraftLane` and `Branches`; the branches are in the draft's lane.
 
-    Rollouts start after what `sequence` has committed, of which the lane knows `_num_told` new tokens.
+    Rollouts start after the committed tokens of `sequence`, of which the lane has been sent `_num_sent` new ones.
     """
 
     def __init__(
         self, lane: Lane, schedule: Schedule, writer: "TraceWriter", deadline: Deadline, sequence: DecodedSequence
     ) -> None:
         self._lane, self._schedule, self._writer, self._deadline = lane, schedule, writer, deadline
-        self._sequence, self._num_told, self._is_lost = sequence, 0, False
+        self._sequence, self._num_sent, self._is_lost = sequence, 0, False
         lane.answers_within_s = lambda: deadline.of(schedule.num_rows)
 
     def prepare(self, start: SequenceStart) -> None:
-        """Compile what the sequence needs, where the device compiles: that takes as long as loading."""
+        """Compile what the sequence needs, if the device compiles; the deadline is that of loading."""
         if self._is_lost or not self._lane.spec.device.prepares:
             return
         try:
@@ -150,14 +151,14 @@ class DraftCalls:
             self.lose(error)
 
     def prefill(self, start: SequenceStart, features: Block | None) -> Callable[[float], None]:
-        """Start a sequence; the handle takes the target's time for the prompt, which extends the deadline."""
+        """Start a sequence; the handle takes the target's time for the prompt, by which it extends the deadline."""
         reply = self._lane.request(DraftRole.prefill, start, features)
         return lambda target_s: self._answer(reply, extra_s=target_s, num_rows=len(start.prompt))
 
     def rollout(self, verdict: Verdict | None = None) -> Callable[[], Window]:
-        """Draft a window serially from the committed tokens; replies `Window`."""
+        """See `DraftLane`."""
         sequence, features = self._sequence, None if verdict is None else verdict.features
-        committed = self._untold()
+        committed = self._unsent()
         num_read = 0 if features is None or verdict is None else verdict.num_accepted + 1
         if self._schedule.reads_features and len(committed) != num_read:
             name = self._schedule.method
@@ -167,37 +168,37 @@ class DraftCalls:
         reply = self._lane.request(DraftRole.rollout, committed, features)
         if len(sequence.prompt) > 1 or sequence.tokens:
             return self._window(reply)
-        # no row of a prompt told how long a step takes, and weights may still be on the disk
+        # a one-token prompt needed no pass, so this is the lane's first one, and weights may still be on the disk
         return self._window(reply, extra_s=self._schedule.num_speculative_tokens * self._deadline.least_s)
 
     def branch(self, window: Window) -> Self:
-        """Start preparing for the outcomes of `window`, the one last drafted."""
+        """See `DraftLane`; `window` is the one last drafted."""
         if window.tokens:
             self._lane.post(DraftRole.branch)
         return self
 
     def join(self, signal: ExitSignal) -> None:
-        """Add the exit's roots to the branches under way."""
+        """See `Branches`."""
         if self._is_lost:
             return
         link, rows = f"{self._schedule.target_lane}->{self._lane.name}", len(signal.candidates)
-        # before it is sent: a lane that wakes up on this core keeps the sender from its clock for milliseconds
+        # the clock is read before sending: a lane that wakes up on this core may delay the sender for milliseconds
         self._writer.span(link, Work.TRANSFER, self._writer.exit_sent_s, time.perf_counter(), rows)
         self._lane.post(DraftRole.join, signal)
 
     def take(self, verdict: Verdict) -> Callable[[], Window]:
-        """Draft the window after a verdict, from a branch or afresh; replies `Window`."""
-        self._untold()  # the verdict tells it
+        """See `Branches`."""
+        self._unsent()  # the verdict has the new tokens
         return self._window(self._lane.request(DraftRole.take, verdict.num_accepted, verdict.next_token))
 
-    def _untold(self) -> tuple[int, ...]:
-        """Return the tokens committed since the last window was asked for: a method may draft in some rounds only."""
-        tokens, start = self._sequence.tokens, self._num_told
-        self._num_told = len(tokens)
+    def _unsent(self) -> tuple[int, ...]:
+        """Return the tokens committed since the last request for a window; a method may draft in some rounds only."""
+        tokens, start = self._sequence.tokens, self._num_sent
+        self._num_sent = len(tokens)
         return tuple(tokens[start:])
 
     def drop(self) -> None:
-        """Stop preparing: the sequence has ended, so a lane that is lost by now is no error."""
+        """Drop the branches after the end of the sequence, when the loss of the lane is no longer an error."""
         if self._is_lost:
             return
         try:
@@ -231,7 +232,7 @@ class DraftCalls:
             return None
 
     def lose(self, error: LaneError | MemoryFitError) -> None:
-        """Give the draft up; raise the error where it is in the target's lane."""
+        """Give the draft up; raise the error if the draft is in the target's lane."""
         if self._schedule.is_pooled:
             raise error
         self._end_lane()
@@ -239,13 +240,13 @@ class DraftCalls:
         self._writer.event(self._lane.name, f"{error}; the target goes on alone")
 
     def _end_lane(self) -> None:
-        """End a lane that is the draft's alone, even if only an operation failed: its state may be half changed."""
+        """Kill a separate draft lane, even if only an operation failed, as its state may be inconsistent."""
         if not self._schedule.is_pooled:
             self._lane.kill("its draft was given up")
 
 
 def require_fitting(schedule: Schedule, traits: DrafterTraits) -> None:
-    """Raise `ConfigError` where a schedule asks a drafter for what it cannot do."""
+    """Raise `ConfigError` if a drafter does not support a schedule."""
     name, layers = traits.folder.name, traits.feature_layers
     if schedule.method not in traits.methods:
         raise ConfigError(

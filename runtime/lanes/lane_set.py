@@ -1,4 +1,4 @@
-"""The lanes of one target: processes started when first needed, each model loaded where it is used and once."""
+"""The lanes of one target: starts processes when they are needed, and loads each model once into a lane."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class LaneSet:
-    """Lanes by name, and what they have loaded; lost ones are started again. No `drafter`: the one of the start."""
+    """Lanes by name, and what each has loaded; a lost lane is started again. `drafter` None means the engine's."""
 
     def __init__(
         self, specs: Sequence[LaneSpec], *, target: Path, drafter: Path | None, exits: Path | None, dtype: Dtype
@@ -30,14 +30,14 @@ class LaneSet:
         self._loaded: dict[str, dict[str, tuple[Any, Any]]] = {}
 
     def __getitem__(self, name: str) -> Lane:
-        """Return a lane, running or not; raise `ConfigError` if there is none of this name."""
+        """Return a lane, running or not; raise `ConfigError` if there is no lane of this name."""
         if name not in self._lanes:
             raise ConfigError(f"there is no lane {name!r}; lanes: {', '.join(self._lanes)}")
         return self._lanes[name]
 
     @property
     def running(self) -> list[str]:
-        """Names of the lanes that run, as far as is known."""
+        """Names of the running lanes."""
         return [name for name, lane in self._lanes.items() if lane.is_alive]
 
     def kept(self, name: str) -> tuple[Path, ...]:
@@ -57,13 +57,13 @@ class LaneSet:
         return self._load(name, DRAFT_LOAD_DEADLINE_S, LaneServer.load_draft, self._target, folder, form)
 
     def load_streams(self, name: str, drafter: str | None = None) -> Lane:
-        """Return a lane with the target loaded, and streams of it."""
+        """Return a lane with the target and its streams loaded."""
         folder = self.drafter_folder(drafter)
         self.load_target(name)
         return self._load(name, None, LaneServer.load_streams, folder)[0]
 
     def drafter_folder(self, drafter: str | None) -> Path:
-        """Return the folder of a drafter; raise `ConfigError` if none was given, `ModelError` if there is none."""
+        """Return the folder of a drafter; raise `ConfigError` if none was given, `ModelError` if it does not exist."""
         folder = self._drafter if drafter is None else find_drafter(drafter)
         if folder is None:
             raise ConfigError("there is no draft to run: neither the schedule nor the engine has a drafter")
@@ -88,19 +88,19 @@ class LaneSet:
         *args: P.args,
         **options: P.kwargs,
     ) -> tuple[Lane, R]:
-        """Return the lane and its reply to a loading operation, which is sent unless the lane did the same one last.
+        """Return the lane and its reply to a loading operation, sent only if the lane has not loaded the same before.
 
-        A lane that has not loaded in time is killed.
+        A lane that does not load in time is killed.
         """
         lane, kind = self[name], method.__name__
         if not lane.is_alive:
-            lane.close()  # its process may have ended while nobody waited for it
+            lane.close()  # cleans up if its process has ended by itself
             self._loaded[name] = {}
             lane.start()
         lane.forget_answers()
         loaded = self._loaded[name]
         if kind not in loaded or loaded[kind][0] != args:
-            loaded.pop(kind, None)  # an interrupted lane goes on loading, so it no longer has what it had
+            loaded.pop(kind, None)  # even if this is interrupted, the lane replaces what it had loaded
             try:
                 loaded[kind] = args, lane.request(method, *args, **options).result(deadline_s).value
             except LaneTimeoutError:

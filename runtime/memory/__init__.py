@@ -1,1 +1,1 @@
-"""What models and lanes take of memory, and whether it is there."""
+"""The memory that models and lanes need, and whether it is available."""

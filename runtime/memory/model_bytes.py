@@ -1,4 +1,4 @@
-"""Bytes of decoders and drafters: weights, keys, values and passes, from shapes and folders and without torch."""
+"""Computes the bytes of decoders and drafters (weights, KV caches, passes) from shapes and folders, without torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,16 +14,16 @@ from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
 
 ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2, "int4": 2}
-"""Bytes of a number that is computed with: embeddings, keys and values of int8 and int4 lanes are in bfloat16."""
+"""Bytes of a number in arithmetic, embeddings, keys and values; in int8 and int4 lanes these are bfloat16."""
 _SCALE_BYTES: Final = 2
-"""Bytes of the scale of a row or group of rounded weights."""
+"""Bytes of the scale of a row or group of quantised weights."""
 _INT4_GROUP: Final = 64
 """Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
 
 _SLOTS_AT_ONCE: Final = 64
-"""Slots of a cache are a multiple of it (`runtime.models.row_invariance.KEYS_AT_ONCE`)."""
+"""The slots of a KV cache are a multiple of this (`runtime.models.row_invariance.KEYS_AT_ONCE`)."""
 _PREFILL_ROWS: Final = 512
-"""Tokens of a prompt that are read at once (`runtime.backends.backend.prefill_pieces`)."""
+"""Prompt tokens per pass (`runtime.backends.backend.prefill_pieces`)."""
 
 
 @lru_cache
@@ -33,10 +33,10 @@ def num_parameters(config: ModelConfig) -> int:
 
 
 def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
-    """Return the bytes of a decoder's parameters, and of its table of rotations in float32.
+    """Return the bytes of a decoder's parameters, and of its float32 rotary tables.
 
-    In int8 and int4, matrices and head count as graphs hold them: what they are rounded from is let go before. The
-    embedding stays; with random weights it takes nothing, for it is a window onto a block.
+    In int8 and int4, matrices and `lm_head` count as graphs hold them, since their 16-bit weights are freed. The
+    embedding stays; a random one takes no memory, as it is a view of a shared block.
     """
     tables = 2 * config.max_position * config.head_dim * 4
     if dtype not in ("int8", "int4"):
@@ -45,13 +45,13 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     gone = ["lm_head.weight"] if config.random_seed is None else [name for name in shapes if len(shapes[name]) == 2]
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
     others -= sum(prod(shapes[name]) for name in gone if name in shapes)
-    # the head costs most to round: it is int8 in both
+    # `lm_head` is int8 in both formats
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
     return matrices_bytes(config, dtype) + head + others * ITEM_BYTES[dtype] + tables
 
 
 def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
-    """Return the bytes of a matrix as graphs hold it."""
+    """Return the bytes of a matrix packed for graphs."""
     if dtype == "int8":
         return outputs * (inputs + _SCALE_BYTES)
     if dtype == "int4":
@@ -61,7 +61,7 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
 
 
 def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
-    """Return the bytes of the matrices of all layers as graphs hold them."""
+    """Return the bytes of the matrices of all layers, packed for graphs."""
     shapes = [
         shape for name, shape in decoder_shapes(replace(config, num_layers=1)).items() if name.startswith("layers.")
     ]
@@ -69,13 +69,13 @@ def matrices_bytes(config: ModelConfig, dtype: Dtype) -> int:
 
 
 def keys_values_bytes(config: ModelConfig, num_slots: int, dtype: Dtype) -> int:
-    """Return the bytes of keys and values of a text."""
+    """Return the bytes of the KV cache of one sequence."""
     slots = num_slots + -num_slots % _SLOTS_AT_ONCE
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * slots * ITEM_BYTES[dtype]
 
 
 def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_tokens: int, dtype: Dtype) -> int:
-    """Return the most bytes that a pass holds at once: states of a layer, and logits of its rows in float32 too."""
+    """Return the most bytes that a pass needs at once: activations of a layer, and logits, also in float32."""
     heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
     wide = (3 if config.mlp == "gated" else 2) * config.intermediate_size
     row = (3 * config.hidden_size + 2 * heads + wide) * ITEM_BYTES[dtype]
@@ -85,14 +85,14 @@ def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_toke
 
 _MOST_TRACKS, _MOST_LAYERS = 64, 1024
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
-"""Ends of names of arrays in trained folders that are no weights (`runtime.storage`)."""
+"""Endings of the names of arrays in trained folders that are not weights (`runtime.storage`)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftSize:
-    """What a draft takes: layers with keys and values, the number of ids that it may propose, bytes of its weights.
+    """The size of a drafter: its layers with KV caches, the number of ids that it may propose, bytes of its weights.
 
-    `is_of_torch`: torch computes it on compiled lanes too, as it does heads.
+    `is_of_torch` says whether torch computes it even on compiled lanes, as it does draft heads.
     """
 
     layers: ModelConfig
@@ -102,17 +102,18 @@ class DraftSize:
 
 
 Sizer = Callable[[Path, ModelConfig, Dtype, bool], DraftSize]
-"""Returns the size of a folder's drafter for a target, in a form of weights, in the target's own lane or not."""
+"""Returns the size of a folder's drafter, from the folder, the target's config, the weight format, and whether it is in
+the target's lane."""
 
 
 def whole_model_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
-    """Return the exact size of a model that shares nothing with the target."""
+    """Return the exact size of a draft model that shares no weights with the target."""
     config = ModelConfig.from_folder(folder)
     return DraftSize(layers=config, num_outputs=config.vocab_size, weights=weight_bytes(config, dtype))
 
 
 def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
-    """Return the size of all tracks together, with an embedding each; raise `ModelFormatError` for a damaged config."""
+    """Return the size of all parallel tracks, each with an embedding; raise `ModelFormatError` for a damaged config."""
     raw = read_object(folder / "config.json", holds="a draft of parallel tracks comes with one")
     try:
         names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
@@ -129,9 +130,9 @@ def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bo
 
 
 def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: FBT001
-    """Return the size of a trained draft or head: an estimate by what its files hold, and rows of the target's head.
+    """Return an estimate of the size of a trained draft or head: its files, and its rows of the target's `lm_head`.
 
-    In a lane of its own it loads the target's embedding and head too. Heads without layers count as if they had one.
+    In a separate lane it loads the target's embedding and `lm_head` too. Heads without layers count as one layer.
     Raises `ModelFormatError` if a file cannot be read.
     """
     raw = read_object(folder / "config.json", holds="a drafter's folder holds config.json and its weights")
@@ -151,7 +152,7 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
 
 
 def _num_stored(path: Path) -> int:
-    """Return the number of weights in a safetensors file, by its header; scales and maps of ids are none."""
+    """Return the number of weights in a safetensors file from its header, without scales and maps of ids."""
     try:
         with path.open("rb") as file:
             num_bytes = int.from_bytes(file.read(8), "little")

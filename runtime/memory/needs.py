@@ -1,8 +1,8 @@
-"""The memory that a schedule needs, lane by lane, before anything is loaded, and whether it is there.
+"""Computes the memory that a schedule needs in each lane, before anything is loaded, and checks that it is available.
 
-Closed forms of what lanes allocate, from the shapes of the models: weights, keys and values of the sequence and of each
-branch, and the most that one pass needs. Weights that stay mapped on disk count as if they were copied, except matrices
-that are rounded to int8 or int4, which are read one by one.
+The formulas are of what lanes allocate for models of these shapes: weights, KV caches of the sequence and of each
+branch, and the most that one pass needs. Weights that are memory-mapped count as if they were copied, except the
+originals of int8 and int4 matrices, which are read one by one.
 """
 
 import os
@@ -32,14 +32,14 @@ from runtime.memory.model_bytes import (
 from runtime.models.config import ModelConfig, decoder_shapes, decoder_tensors
 
 PROCESS_BYTES: Final = 150_000_000
-"""Bytes of a lane's process with torch and no model: 147 MB of its own, measured with torch 2.13 on Linux."""
+"""Bytes of a lane's process with torch but no model: 147 MB of private memory, measured with torch 2.13 on Linux."""
 COMPILED_PROCESS_BYTES: Final = 40_000_000
-"""Bytes of the process of a compiled lane: 35 MB of its own, measured with OpenVINO 2026.4 on Linux."""
+"""Bytes of a compiled lane's process without a model: 35 MB, measured likewise with OpenVINO 2026.4."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneNeed:
-    """Bytes that a lane takes: weights, keys and values of text and branches, one pass, and the bare process."""
+    """Bytes that a lane needs: weights, KV caches of the sequence and of branches, one pass, and the bare process."""
 
     weights: int = 0
     keys_values: int = 0
@@ -49,11 +49,11 @@ class LaneNeed:
 
     @property
     def total(self) -> int:
-        """Bytes of all of it."""
+        """The sum of all bytes."""
         return sum(getattr(self, each.name) for each in fields(self))
 
     def __add__(self, other: "LaneNeed") -> "LaneNeed":
-        """Return what both need in one lane."""
+        """Return the sum of two needs in one lane."""
         return LaneNeed(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
 
 
@@ -66,9 +66,9 @@ def memory_needed(
     draft: DraftSize | None = None,
     parts: Iterable[Path] = (),
 ) -> dict[str, LaneNeed]:
-    """Return what a schedule needs, by lane, for so many tokens of prompt and answer together.
+    """Return what a schedule needs, by lane, for `num_tokens` tokens of prompt and answer.
 
-    `draft` is the size of what drafts, if anything; `parts` are folders loaded with the target: exits and streams.
+    `draft` is the size of the drafter, if any; `parts` are folders that are loaded with the target: exits and streams.
     """
     needs = _of_one_rank(target, schedule, dtype, num_tokens, draft)
     held = _Holding(schedule.target_lane, dtype).held
@@ -96,18 +96,18 @@ def _of_one_rank(
     if lane.device.is_compiled and not lane.device.has_dynamic_shapes:
         branches *= 2  # calls over some of them are padded
     keys_values = lane.keys_values_bytes(draft.layers, num_tokens + 2 * rows)
-    own = LaneNeed(
+    draft_need = LaneNeed(
         weights=draft.weights * ITEM_BYTES[lane.held] // ITEM_BYTES[dtype] + lane.copies_bytes(draft.layers),
         keys_values=keys_values,
         branches=branches * keys_values,
         working=working_bytes(draft.layers, max(branches, 1), draft.num_outputs, num_tokens, lane.computed),
         process=0 if schedule.is_pooled else lane.process_bytes(draft),
     )
-    return needs | {schedule.draft_lane: needs.get(schedule.draft_lane, LaneNeed()) + own}
+    return needs | {schedule.draft_lane: needs.get(schedule.draft_lane, LaneNeed()) + draft_need}
 
 
 class _Holding:
-    """How a lane holds models: the form of matrices, and the type that it computes and keeps keys in."""
+    """How a lane holds models: the format of matrices (`held`), and the type of arithmetic and keys (`computed`)."""
 
     def __init__(self, lane: str, dtype: Dtype) -> None:
         self.device = Device.of_lane(lane)
@@ -116,9 +116,9 @@ class _Holding:
         self.held: Dtype = dtype if dtype in ("int8", "int4") else self.computed
 
     def copies_bytes(self, config: ModelConfig) -> int:
-        """Return the bytes of copies of compiled models with dynamic shapes.
+        """Return the bytes of copies of compiled graphs with dynamic shapes.
 
-        Without bfloat16, calls over 8 rows and more hold half of the rounded matrices again (measured with AVX2).
+        Without bfloat16, calls of 8 and more rows hold half of the quantised matrices again (measured with AVX2).
         """
         if not self.device.has_dynamic_shapes or not config.num_layers:
             return 0
@@ -127,7 +127,7 @@ class _Holding:
         return copies_bytes(matrices_bytes(config, self.held)) + second_layout
 
     def keys_values_bytes(self, config: ModelConfig, num_slots: int) -> int:
-        """Return the bytes held for a sequence; compiled lanes keep the buffers that it has outgrown."""
+        """Return the bytes of the KV cache of a sequence; compiled lanes keep the buffers that it has outgrown."""
         sizes, reserved = self.device.slot_sizes(num_slots), self.device.reserved_slots(num_slots)
         held = sum(sizes) if self.device.is_compiled else reserved
         return keys_values_bytes(config, held, self.computed)
@@ -138,7 +138,7 @@ class _Holding:
 
 
 def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) -> LaneNeed:
-    """Return what a lane needs whose target is split over ranks: they share layers and keys, and nothing else."""
+    """Return the need of a lane whose target is split over ranks, which divide only layers and KV caches."""
     tables = (1 if target.tie_embeddings else 2) * target.vocab_size * target.hidden_size * ITEM_BYTES[dtype]
     return need + LaneNeed(
         weights=(num_ranks - 1) * tables,
@@ -148,9 +148,9 @@ def on_ranks(need: LaneNeed, num_ranks: int, target: ModelConfig, dtype: Dtype) 
 
 
 def host_needed(target: ModelConfig, needs: Mapping[str, LaneNeed], dtype: Dtype) -> dict[str, LaneNeed]:
-    """Return what lanes need of this machine's memory: a GPU has its own, and says itself if that is too small.
+    """Return what lanes need of the host's memory; a GPU's memory is checked when it is allocated.
 
-    Weights are mapped until they are there, but those that are widened or put together of several matrices.
+    For a GPU, weights are memory-mapped until they are copied to it, except float32 and concatenated ones.
     """
     shapes = decoder_shapes(target)
     joined = sum(prod(shapes[name]) for name, theirs in decoder_tensors(target).items() if len(theirs) > 1)
@@ -177,18 +177,18 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class Room:
-    """The memory of this machine, and what lanes have taken of it; threads may share it."""
+    """Checks that lanes fit into the memory of this machine; thread-safe. "Taken" bytes may not be allocated yet."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
         self._lock = Lock()
         self._loading: set[str] = set()
         self._left: int | None = None
-        """What was available when the first lane of those that load took memory, less what they have taken."""
+        """While lanes load: the bytes that were available at first, minus what these lanes have taken since."""
 
     @contextmanager
     def loading(self, lane: str, *, running: Collection[str]) -> Iterator[None]:
-        """Let a lane take memory and load in the body; meanwhile others do not count on what it has yet to fill."""
+        """Mark a lane as loading during the body, so that others do not count on memory that it has yet to fill."""
         with self._lock:
             if not self._loading:
                 self._left = None
@@ -202,9 +202,9 @@ class Room:
                 self._loading.discard(lane)
 
     def take(self, needs: Mapping[str, LaneNeed], *, running: Collection[str], available: int | None = None) -> None:
-        """Take what lanes need of `available` bytes (None: the machine's); raise `MemoryFitError` if it is too much.
+        """Take what lanes need of `available` bytes (None: the machine's); raise `MemoryFitError` if that is too much.
 
-        Lanes that are `running` still hold what they took before.
+        Lanes in `running` still hold what they took before, and only need the difference.
         """
         with self._lock:
             holding = self._loading.union(running)
@@ -222,8 +222,8 @@ class Room:
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that processes can still take here, caches that can be dropped included; None if unknown."""
-    found = [room for room in (_of_the_machine(), _of_the_container()) if room is not None]
+    """Return the bytes that processes can still allocate, including droppable caches; None if unknown."""
+    found = [num_bytes for num_bytes in (_of_the_machine(), _of_the_container()) if num_bytes is not None]
     return min(found, default=None)
 
 
@@ -240,7 +240,7 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """Return the bytes that a control group leaves, cached files counted as free; None without a limit."""
+    """Return the bytes within the limit of the control group, counting cached files as free; None without a limit."""
     try:
         most, used = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         cached = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
@@ -260,7 +260,7 @@ def _advice(needs: Mapping[str, LaneNeed]) -> str:
 
 
 def in_words(need: LaneNeed) -> str:
-    """Return what a lane needs in words, part by part."""
+    """Return a lane's need in words."""
     return (
         f"{gigabytes(need.total)} (weights {gigabytes(need.weights)}, keys and values {gigabytes(need.keys_values)}, "
         f"branches {gigabytes(need.branches)}, a pass {gigabytes(need.working)}, process {gigabytes(need.process)})"
@@ -268,5 +268,5 @@ def in_words(need: LaneNeed) -> str:
 
 
 def gigabytes(num_bytes: int) -> str:
-    """Return bytes in words."""
+    """Return a number of bytes in words."""
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"

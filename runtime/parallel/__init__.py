@@ -1,1 +1,1 @@
-"""A model on several ranks: a target split by heads and rows, drafts of parallel tracks, and the group they form."""
+"""Models on several ranks: the group of their processes, and a target split by heads and rows."""

@@ -1,8 +1,9 @@
-"""The ranks of one model: how they meet, what they sum and gather, and what the first one tells the others.
+"""The group of ranks that share a model: how they connect, exchange tensors, and get messages from rank 0.
 
-Every rank runs the same operations on the same messages. Data crosses by gloo between CPUs and by NCCL between GPUs and
-has a deadline; what rank 0 tells crosses by gloo and may take as long as a lane is idle. Who waits for a rank that ends
-or hangs gets a `LaneDiedError`; NCCL ends the whole process at the deadline instead, which its lane sees.
+Every rank runs the same operations on the same messages. Tensors are exchanged by gloo between CPUs and by NCCL between
+GPUs, with a deadline; messages from rank 0 are sent by gloo without one, as a lane may be idle for long. Waiting for a
+rank that ends or hangs raises `LaneDiedError`; NCCL ends the whole process at the deadline instead, which its lane
+sees.
 """
 
 import time
@@ -23,12 +24,12 @@ from decoding.errors import LaneDiedError, LaneError, LaneTimeoutError
 
 HOST: Final = "127.0.0.1"
 JOIN_DEADLINE_S: Final = 120.0
-"""Seconds until all ranks must be there."""
+"""Seconds within which all ranks must have joined."""
 _FIRST_BYTES: Final = 2048
-"""Size that each message to the other ranks is padded to: most need no second broadcast."""
+"""Size to which each message is padded, so that most messages need one broadcast only."""
 _LENGTH_BYTES: Final = 8
 _FAILURE_BYTES: Final = 1024
-"""Size of the text of a failure that ranks exchange."""
+"""Size of the text of a failure, which ranks exchange."""
 _UNLIMITED: Final = timedelta(days=365)
 _POLL_S: Final = 0.05
 
@@ -36,7 +37,10 @@ R = TypeVar("R")
 
 
 def open_store(port: int, *, listener: int | None = None) -> Store:
-    """Open the ranks' store, held here with its `listener`'s socket; raise `LaneTimeoutError` if it is not reached."""
+    """Connect to the ranks' store, or hold it here if given a `listener` socket.
+
+    Raises `LaneTimeoutError` if the store is not reached.
+    """
     try:
         return TCPStore(
             HOST,
@@ -51,7 +55,7 @@ def open_store(port: int, *, listener: int | None = None) -> Store:
 
 
 class Group:
-    """A rank's view of its group; a group of one exchanges nothing."""
+    """A rank's connections to its group; a group of one exchanges nothing."""
 
     def __init__(
         self,
@@ -64,11 +68,11 @@ class Group:
         join_deadline_s: float = JOIN_DEADLINE_S,
         deadline_s: float = 60.0,
     ) -> None:
-        """Join the ranks that meet at `store`; None for a group of one.
+        """Join the ranks that connect through `store`; None for a group of one.
 
-        Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` says which rank's process
-        has ended, if that is known. Raises `LaneTimeoutError` for a rank that is late, `LaneDiedError` for one that has
-        ended, `LaneError` for a GPU that this rank cannot use.
+        Tensors are exchanged on `device`: `cpu`, or this rank's GPU, such as `cuda:1`. `lost` returns which rank's
+        process has ended, or an empty text. Raises `LaneTimeoutError` if a rank is late, `LaneDiedError` if one has
+        ended, `LaneError` if this rank cannot use its GPU.
         """
         self.rank, self.world_size, self.device = rank, world_size, device
         self._deadline_s, self._store, self._lost = deadline_s, store, lost
@@ -95,9 +99,10 @@ class Group:
         return cls(0, 1)
 
     def sum(self, x: Tensor) -> Tensor:
-        """Add up the ranks' tensors of one shape in their order, on every rank; `x` may be overwritten.
+        """Add up the ranks' tensors, all of one shape, in the order of ranks, on every rank; `x` may be overwritten.
 
-        An all-reduce of more than two sums by an element's place, and so by the rows computed at once.
+        With more than two ranks an all-reduce would not be batch-invariant: its order of summation depends on an
+        element's position in the tensor.
         """
         if self.world_size == 2:
             x = x.contiguous()
@@ -110,7 +115,7 @@ class Group:
         return total
 
     def gather(self, x: Tensor) -> list[Tensor]:
-        """Return the ranks' tensors of one shape, on every rank."""
+        """Return the tensors of all ranks, all of one shape, on every rank."""
         if self.world_size == 1:
             return [x]
         x = x.contiguous()
@@ -120,23 +125,23 @@ class Group:
         return parts
 
     def mean(self, values: list[float]) -> list[float]:
-        """Return the means over the ranks of numbers of which each rank has as many."""
+        """Return the mean over all ranks of each of the values; all ranks have equally many."""
         if not values:
             return []
         total = self.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
         return [value / self.world_size for value in total.tolist()]
 
     def tell(self, data: bytes = b"") -> bytes:
-        """Return on every rank what rank 0 says; the others give nothing, and wait for as long as it takes."""
+        """Send `data` from rank 0 to all ranks and return it on each; other ranks pass nothing and wait without limit."""
         data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
-        told = self._broadcast(data[:_FIRST_BYTES], _FIRST_BYTES)
-        num_bytes = _LENGTH_BYTES + int.from_bytes(told[:_LENGTH_BYTES], "little")
+        message = self._broadcast(data[:_FIRST_BYTES], _FIRST_BYTES)
+        num_bytes = _LENGTH_BYTES + int.from_bytes(message[:_LENGTH_BYTES], "little")
         if num_bytes > _FIRST_BYTES:
-            told += self._broadcast(data[_FIRST_BYTES:], num_bytes - _FIRST_BYTES)
-        return told[_LENGTH_BYTES:num_bytes]
+            message += self._broadcast(data[_FIRST_BYTES:], num_bytes - _FIRST_BYTES)
+        return message[_LENGTH_BYTES:num_bytes]
 
     def all_do(self, work: Callable[[], R]) -> R:
-        """Do something on every rank, however long it takes; raise `LaneError`, with the reason, if another fails."""
+        """Run `work` on every rank, without a time limit; raise `LaneError` with the reason if another rank fails."""
         if self.world_size == 1:
             return work()
         try:
@@ -150,18 +155,21 @@ class Group:
         return result
 
     def report(self, text: str) -> None:
-        """Leave word of a failure, which ranks that wait for this one find; an empty text takes it back."""
+        """Store the text of a failure for ranks that wait for this one; an empty text removes it."""
         assert self._store is not None, "a failure in a group of one"
-        with suppress(RuntimeError):  # the store is gone with rank 0, and who would read it too
+        with suppress(RuntimeError):  # the store ends with rank 0
             self._store.set(f"failure/{self.rank}", text)
 
     def leave(self) -> None:
-        """Close the connections: ranks that wait for this one fail at once."""
+        """Close the connections, so that ranks that wait for this one fail at once."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
     def _new_control(self) -> ProcessGroup:
-        """Connect without a deadline: torch would wait for a rank that is lost meanwhile as long, so a thread does."""
+        """Return a process group whose exchanges have no deadline.
+
+        A thread connects it, since torch would wait without limit for a rank that is lost meanwhile.
+        """
         formed: Future[ProcessGroup] = Future()
 
         def form() -> None:
@@ -190,7 +198,7 @@ class Group:
         return tensor.numpy().tobytes()
 
     def _compute_on(self, gpu: torch.device) -> None:
-        """Choose this rank's GPU before it joins, so that a rank that cannot is not waited for."""
+        """Select this rank's GPU; if that fails, report it before joining, so that other ranks do not wait."""
         try:
             torch.cuda.set_device(gpu)
         except RuntimeError as error:
@@ -216,7 +224,7 @@ class Group:
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Raise `LaneDiedError`, with what is known of it, where an exchange fails."""
+        """Turn the failure of an exchange into `LaneDiedError`, with the reason if known."""
         try:
             yield
         except RuntimeError as error:

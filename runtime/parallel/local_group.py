@@ -1,7 +1,7 @@
-"""The ranks of a lane, a group on this host: what each does, and how rank 0 starts the others.
+"""The ranks of a lane, which form a group on this host; rank 0 starts the others.
 
-Rank 0 tells the others all that its parent sends, so a lane's server (`runtime.worker.server`) runs on every rank as it
-is. With each message it tells what it replied to the last one; a rank that came to another result ends.
+Rank 0 forwards all messages of its parent, so that the same lane server (`runtime.worker.server`) runs on every rank.
+With each message it sends a digest of its last reply; a rank that had another result ends.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from runtime.wire.channel import Block, Channel, Message, from_bytes, to_bytes
 from runtime.worker.server import LaneServer
 
 _TIMED: Final = ("MeasureRole.measure", "MeasureRole.keep_busy")
-"""Operations whose reply is seconds, which differ from rank to rank; the lane's are their mean."""
+"""Operations whose reply is times, which differ between ranks; the lane replies their means."""
 _SPANS: Final = "spans"
-"""The field of a draft's replies that holds times of its steps."""
+"""The field of a draft's replies with the times of its steps."""
 _NOTHING: Final = b"\0" * 8
-"""The digest of no reply; others are as long."""
+"""The digest before any reply, as long as other digests."""
 _YES: Final = b"y"
 _INTERFACE_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 _EXIT_TIMEOUT_S: Final = 2.0
-"""Until the other ranks must have ended: less than rank 0 itself is given by its parent (`runtime.lanes.lane`)."""
+"""Seconds that other ranks have to end, less than the parent gives rank 0 (`runtime.lanes.lane`)."""
 
 R = TypeVar("R")
 Processes = Mapping[int, subprocess.Popen[bytes]]
@@ -41,9 +41,9 @@ Processes = Mapping[int, subprocess.Popen[bytes]]
 
 
 class GroupChannel:
-    """The channel of a lane's server on one rank of a group; rank 0 alone has a parent.
+    """The channel of a lane's server on one rank of a group; only rank 0 has a parent.
 
-    Where the group is lost, rank 0 tells its parent and sees the end of file: its process ends and can start again.
+    If the group is lost, rank 0 reports it to its parent and ends, so that the lane can be started again.
     """
 
     def __init__(self, group: Group, parent: Channel | None = None) -> None:
@@ -55,15 +55,15 @@ class GroupChannel:
     def receive(self) -> Message:
         """Return the next message of rank 0's parent, on every rank.
 
-        Raises `EOFError` if the parent is gone (on rank 0 also a rank), `LaneDiedError` if a rank is, `LaneError` if
-        results differ.
+        Raises `EOFError` if the parent is gone. If a rank is lost, raises `EOFError` on rank 0 and `LaneDiedError` on
+        others. Raises `LaneError` if results differ.
         """
         message = from_bytes(self._hear()) if self._parent is None else self._passed_on(self._parent)
         self._operation = message.fields["op"]
         return message
 
     def has_message(self) -> bool:
-        """Return whether `receive` would not have to wait; raises what it raises."""
+        """Return whether `receive` would not have to wait; errors as there."""
         if self._parent is None:
             return self._hear() == _YES
         found = self._or_end(self._parent.has_message)
@@ -71,7 +71,7 @@ class GroupChannel:
         return found
 
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> None:
-        """Answer the parent by rank 0's reply, of seconds by the mean."""
+        """Send rank 0's reply to the parent; times are the means over all ranks."""
         if "reply" in fields and self._operation in _TIMED:
             try:
                 fields = {**fields, "reply": self._group.mean(fields["reply"])}
@@ -85,9 +85,9 @@ class GroupChannel:
             self._group.report(fields.get("text", ""))
 
     def fail(self, error: Exception) -> None:
-        """Take what the next answer will say for this rank's result, as long as nobody waits for it.
+        """Take an error, which the next answer will report, as this rank's result.
 
-        So a rank that fails alone, in a draft's step or in what is not answered, ends before it is out of step.
+        So a rank that alone fails, in a step of branches or a request without an answer, ends at the next message.
         """
         self._failure, self._digest = error, _digest(_as_fields(error))
         if self._parent is None:
@@ -101,7 +101,7 @@ class GroupChannel:
         return message
 
     def _tell(self, parent: Channel, data: bytes, message: Message | None = None) -> None:
-        """Tell the other ranks; where they are lost, say why to the parent, which may have asked by `message`."""
+        """Send data to the other ranks; if they are lost, report it to the parent, as the answer to any `message`."""
         try:
             self._group.tell(self._digest + data)
         except LaneDiedError as error:
@@ -109,7 +109,7 @@ class GroupChannel:
             raise EOFError from error
 
     def _or_end(self, ask: Callable[[], R]) -> R:
-        """Ask the parent; where it is gone, the other ranks hear it."""
+        """Call a method of the parent's channel; if the parent is gone, tell the other ranks."""
         try:
             return ask()
         except EOFError:
@@ -118,10 +118,11 @@ class GroupChannel:
             raise
 
     def _hear(self) -> bytes:
-        told = self._group.tell()
-        if not told:
+        """Return the data that rank 0 sends, after comparing its digest with this rank's."""
+        received = self._group.tell()
+        if not received:
             raise EOFError
-        digest, data = told[: len(_NOTHING)], told[len(_NOTHING) :]
+        digest, data = received[: len(_NOTHING)], received[len(_NOTHING) :]
         if digest != self._digest:
             if self._failure is not None:
                 raise LaneError(f"it failed, and rank 0 did not in the same way: {self._failure}")
@@ -130,7 +131,7 @@ class GroupChannel:
 
 
 def refuse(parent: Channel, error: Exception, message: Message | None = None) -> None:
-    """Answer by an error a message, or the next one if nobody waits for its answer; raise `EOFError` if none comes."""
+    """Answer a message with an error, or the next message that has an answer; raise `EOFError` if none comes."""
     while message is None or message.fields["id"] is None:
         message = parent.receive()
     parent.send({"id": message.fields["id"], **_as_fields(error)})
@@ -141,7 +142,7 @@ def _as_fields(error: Exception) -> dict[str, str]:
 
 
 def _digest(fields: Mapping[str, Any]) -> bytes:
-    """Return a digest of a reply without its times: lists are seconds, or steps with their times."""
+    """Return a digest of a reply without times: of lists, which are times or steps, and of spans."""
     reply = fields.get("error", fields.get("reply"))
     if isinstance(reply, Mapping):
         reply = {name: value for name, value in reply.items() if name != _SPANS}
@@ -159,9 +160,9 @@ def serve_rank(
     device: Device,
     lost: Callable[[], str] = str,
 ) -> None:
-    """Join the group and serve a lane's operations until the parent of rank 0 is gone; rank 0 alone has one.
+    """Join the group and serve a lane's operations until rank 0's parent is gone; only rank 0 has a `parent`.
 
-    Raises `LaneError` if this rank cannot join, or the group is lost; rank 0 tells its parent instead.
+    Raises `LaneError` if this rank cannot join or the group is lost; rank 0 reports it to its parent instead.
     """
     torch.manual_seed(0)  # heads are timed on random states, the same on all ranks
     try:
@@ -178,24 +179,24 @@ def serve_rank(
 
 
 def lead(parent: Channel, num_ranks: int, *, device: str, cores: Sequence[int], num_threads: int) -> None:
-    """Run rank 0 of a group on this host, over the loopback interface alone, until the parent is gone.
+    """Run rank 0 of a group on this host until the parent is gone; ranks connect over the loopback interface only.
 
-    GPUs of the other ranks follow `device`; `cores` are those of all ranks, `num_threads` each rank's.
+    Other ranks use the GPUs after `device`; `cores` are those of all ranks, `num_threads` is for each rank.
     """
-    # they would listen where other hosts can reach them; the interface is `lo` on Linux, `lo0` on macOS
+    # by default, gloo and NCCL listen where other hosts can reach them; the interface is `lo` on Linux, `lo0` on macOS
     loopback = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
     for variable in _INTERFACE_VARIABLES:
         os.environ.setdefault(variable, loopback)
     listener = socket.create_server((HOST, 0))
     port: int = listener.getsockname()[1]
-    store = open_store(port, listener=listener.detach())  # one that it opened itself would be reached from other hosts
+    store = open_store(port, listener=listener.detach())  # a socket opened by the store would be open to other hosts
     options = ["--device", device, "--threads", str(num_threads), "--store", str(port), "--cores", *map(str, cores)]
     with _followers(num_ranks, options) as processes:
         serve_rank(0, num_ranks, store, parent, device=Device.of_lane(device), lost=lambda: _lost(processes))
 
 
 def follow(rank: int, num_ranks: int, *, device: str, port: int) -> None:
-    """Run another rank of a group on this host, whose rank 0 holds the store at a port, until the group ends."""
+    """Run a further rank of a group on this host until the group ends; rank 0 holds the store at `port`."""
     serve_rank(rank, num_ranks, open_store(port), device=Device.of_lane(device).of_rank(rank))
 
 

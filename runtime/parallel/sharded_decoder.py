@@ -1,8 +1,9 @@
-"""A decoder that is split over ranks: each holds some heads and some hidden units of every layer.
+"""A decoder split over ranks by tensor parallelism: each rank has some heads and some MLP units of every layer.
 
-The ranks exchange data inside three matrices: those after attention and after the MLP add up the ranks' parts, and of
-the `lm_head` each rank computes some rows, whose logits are gathered. All else is whole on every rank. Heads, units and
-rows are dealt out in runs of neighbours, as evenly as possible. Shapes: legend of `runtime.models.decoder`.
+The ranks exchange data in three matrices: the output matrices of attention and of the MLP add up the ranks' results,
+and each rank computes some rows of `lm_head`, whose logits are gathered. All other parameters are whole on every rank.
+Heads, units and rows are split into consecutive ranges, as evenly as possible. Shapes: legend of
+`runtime.models.decoder`.
 """
 
 from collections.abc import Iterable
@@ -26,12 +27,12 @@ from runtime.storage.stored_decoder import each_parameter
 
 
 def run_of(whole: int, rank: int, world_size: int) -> range:
-    """Return the share of a rank in `whole` things."""
+    """Return a rank's range of `whole` things."""
     return range(whole * rank // world_size, whole * (rank + 1) // world_size)
 
 
 class Share(NamedTuple):
-    """What a rank holds of a decoder's layers: query heads, the key/value heads that they read, MLP units."""
+    """A rank's share of every layer: query heads, the key/value heads that they read, and MLP units."""
 
     heads: range
     kv_heads: range
@@ -39,7 +40,7 @@ class Share(NamedTuple):
 
     @classmethod
     def of(cls, config: ModelConfig, rank: int, world_size: int) -> "Share":
-        """Return the share of a rank; raise `ModelError` if the model cannot be split over so many."""
+        """Return the share of a rank; raise `ModelError` if the model cannot be split over `world_size` ranks."""
         for name in ("num_heads", "intermediate_size", "vocab_size"):
             if getattr(config, name) < world_size:
                 raise ModelError(f"{name} {getattr(config, name)} cannot be split over {world_size} ranks")
@@ -59,12 +60,12 @@ class Share(NamedTuple):
         return cls(range(first + queries.start, first + queries.stop), range(kv_head, kv_head + 1), hidden)
 
     def of_config(self, config: ModelConfig) -> ModelConfig:
-        """Return the sizes of the rank's layers and caches."""
+        """Return the config of the rank's layers and KV caches."""
         heads, kv_heads, hidden = map(len, self)
         return replace(config, num_heads=heads, num_kv_heads=kv_heads, intermediate_size=hidden)
 
     def part(self, name: str, whole: NDArray[Any], config: ModelConfig) -> NDArray[Any]:
-        """Return what the rank holds of a parameter: some rows or columns of a layer's matrices, all of others."""
+        """Return the rank's part of a parameter: rows or columns of a layer's split matrices, else all of it."""
         size, hidden = config.head_dim, _indices(self.hidden)
         heads, kv_heads = _indices(self.heads, size), _indices(self.kv_heads, size)
         keys = config.num_heads * size
@@ -74,9 +75,9 @@ class Share(NamedTuple):
             "gate_up.": (0, [hidden, hidden + config.intermediate_size] if config.mlp == "gated" else [hidden]),
             "down.weight": (1, [hidden]),
         }
-        for kind, (dimension, own) in parts.items():
+        for kind, (dimension, indices) in parts.items():
             if f".{kind}" in name:
-                return np.take(whole, np.concatenate(own), dimension)
+                return np.take(whole, np.concatenate(indices), dimension)
         return whole
 
 
@@ -85,7 +86,7 @@ def _indices(run: range, size: int = 1) -> NDArray[np.int64]:
 
 
 class ShardedDecoder(Decoder):
-    """One rank's share of a decoder; `config` has its sizes, `whole_config` those of the model."""
+    """One rank's share of a decoder; `config` is that of the share, `whole_config` that of the model."""
 
     def __init__(self, config: ModelConfig, group: Group) -> None:
         self.share = Share.of(config, group.rank, group.world_size)
@@ -98,7 +99,7 @@ class ShardedDecoder(Decoder):
 
     @property
     def shape(self) -> Decoder:
-        """The whole model's sizes and the embedding, without layers: what files of exits are checked against."""
+        """A decoder with the whole model's config and embedding but no layers, to check files of exits against."""
         with torch.device("meta"):
             shape = Decoder(replace(self.whole_config, num_layers=0))
         shape.config, shape.embedding.weight = self.whole_config, self.embedding.weight
@@ -106,7 +107,7 @@ class ShardedDecoder(Decoder):
 
 
 class SummedLinear(Linear):
-    """A linear layer over the rank's share of its inputs: the ranks' outputs are added up."""
+    """A linear layer over the rank's share of its inputs; the outputs of all ranks are added up."""
 
     def __init__(self, linear: nn.Linear, group: Group) -> None:
         has_bias = linear.bias is not None and group.rank == 0  # a bias counts once
@@ -114,7 +115,7 @@ class SummedLinear(Linear):
         self._group = group
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sum over all ranks, [..., out], of the rank's inputs [..., in]."""
+        """Return the sum over all ranks, [..., out], for this rank's inputs [..., in]."""
         return self._group.sum(super().forward(x))
 
 
@@ -129,22 +130,23 @@ class GatheredHead(Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits over the whole vocabulary [..., V]."""
         run = self._runs[self._group.rank]
-        own = linear(x, self.weight[run.start : run.stop])
-        parts = self._group.gather(F.pad(own, (0, max(map(len, self._runs)) - len(run))))
+        logits = linear(x, self.weight[run.start : run.stop])
+        parts = self._group.gather(F.pad(logits, (0, max(map(len, self._runs)) - len(run))))
         return torch.cat([part[..., : len(run)] for part, run in zip(parts, self._runs, strict=True)], dim=-1)
 
 
 def load_sharded_decoder(folder: Path, group: Group, *, dtype: torch.dtype) -> ShardedDecoder:
     """Load this rank's share of a Hugging Face folder's decoder, on the group's device, without gradients.
 
-    Raises `ModelError` if the model cannot be split over so many ranks or a file or tensor is wrong.
+    Raises `ModelError` if the model cannot be split over the ranks, or a file or tensor is wrong.
     """
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
         decoder = ShardedDecoder(config, group)
     found = each_parameter(folder, config, numpy_type(dtype))
     state = as_tensors({name: decoder.share.part(name, whole, config) for name, whole in found})
-    decoder.load_state_dict({name: one.to(group.device) for name, one in state.items()}, strict=False, assign=True)
+    state = {name: weight.to(group.device) for name, weight in state.items()}
+    decoder.load_state_dict(state, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
     decoder.rotary = Rotary(config, config.max_position).to(group.device)

@@ -1,1 +1,1 @@
-"""What travels between driver and lane, and how."""
+"""Messages between the driver and the lanes' processes: operations, their encoding, and the channel."""

@@ -26,13 +26,13 @@ _LENGTHS = struct.Struct("<IQ")
 _READ_BYTES = 1 << 20
 
 _PIECE_S: Final = 0.25
-"""Limits of a wait are counted in pieces of this length: one that takes as much longer shows that the process stood."""
+"""Waits are split into pieces of this length; a piece that ends this much too late shows a stop of the process."""
 
 R = TypeVar("R")
 
 
 class Block(NamedTuple):
-    """An array on its way: `data` holds the elements in row-major order, in the machine's byte order."""
+    """An array in a message: `data` holds the elements in row-major order and the machine's byte order."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -40,14 +40,14 @@ class Block(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message from one side: JSON-able fields, and arrays."""
+    """A message: JSON-able fields, and arrays."""
 
     fields: Mapping[str, Any]
     blocks: tuple[Block, ...] = ()
 
 
 class Channel:
-    """One end of a socket pair. Whole messages only: what is half received stays until the rest has come."""
+    """One end of a socket pair, for whole messages; a partly received one is kept until the rest arrives."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -58,11 +58,12 @@ class Channel:
     def send(self, fields: Mapping[str, Any], blocks: Sequence[Block] = (), *, timeout_s: float | None = None) -> None:
         """Send one message.
 
-        Raises `EOFError` if the other end is gone, `TimeoutError` if it took nothing in time: the channel is lost then.
+        Raises `EOFError` if the other end is gone; `TimeoutError` if it accepted no byte for `timeout_s`, after which
+        the channel is unusable.
         """
         left = memoryview(to_bytes(fields, blocks))
         try:
-            while left:  # states of a long prompt are many megabytes: what counts is that they are being taken
+            while left:  # the limit is per piece, as hidden states of a long prompt are many megabytes
                 left = left[self._within(timeout_s, partial(self._socket.send, left)) :]
         except (BrokenPipeError, ConnectionResetError) as error:
             raise EOFError from error
@@ -97,13 +98,13 @@ class Channel:
         self._received += data
 
     def _within(self, timeout_s: float | None, act: Callable[[], R]) -> R:
-        """Return what a call of the socket returns; raise `TimeoutError` if that takes more than `timeout_s`.
+        """Return the result of a call of the socket; raise `TimeoutError` if it takes more than `timeout_s`.
 
-        Time in which this process was stopped does not count, but for `STOPS`: Ctrl-Z stops the other end with it.
+        Time in which this process was stopped does not count, as Ctrl-Z stops the other end too; `STOPS` records it.
         """
         left_s = math.inf if timeout_s is None else timeout_s
         while True:
-            piece_s = max(min(left_s, _PIECE_S), 1e-6)  # a zero would switch the socket to not waiting at all
+            piece_s = max(min(left_s, _PIECE_S), 1e-6)  # a timeout of zero would make the socket non-blocking
             self._socket.settimeout(piece_s)
             start_s = time.perf_counter()
             try:
@@ -125,7 +126,7 @@ class Channel:
 
 
 def to_bytes(fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> bytes:
-    """Return a message as it crosses."""
+    """Return the bytes of a message."""
     if blocks:
         fields = {**fields, "blocks": [(block.dtype, block.shape) for block in blocks]}
     header = json.dumps(fields, separators=(",", ":")).encode()
@@ -134,7 +135,7 @@ def to_bytes(fields: Mapping[str, Any], blocks: Sequence[Block] = ()) -> bytes:
 
 
 def from_bytes(message: bytes) -> Message:
-    """Return the message that `to_bytes` was given."""
+    """Return the message in the bytes of `to_bytes`."""
     num_header_bytes, _ = _LENGTHS.unpack_from(message)
     place = _LENGTHS.size + num_header_bytes
     fields = json.loads(message[_LENGTHS.size : place])
@@ -147,16 +148,16 @@ def from_bytes(message: bytes) -> Message:
 
 
 def to_block(array: Array) -> Block:
-    """Return the elements of an array, bit by bit."""
-    own = as_array(array)
-    return Block(own.dtype.name, own.shape, own.tobytes())
+    """Return an array as a block, with the same bits."""
+    host_array = as_array(array)
+    return Block(host_array.dtype.name, host_array.shape, host_array.tobytes())
 
 
 def to_array(block: Block) -> NDArray[Any]:
-    """Return a block as an array with memory of its own."""
+    """Return a block as a new numpy array."""
     return np.frombuffer(bytearray(block.data), numpy_type(block.dtype)).reshape(block.shape)
 
 
 def to_tensor(block: Block) -> "Tensor":
-    """Return a block as a tensor with memory of its own."""
+    """Return a block as a new tensor."""
     return as_tensor(to_array(block))

@@ -1,7 +1,7 @@
-"""Values as JSON and arrays: named tuples and dataclasses field by field, and whatever they hold.
+"""Encodes values as JSON and arrays: named tuples and dataclasses field by field, and the values in them.
 
-A type determines how its values are read, so nothing but data crosses. Arrays are `Block`s that follow the JSON in
-order: the distributions of a window, the exit's candidates, and features, which stay blocks outside of lanes.
+The expected type determines how a value is read, so messages hold only data. Arrays are `Block`s that follow the JSON
+in order: distributions of a window, an exit's candidates, and features, which the driver passes on as blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,25 +19,25 @@ from runtime.wire.channel import Block
 
 
 class Written(NamedTuple):
-    """A value on its way: JSON, and the arrays that follow it."""
+    """An encoded value: JSON, and the arrays that follow it."""
 
     json: Any
     blocks: list[Block]
 
 
 def write(value: object) -> Written:
-    """Return a value on its way."""
+    """Return a value encoded."""
     blocks: list[Block] = []
     return Written(_write(value, blocks), blocks)
 
 
 def read(kind: Any, json: Any, blocks: Sequence[Block]) -> Any:
-    """Return the value of a type, or of a type hint, that `write` was given."""
+    """Return the value that `write` encoded; `kind` is its type or type hint."""
     return _read(kind, json, iter(blocks))
 
 
 def read_fields(kinds: Mapping[str, Any], json: Mapping[str, Any], blocks: Iterable[Block]) -> dict[str, Any]:
-    """Return the dictionary of values of these types that `write` was given."""
+    """Return the dictionary that `write` encoded; `kinds` are the types of its values by name."""
     left = iter(blocks)
     return {name: _read(kinds[name], each, left) for name, each in json.items()}
 
@@ -53,7 +53,7 @@ def _write(value: Any, blocks: list[Block]) -> Any:
         blocks += arrays
         return {"features": _write(value.features, blocks)} if isinstance(value, ExitSignal) else True
     if type(value) in (tuple, list):
-        # thousands of token ids need no look at each of them
+        # a list whose first item is plain is taken as it is, since lists of token ids are long
         return value if value and isinstance(value[0], _PLAIN) else [_write(each, blocks) for each in value]
     names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
     return {name: _write(getattr(value, name), blocks) for name in names}

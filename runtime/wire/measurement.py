@@ -1,4 +1,4 @@
-"""What a lane can be asked to time: the parts that a latency model adds up (`runtime.worker.timing`)."""
+"""What a lane can time: the parts that a latency model adds up (`runtime.worker.timing` times them)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -16,27 +16,39 @@ Part = Literal[
     "prefill",
     "draft_prefill",
 ]
-"""verify: a whole verification, its reply included. verify_tree: a verification of a drafted tree of `rows` - 1 nodes,
-a path of which is accepted and moved after the text. stream: the same by a target whose streams draft the next tree,
-the largest they have. lm_head: what a verification does after its last layer, right after it. exit: what a prefix
-does after its exit layer, candidates and their message included, right after the last one. draft_step: one of the draft
-model, proposals included: a row of each of as many branches, one more for each of its `num_guesses`, or rows of the
-text where one proposes. draft_start: the step of a draft with exit features that reads its window again and starts all
-branches: `num_proposals` of the `rows`. draft_streams: what it takes to guess `rows` tokens by the streams of one row
-of the draft, or of one row of each branch, `num_guesses` by those of each. head_step: one step of any other drafter at
-so many rows (`runtime.drafters.window_drafter.WindowDrafter.timed_step`). prefill, draft_prefill: reading a prompt of
-`rows` + 1 tokens, by the target and by whatever drafter is loaded, with the features that it reads."""
+"""The parts:
+
+- `verify`: a whole verification, with encoding its reply;
+- `verify_tree`: a verification of a tree of `rows` - 1 nodes, whose accepted path is moved behind the text;
+- `stream`: the same by a target whose streams draft the next tree, of the largest size;
+- `lm_head`: what a verification does after its last layer, timed right after that layer;
+- `exit`: what a prefix does after its exit layer, with its message, timed right after the target's last layer;
+- `draft_step`: a step of the draft model, with proposals: a row for each branch and for each of its `num_guesses`, or
+  several rows of the text, one of which proposes;
+- `draft_start`: the step of a draft with exit features that reads its window again and starts `num_proposals` branches;
+- `draft_streams`: guessing `rows` tokens by the draft's streams, from one row or from a row of each branch, with
+  `num_guesses` for each;
+- `head_step`: a step of another drafter (`runtime.drafters.window_drafter.WindowDrafter.timed_step`);
+- `prefill`, `draft_prefill`: reading a prompt of `rows` + 1 tokens by the target, or by the loaded drafter with the
+  features that it reads.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """One part at one size, timed `repeats` times after `warm_up` runs that do not count.
+    """A part to time `repeats` times, after at least `warm_up` runs that are not timed.
 
-    `rows` are fed at once (of a tree its nodes and the last committed token) after `context` cached positions. An exit
-    after `exit_layer` sends `num_candidates` ids per row. Of a draft step the last `num_proposals` rows propose a token
-    (None: all), with `num_alternatives` ids beside it; each branch has `num_guesses`; rows may carry exit features. The
-    lane rests for `pause_s` before each run. A verification aside has a text of its own, kept from one time to the
-    next: a sequence under way goes on as if nothing had been timed.
+    Attributes:
+        rows: rows of a call (for a tree, its nodes and the last committed token).
+        context: KV positions before them.
+        exit_layer, num_candidates: of an exit: its layer, and the ids that it sends per row.
+        num_proposals: number of last rows of a draft step that propose a token; None for all.
+        num_guesses: guesses of streams for each branch.
+        num_alternatives: further ids that each proposal has.
+        with_features: whether rows of a draft step have exit features.
+        pause_s: how long the lane rests before each run.
+        is_aside: whether a verification uses a separate sequence, kept for the next time, so that the lane's current
+            sequence is not disturbed.
     """
 
     part: Part

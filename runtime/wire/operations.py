@@ -1,8 +1,8 @@
-"""Asking a lane: an operation is a method of a role in the lane's process, called by its name.
+"""Requests to a lane: an operation is a method of a role object in the lane's process, called by its name.
 
-The driver names the method itself (`runtime.lanes.lane.Lane.request`), so a wrong name or argument is a type error. The
-roles are `runtime.worker.server.LaneServer`, `TargetRole` and `DraftRole` of `runtime.worker.roles`, and
-`runtime.worker.timing.MeasureRole`. Type hints of a method say how its arguments and its reply are read (`codec`).
+The driver passes the method itself (`runtime.lanes.lane.Lane.request`), so type checking finds a wrong name or
+argument. The roles are `runtime.worker.server.LaneServer`, `TargetRole` and `DraftRole` of `runtime.worker.roles`, and
+`runtime.worker.timing.MeasureRole`. A method's type hints determine how its arguments and reply are encoded (`codec`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,23 +21,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
 Handler = Callable[[Message], codec.Written]
-"""Answers an operation."""
+"""Executes the operation of a message and returns its encoded reply."""
 
 
 def operation(method: F) -> F:
-    """Mark a method of a role as an operation that the driver may ask for."""
+    """Mark a method of a role as an operation that the driver may request."""
     method.is_operation = True  # type: ignore[attr-defined]
     return method
 
 
 def call(request_id: int | None, method: Callable[..., Any], *args: Any, **options: Any) -> Message:
-    """Return the message that asks for an operation; without an id it is not answered."""
+    """Return the message that requests an operation; without an id it is not answered."""
     fields, blocks = codec.write(dict(zip(_arguments(method), args, strict=False)) | options)
     return Message({"op": method.__qualname__, "id": request_id, "fields": fields}, tuple(blocks))
 
 
 def handlers_of(role: object) -> dict[str, Handler]:
-    """Return what answers each operation of a role, by its name."""
+    """Return the handler of each operation of a role, by the operation's name."""
     methods = [method for method in vars(type(role)).values() if hasattr(method, "is_operation")]
     return {method.__qualname__: partial(_handled, role, method) for method in methods}
 
@@ -47,7 +47,7 @@ def _handled(role: object, method: Callable[..., Any], message: Message) -> code
 
 
 class TimedReply(NamedTuple, Generic[R]):
-    """A lane's reply, and when the operation started and ended there (`time.perf_counter`)."""
+    """A lane's reply, and when the operation started and ended in the lane (`time.perf_counter`)."""
 
     value: R
     start_s: float
@@ -55,7 +55,7 @@ class TimedReply(NamedTuple, Generic[R]):
 
 
 def answer_to(method: Callable[..., R], message: Message) -> TimedReply[R]:
-    """Return the answer to an operation of its message."""
+    """Return the reply in the answer to an operation."""
     fields = message.fields
     reply = codec.read(_hints(method)["return"], fields["reply"], message.blocks)
     return TimedReply(reply, fields["start_s"], fields["end_s"])
@@ -71,7 +71,7 @@ def _arguments(method: Callable[..., Any]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceStart:
-    """The sequence that starts: its prompt, how long it may get, how it is decoded and sampled, or what is replayed."""
+    """A new sequence: its prompt, largest length, schedule and sampling, and a text to replay, if any."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -83,7 +83,7 @@ class SequenceStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterTraits:
-    """The needs and the methods of a drafter (`WindowDrafter`); `kept` are the folders of all that its lane keeps."""
+    """Facts about a loaded drafter (see `WindowDrafter`); `kept` are the folders of all drafters in its lane."""
 
     folder: Path
     feature_layers: tuple[int, ...]
@@ -94,12 +94,12 @@ class DrafterTraits:
 
 
 Spans = Sequence[tuple[str, float, float, int]]
-"""Steps of the draft: `decoding.trace.Work`, start, end, rows."""
+"""Steps of the draft: kind (`decoding.trace.Work`), start, end, rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drafted:
-    """A window, the steps done since the last reply, and whether a branch had the outcome (None without branches)."""
+    """A window, the steps since the last reply, and whether a branch had the outcome (None if none was looked up)."""
 
     window: Window
     spans: Spans
@@ -107,9 +107,9 @@ class Drafted:
 
 
 class RowInvariance(NamedTuple):
-    """Whether a row has the same bits whatever rows are computed with it.
+    """Whether a lane is batch-invariant: a row has the same bits, whatever rows are computed with it.
 
-    Smaller calls are padded to `least_rows` for it; `instructions` is the limit on the CPU's for it, in words, or
+    Smaller calls are padded to `least_rows`; `instructions` is the limit of the CPU's instruction set in words, or
     empty.
     """
 
@@ -123,7 +123,7 @@ class RowInvariance(NamedTuple):
         return self.is_invariant and self.least_rows == 1 and not self.instructions
 
     def __str__(self) -> str:
-        """Say it for people, such as `exact, with calls padded to 2 rows, instructions up to AVX512_CORE_BF16`."""
+        """Return words such as `exact, with calls padded to 2 rows, instructions up to AVX512_CORE_BF16`."""
         padded = f"calls padded to {self.least_rows} rows" if self.least_rows > 1 else ""
         means = ", ".join(filter(None, (padded, self.instructions)))
         exact = "exact" if self.is_invariant else "not exact: texts may differ from plain decoding's in near ties"

@@ -1,4 +1,4 @@
-"""How long this process stood still: by Ctrl-Z, which stops whoever works for it too, or for want of a core."""
+"""Measures how long this process was stopped, by Ctrl-Z (which also stops its lanes) or for lack of a core."""
 
 import math
 import time
@@ -8,37 +8,36 @@ from threading import Event, Thread
 from typing import Final
 
 _STOP_S: Final = 1.0
-"""A wait that ends so much too late is told as a stop. So is one on a machine with ten programs for each core: the
-times hold what such a process waited for a core too."""
+"""A wait that ends this much too late counts as a stop; that also happens with ten busy programs on each core."""
 
 
 class Stops:
-    """The time in which this process stood for a second or more, as far as its waits saw it.
+    """Stops of this process of a second or more, found by waits that ended too late.
 
-    `total_s` is all of it so far; `until_s` is when the process went on last, by `time.perf_counter`.
+    `total_s` is the time of all stops so far; `until_s` is the end of the last one, by `time.perf_counter`.
     """
 
     def __init__(self) -> None:
         self.total_s, self.until_s = 0.0, -math.inf
 
     def late_s(self, start_s: float, most_s: float) -> float:
-        """Return by how much a wait since `start_s` took longer than `most_s`; it is counted if that is long."""
+        """Return by how much a wait since `start_s` took longer than `most_s`, and record a stop if that is long."""
         now_s = time.perf_counter()
         late_s = now_s - start_s - most_s
         if late_s >= _STOP_S:
-            self.total_s += min(late_s, now_s - self.until_s)  # two threads that wait see the same stop
+            self.total_s += min(late_s, now_s - self.until_s)  # another thread may have recorded the same stop
             self.until_s = now_s
         return late_s
 
 
 STOPS: Final = Stops()
 _PIECE_S: Final = 0.25
-"""Of the waits that see a stop, and so the most of it that is missed."""
+"""Length of a wait of `seeing_stops`, by which a recorded stop may be too short."""
 
 
 @contextmanager
 def seeing_stops() -> Iterator[None]:
-    """See the stops of this process in the body, which works itself and waits for no lane: a thread waits instead."""
+    """Record stops during the body by a waiting thread, for work in this process that does not wait for lanes."""
     is_over = Event()
 
     def wait() -> None:
@@ -57,5 +56,5 @@ def seeing_stops() -> Iterator[None]:
 
 
 def working_s() -> float:
-    """Return `time.monotonic` without the time in which this process stood: whoever limits work goes by it."""
+    """Return `time.monotonic` without the time of stops, for limits on the time of work."""
     return time.monotonic() - STOPS.total_s

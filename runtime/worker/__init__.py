@@ -1,1 +1,1 @@
-"""The lane's process: what it serves, runs and times."""
+"""The process of a lane: serves requests, loads models, runs their operations and times their parts."""

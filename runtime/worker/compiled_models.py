@@ -1,4 +1,4 @@
-"""The models of a lane that computes by compiled graphs: torch is imported where a head of the target needs it."""
+"""Loads the models of a lane that computes by compiled graphs; torch is imported only for draft heads."""
 
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ class CompiledModels:
         self._target: StoredDecoder | None = None
 
     def load_target(self, target: Path, exits: Path | None, form: Dtype) -> TargetModel:
-        """Load the target of a folder, with its exits if there are any."""
+        """Load the target of a folder, with its trained exits if any."""
         dtype = arithmetic(form)
         self._target = stored = load_stored_decoder(target, dtype)
         backend = self._open(stored, form)
@@ -36,13 +36,13 @@ class CompiledModels:
         return TargetModel(backend, EarlyExit(stored.lm_head.weight, heads, backend))
 
     def load_streams(self, folder: Path) -> NoReturn:
-        """Raise `LaneError`: streams read the target's keys, which compiled models hide."""
+        """Raise `LaneError`, as streams read the target's KV cache, which compiled models do not expose."""
         raise LaneError(
             f"{folder}: streams of a target need a lane of torch: compiled models hide the keys that they read"
         )
 
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
-        """Load the drafter of a folder: a draft model as graphs, heads by torch, prompt lookup without weights."""
+        """Load the drafter of a folder: a draft model as graphs, a draft head by torch, prompt lookup by neither."""
         kind, dtype = known_kind(folder), arithmetic(form)
         if kind.load_alone is not None:
             return kind.load_alone(folder)
@@ -61,9 +61,9 @@ class CompiledModels:
     def _torch_models(self) -> "TorchModels":
         from runtime.worker.torch_models import TorchModels
 
-        found = TorchModels(self._device, self._num_threads)
+        models = TorchModels(self._device, self._num_threads)
         leave_imports_alone()
-        return found
+        return models
 
     def _open(self, stored: StoredDecoder, form: Dtype) -> CompiledDecoder:
         return CompiledDecoder(stored, device=self._device, form=form, num_threads=self._num_threads)

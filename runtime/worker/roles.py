@@ -1,6 +1,6 @@
-"""What a lane does with its models: the operations of a target and of a draft.
+"""The operations of a target and of a drafter in their lane.
 
-Times are read here, in the lane; draft steps are spans of [work, start, end, rows] in the reply that ends them.
+Times are measured in the lane. A reply of the drafter has its steps since the last reply as (work, start, end, rows).
 """
 
 import time
@@ -24,7 +24,7 @@ from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans
 F = TypeVar("F", ExitSignal, Verdict)
 
 _COMPILED_ROWS: Final = (1, 16)
-"""Calls of two sizes, also where few rows are filled up (`row_floor`): they make all graphs of a middling decoder."""
+"""Two sizes of calls, even after padding (`row_floor`), so that all graphs of a medium-sized decoder are compiled."""
 
 
 class TargetRole:
@@ -35,14 +35,14 @@ class TargetRole:
 
     @operation
     def check_rows(self) -> RowInvariance:
-        """Test whether a row has the same bits, whatever rows are computed with it."""
+        """Test whether the lane is batch-invariant."""
         backend = self._model.backend
-        is_on_gpu = getattr(backend.device, "type", "cpu") == "cuda"  # the limit is one of the CPU's instructions
+        is_on_gpu = getattr(backend.device, "type", "cpu") == "cuda"  # `described` is about the CPU
         return RowInvariance(is_row_invariant(backend), backend.least_rows, "" if is_on_gpu else described())
 
     @operation
     def compile(self, exit_layer: int | None, feature_layers: tuple[int, ...]) -> None:
-        """Compile the target with an exit and for reading the states after some layers, where the device compiles."""
+        """Compile the target with an exit and with the states after some layers as outputs, if the device compiles."""
         self._model.prepare(
             num_prompt=0,
             num_slots=_COMPILED_ROWS[-1],
@@ -53,7 +53,7 @@ class TargetRole:
 
     @operation
     def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:
-        """Compile what the sequence needs, where the device compiles."""
+        """Compile what the sequence needs, if the device compiles."""
         full = start.schedule.num_rows
         self._model.prepare(
             num_prompt=len(start.prompt),
@@ -65,7 +65,7 @@ class TargetRole:
 
     @operation
     def prefill(self, start: SequenceStart, feature_layers: tuple[int, ...], raw_features: bool) -> Block | None:  # noqa: FBT001
-        """Read a prompt; replies the features of all its positions but the last, if there are feature layers."""
+        """Read a prompt; the reply has the features of all its positions but the last, if there are feature layers."""
         self._model.set_tree(size=start.schedule.tree_size, depth=start.schedule.num_speculative_tokens)
         features_TE = self._model.prefill(
             start.prompt,
@@ -83,22 +83,22 @@ class TargetRole:
 
     @operation
     def stream(self, window: Window) -> Verdict:
-        """Verify, and draft the next window by the target's streams; the verdict carries it."""
+        """Verify, and draft the next window by the target's streams; the verdict has it."""
         return _for_the_wire(self._model.stream(window))
 
     @operation
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
-        """Run the layers up to an exit; replies the best ids of each row."""
+        """Run the layers up to an exit; the reply has the best ids of each row."""
         return _for_the_wire(self._model.prefix(window, exit_layer, num_candidates))
 
     @operation
     def suffix(self) -> Verdict:
-        """Run the remaining layers of the rows last given to `prefix`."""
+        """Run the remaining layers over the rows of the last `prefix`."""
         return _for_the_wire(self._model.suffix())
 
 
 class DraftRole:
-    """Operations of a draft, and the steps it does between messages."""
+    """Operations of a drafter, and the steps of branches between messages."""
 
     def __init__(self, drafter: WindowDrafter) -> None:
         self._drafter = drafter
@@ -107,7 +107,7 @@ class DraftRole:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a step to do before the next message comes."""
+        """Whether branches can make a step before the next message arrives."""
         return self._branches is not None and self._branches.has_work
 
     def step(self) -> None:
@@ -123,13 +123,13 @@ class DraftRole:
 
     @operation
     def prepare(self, start: SequenceStart) -> None:
-        """Compile what the sequence needs, where the device compiles."""
+        """Compile what the sequence needs, if the device compiles."""
         num_prompt = len(start.prompt)
         self._drafter.prepare(start.schedule, num_prompt=num_prompt, capacity=num_prompt + start.max_new_tokens)
 
     @operation
     def prefill(self, start: SequenceStart, features: Block | None) -> None:
-        """Read a prompt, with the target's features of it where the schedule has any."""
+        """Read a prompt, with the target's features of it if the schedule has them."""
         self._schedule: Schedule = start.schedule
         self._branches, self._spans = None, []
         self._drafter.prefill(
@@ -147,8 +147,8 @@ class DraftRole:
 
     @operation
     def branch(self) -> None:
-        """Start preparing for the outcomes of the window last drafted; a step that waits for nothing is done here."""
-        assert isinstance(self._drafter, Drafter), "branches of a draft that is no language model"
+        """Start branches for the outcomes of the window last drafted, with a first step if it needs no exit message."""
+        assert isinstance(self._drafter, Drafter), "branches of a drafter that is not a language model"
         self._branches = BranchSet(self._drafter, self._schedule)
         if self.has_work:
             self.step()
@@ -161,7 +161,7 @@ class DraftRole:
 
     @operation
     def take(self, num_accepted: int, next_token: int) -> Drafted:
-        """Keep the branch of an outcome, or none, and finish the next window."""
+        """Finish the branch of an outcome, or without one a new rollout; the reply is the next window."""
         assert self._branches is not None, "nothing to take"
         hit, steps = self._branches.take((num_accepted, next_token))
         self._branches = None
@@ -169,7 +169,7 @@ class DraftRole:
 
     @operation
     def drop(self) -> Spans:
-        """Forget the branches: the sequence has ended; replies the steps done since the last reply."""
+        """Drop the branches at the end of the sequence; the reply has the steps since the last reply."""
         self.forget()
         return self._take_spans()
 

@@ -1,8 +1,8 @@
-"""The loop inside a lane's process: first in, first out, and draft steps while no message is there.
+"""The loop of a lane's process: answers requests first in, first out, and makes steps of branches between them.
 
-A message with an ``id`` is answered by one with the same id, with the times when its operation started and ended
-(`time.perf_counter`). One without is not; should it fail, its error is the next answer. Loading a drafter takes as long
-as decoding a text, so a few small ones are kept (`KeptDrafters`).
+The answer to a request with an ``id`` has this id, and the times when the operation started and ended
+(`time.perf_counter`). A request without an id has no answer; if it fails, its error is the next answer. Loading a
+drafter takes as long as decoding a text, so small drafters are kept (`KeptDrafters`).
 """
 
 import gc
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def models_on(device: Device, num_threads: int, group: "Group | None" = None) -> "TorchModels | CompiledModels":
-    """Return the loader of a device's models; only the library that computes there is imported."""
+    """Return the loader of a device's models, importing only that device's library."""
     if device.is_compiled:
         from runtime.worker.compiled_models import CompiledModels
 
@@ -43,11 +43,11 @@ def models_on(device: Device, num_threads: int, group: "Group | None" = None) ->
 
 
 KEPT_BYTES: Final = 300_000_000
-"""Bytes of the files of all drafters that are kept; a larger one is held only while it is loaded."""
+"""Most bytes of the files of all kept drafters; larger drafters are not kept."""
 
 
 class KeptDrafters:
-    """Drafters by request; the least recently used ones are dropped."""
+    """Drafters by the request that loaded them; the least recently used ones are dropped."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -55,26 +55,26 @@ class KeptDrafters:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Folders of those that are kept, the most recently used last."""
+        """Folders of the kept drafters, the most recently used last."""
         return tuple(folder for _, _, folder in self._drafters.values())
 
-    def get(self, asked: Hashable) -> WindowDrafter | None:
-        """Return the drafter that was added for a request; None if it was dropped."""
-        if asked not in self._drafters:
+    def get(self, request: Hashable) -> WindowDrafter | None:
+        """Return the drafter that was added for a request; None if there is none or it was dropped."""
+        if request not in self._drafters:
             return None
-        self._drafters[asked] = self._drafters.pop(asked)  # now the most recently used
-        return self._drafters[asked][0]
+        self._drafters[request] = self._drafters.pop(request)  # now the most recently used
+        return self._drafters[request][0]
 
-    def add(self, asked: Hashable, drafter: WindowDrafter, folder: Path) -> None:
+    def add(self, request: Hashable, drafter: WindowDrafter, folder: Path) -> None:
         """Keep the drafter of a folder, if it is small."""
         num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        self._drafters[asked] = drafter, num_bytes, folder
+        self._drafters[request] = drafter, num_bytes, folder
         while sum(size for _, size, _ in self._drafters.values()) > self._most_bytes:
             del self._drafters[next(iter(self._drafters))]
 
 
 class LaneServer:
-    """A lane with the roles it was asked to load: target, draft, or both."""
+    """Serves a lane's requests: to load a target or a drafter or both, and the operations of their roles."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LaneServer:
         group: "Group | None" = None,
         on_failure: Callable[[Exception], object] = lambda _: None,
     ) -> None:
-        """Take also what is called with each error that an answer will carry, once it is known."""
+        """Args: `on_failure` is called with each error, before an answer reports it."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
@@ -95,13 +95,13 @@ class LaneServer:
         self._handlers: dict[str, Handler] = handlers_of(self) | handlers_of(self._measure)
 
     def serve_process(self) -> None:
-        """Import what computes on the device, before anybody waits for it, and serve."""
+        """Import the device's library before the first request, and serve."""
         _ = self._models
         leave_imports_alone()
         self.serve()
 
     def serve(self) -> None:
-        """Answer until the other end is gone."""
+        """Answer requests until the other end is gone."""
         try:
             while True:
                 if self._draft is not None and self._draft.has_work and not self._channel.has_message():
@@ -121,7 +121,7 @@ class LaneServer:
             reply = handler(message)
         except EOFError:
             raise
-        except Exception as error:  # noqa: BLE001  the answer carries it and the parent raises it
+        except Exception as error:  # noqa: BLE001  the answer reports it and the parent raises it
             self._fail(error)
         if message.fields["id"] is None:
             return
@@ -135,24 +135,24 @@ class LaneServer:
     def _step(self, draft: DraftRole) -> None:
         try:
             draft.step()
-        except Exception as error:  # noqa: BLE001  the next answer carries it
+        except Exception as error:  # noqa: BLE001  the next answer reports it
             self._fail(error)
             draft.forget()
 
     def _fail(self, error: Exception) -> None:
-        """Keep the first failure: those after it are mostly its consequences."""
+        """Keep the first failure, as later ones are mostly its consequences."""
         if self._failure is None:
             self._failure = error
             self._on_failure(error)
 
     @operation
     def ping(self, load: tuple[Block, ...] = ()) -> None:
-        """Do nothing; `load` is a payload to send along."""
+        """Do nothing; `load` is a payload, to time its transfer."""
 
     @operation
     def load_target(self, target: Path, exits: Path | None, dtype: Dtype) -> None:
-        """Load the target of a folder, and its exits if there are trained ones."""
-        self._kept = KeptDrafters()  # they share the embedding of the target before
+        """Load the target of a folder, with its trained exits if any."""
+        self._kept = KeptDrafters()  # kept drafters share the embedding of the previous target
         self._run_target(self._models.load_target(target, exits, dtype))
 
     @operation
@@ -168,7 +168,7 @@ class LaneServer:
         self._handlers |= handlers_of(TargetRole(model))
 
     def _drop_draft(self) -> None:
-        """Free the draft, if it is not kept: there may be no room for two."""
+        """Free the current drafter unless it is kept, as there may be no room for two."""
         for name in () if self._draft is None else handlers_of(self._draft):
             del self._handlers[name]
         self._draft = self._measure.drafter = None
@@ -188,7 +188,7 @@ class LaneServer:
             loaded = self._models.load_drafter(target, drafter, dtype)
             if self._group is None:
                 self._kept.add((target, drafter, dtype), loaded, drafter)
-            gc.collect()  # frees what was kept until now, not in the middle of a text
+            gc.collect()  # frees dropped drafters now rather than while a text is decoded
         self._measure.drafter = loaded
         self._draft = DraftRole(loaded)
         self._handlers |= handlers_of(self._draft)

@@ -1,4 +1,4 @@
-"""Times parts of the models inside their lane, by the code that decodes, on random tokens."""
+"""Times parts of the models in their lane, by the code that also decodes, with random tokens."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,14 +30,14 @@ _OF_PROMPTS: Final = frozenset({"prefill", "draft_prefill"})
 
 
 class Prepared(NamedTuple):
-    """A run to be timed, and what must happen before each of them, outside the clock."""
+    """A function to time, and one to call before each of its runs, outside of the time."""
 
     run: Callable[[], object]
     before: Callable[[], object] = lambda: None
 
 
 class MeasureRole:
-    """Operations that time the models a lane has loaded."""
+    """Operations that time the models of a lane."""
 
     def __init__(self, channel: "Channel | GroupChannel") -> None:
         self._channel = channel
@@ -48,20 +48,20 @@ class MeasureRole:
 
     @operation
     def measure(self, measurement: Measurement) -> list[float]:
-        """Time a part some number of times; replies the seconds of each."""
+        """Time a part `repeats` times; the reply has the seconds of each run."""
         seconds = self._seconds(measurement)
         return [next(seconds) for _ in range(measurement.repeats)]
 
     @operation
     def lay_out_again(self) -> None:
-        """Have the graph of single rows as the sequence under way left it, before something was timed aside."""
+        """Restore the memory layout of the current sequence's graphs, after something was timed aside."""
         if self.target is None:
             raise LaneError("this lane has loaded no target that could be laid out")
         self.target.lay_out_again()
 
     @operation
     def keep_busy(self, measurement: Measurement) -> list[float]:
-        """Time a part once, and again and again until another message comes; replies the seconds of each."""
+        """Time a part again and again until another message arrives; the reply has the seconds of each run."""
         seconds = self._seconds(measurement)
         found = [next(seconds)]
         while not self._channel.has_message():
@@ -69,7 +69,7 @@ class MeasureRole:
         return found
 
     def _seconds(self, measurement: Measurement) -> Iterator[float]:
-        """Yield the seconds of run after run; asynchronous devices are waited for before and after each."""
+        """Yield the seconds of run after run, waiting for asynchronous devices before and after each."""
         model = self._model_of(measurement.part)
         prepared = self._kept(model, measurement) if measurement.is_aside else self._prepared(model, measurement)
         for _ in range(self._num_warm_ups(model, measurement)):
@@ -100,7 +100,10 @@ class MeasureRole:
         return model
 
     def _num_warm_ups(self, model: TargetModel | WindowDrafter, measurement: Measurement) -> int:
-        """Return the number of warm-up runs: at least one where a model does this, or reads a prompt, first."""
+        """Return the number of warm-up runs: at least one if the model runs this part at this size for the first time.
+
+        Prompts of all lengths count as one size.
+        """
         known, size = self._timed_before.setdefault(model, set()), _size(measurement)
         if measurement.part in _OF_PROMPTS:
             size = replace(size, rows=1)
@@ -122,9 +125,9 @@ class MeasureRole:
         if measurement.part == "draft_prefill":
             return self._draft_prefill(model, measurement.rows)
         if measurement.part not in model.timed_parts:
-            own = ", ".join(model.timed_parts)
+            parts = ", ".join(model.timed_parts)
             raise LaneError(
-                f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {own}"
+                f"{measurement.part} cannot be timed: the drafter of this lane is a head, its part is {parts}"
             )
         return Prepared(model.timed_step(measurement))
 
@@ -169,14 +172,14 @@ def _least_schedule(method: Method) -> Schedule:
 
 
 class TargetParts:
-    """The target's parts at one size."""
+    """Prepares runs of a target's part at one size."""
 
     def __init__(self, model: TargetModel, measurement: Measurement) -> None:
         self._model, self._measurement = model, measurement
         self._window = Window(tuple(_random_ids(model.config, measurement.rows - 1)))
         capacity = measurement.context + measurement.rows
         if measurement.is_aside:
-            # nothing is prepared: a plan of its own would end that of the sequence under way
+            # without `prepare`, which would replace the preparation for the current sequence
             self._model = model = model.scratch_sequence(capacity)
         else:
             model.prepare(
@@ -189,7 +192,7 @@ class TargetParts:
         model.cache.fill_random(measurement.context)
 
     def prepare(self) -> Prepared:
-        """Return the run to be timed."""
+        """Return the run to time."""
         model = self._model
         parts: dict[Part, Callable[[], Prepared]] = {
             "verify": lambda: self._operation(lambda: codec.write(model.verify(self._window))),
@@ -212,7 +215,7 @@ class TargetParts:
 
     def _tree(self, verify: Callable[[Window], Verdict]) -> Prepared:
         model, first = self._model, self._measurement.context + 1
-        # every node has two children; the path to the last of them is accepted
+        # every node has two children; the path to the last node is accepted
         parents = tuple(node // 2 - 1 for node in range(len(self._window.tokens)))
         window = self._window._replace(parents=parents)
         path: list[int] = []
@@ -235,7 +238,7 @@ class TargetParts:
         return self._after_layers(lambda rows: ExitSignal(*model.early_exit.read(rows.x_BTD, layer, count)))
 
     def _after_layers(self, tail: Callable[[RowsUnderWay], Verdict | ExitSignal]) -> Prepared:
-        """Time the end of an operation after all layers, which leave none of its weights in the processor's cache."""
+        """Time the end of an operation right after all layers, which have evicted its weights from the CPU's cache."""
         model, waiting = self._model, list[RowsUnderWay]()
 
         def before() -> None:

@@ -1,4 +1,4 @@
-"""The models of a lane that torch computes, eagerly or by captured graphs."""
+"""Loads the models of a lane that computes by torch, eagerly or by captured graphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from runtime.target.target_model import TargetModel
 
 
 class TorchModels:
-    """Loads the models of a lane or a record; drafters share the target's weights."""
+    """Loads the models of a lane, or for recording acceptance; drafters share the target's weights."""
 
     def __init__(self, device: Device, num_threads: int, group: Group | None = None) -> None:
         self._device, self._num_threads, self._group = device, num_threads, group or Group.alone()
@@ -34,7 +34,7 @@ class TorchModels:
             return self._group.all_do(lambda: self._load_share(target, exits, dtype))
         new_backend = self._opener(form)
         self.decoder = decoder = load_decoder(target, dtype=dtype)
-        backend = new_backend(decoder)  # it may move the weights, and exits go where they are
+        backend = new_backend(decoder)  # may move the weights; exits are then loaded to the same device
         self.heads = load_exits(exits, decoder, dtype=dtype) if exits else None
         return TargetModel.of(decoder, self.heads, backend=backend)
 
@@ -43,7 +43,7 @@ class TorchModels:
         return TargetModel.of(decoder, load_exits(exits, decoder.shape, dtype=dtype) if exits else None)
 
     def load_streams(self, folder: Path) -> StreamingTarget:
-        """Load streams for the target loaded last, and return it as one that can draft for itself."""
+        """Load streams for the loaded target, and return a target that can draft for itself."""
         assert self.decoder is not None, "streams without their target"
         if not self._device.has_readable_cache:
             raise LaneError(
@@ -54,11 +54,11 @@ class TorchModels:
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder."""
         dtype = arithmetic(form)
-        # a draft model goes to the device by its back end, heads are computed where their target's weights are
+        # a draft model's back end moves it to the device; heads are computed where the target's weights are
         place = self._place if known_kind(folder).method is not None else torch.device("cpu")
 
         def load_target() -> Decoder:
-            # without the target in its lane a drafter needs only the parts that it shares
+            # in a lane without the target, only the parts that the drafter shares are loaded
             if self.decoder is not None and self.decoder.embedding.weight.device == place:
                 return self.decoder
             return load_decoder(target, dtype=dtype, with_layers=False).to(place)
@@ -75,7 +75,7 @@ class TorchModels:
         return torch.device(self._device.name if self._device.library == "cuda" else "cpu")
 
     def _opener(self, form: Dtype) -> Callable[[Decoder], Backend]:
-        """Return a function from decoder to back end; each rank computes eagerly on cores or a GPU of its own."""
+        """Return a function from decoder to back end; ranks compute eagerly, on cores or each on its GPU."""
         if self._group.world_size > 1:
             return lambda decoder: EagerBackend(decoder.to(self._group.device))
         torch.set_num_threads(torch_threads(self._device, self._num_threads))

@@ -69,7 +69,7 @@ def arithmetic(form: Dtype, half: np.dtype[Any] = BFLOAT16) -> np.dtype[Any]:
 
 
 def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> PackedMatrix:
-    """Return a matrix packed in a weight format, from disk if it is there; `dtype` is the type of unquantised values."""
+    """Return a matrix packed in a weight format, from disk if possible; `dtype` is the type of unquantised values."""
     shape = weight_OI.shape[0], weight_OI.shape[1]
     if form == "int4" and shape[1] % 2:
         form = "int8"  # products of several rows with int4 rows of an odd size are wrong (OpenVINO 2026.4)
