@@ -1,1 +1,1 @@
-"""Drafters: one folder per kind, with its model, drafter and folder formats."""
+"""Drafters: a module or folder for each kind, with its model, its drafter and its folder formats."""

@@ -1,4 +1,4 @@
-"""What heads share: warming up, a static tree from the target's last state, and folders as in `weight_folder`."""
+"""Base classes of draft heads: warm-up, static trees from the target's last hidden state, and folders of heads."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ from runtime.models.vocabulary import OutputRows
 from runtime.storage.weight_folder import FolderConfig, load_trained, save_trained
 
 _READ = 40
-"""Tokens of the text that is drafted after for nothing."""
+"""Tokens of the text for warm-up."""
 
 
 class FeatureDrafter(WindowDrafter):
-    """A drafter that reads features of a target of a hidden size, and computes by torch, where its weights are."""
+    """A drafter that reads the target's features, and computes in torch on the device of its weights."""
 
     device: torch.device
     dtype: torch.dtype
@@ -34,13 +34,13 @@ class FeatureDrafter(WindowDrafter):
     _warm_for: Schedule | None = None
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: ARG002
-        """See `WindowDrafter`; a GPU loads a kernel when it is first called, which takes as long as many rounds."""
+        """See `WindowDrafter`; warms up on a GPU, where the first call of a kernel takes as long as many rounds."""
         if self.device.type != "cpu" and schedule != self._warm_for:
             self.warm_up(schedule)
             self._warm_for = schedule
 
     def warm_up(self, schedule: Schedule) -> None:
-        """Draft after every number of tokens that a round may commit; the current sequence is lost."""
+        """Draft once for every number of tokens that a round may commit; the current sequence is lost."""
         most = schedule.num_speculative_tokens + 1
         size = len(self.feature_layers) * self.hidden_size
         features_TE = torch.zeros(_READ, size, dtype=self.dtype, device=self.device)
@@ -52,10 +52,12 @@ class FeatureDrafter(WindowDrafter):
 
 
 class HeadDrafter(FeatureDrafter):
-    """A drafter with a static tree of its heads' best ids at any temperature, fixed before the target draws."""
+    """A drafter with a static tree of its heads' best ids; at any temperature they are fixed before the target samples.
+
+    `model` is a `KeptRowHeads`, `paths` are the nodes of the tree in order, `num_layers` is that of the target.
+    """
 
     def __init__(self, model: Any, paths: Sequence[TreePath], *, num_layers: int) -> None:
-        """Args: the `KeptRowHeads`; nodes of the tree in their order; layers of the target."""
         self.model, self.paths = model, tuple(paths)
         norm: Tensor = model.target_norm
         self.device, self.dtype, self.hidden_size = norm.device, norm.dtype, len(norm)
@@ -65,19 +67,19 @@ class HeadDrafter(FeatureDrafter):
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Return every head's ranks along a sequence (`ranks_by_level`), [N, K]; two positions need no features."""
+        """Return `ranks_by_level` of the heads along a text, [N, K]; the last two positions need no features."""
         self.model.output.add_prompt_tokens(ids[:start])
         num_heads, features_TE = self.model.config.num_heads, features_TE.to(self.device)
         return ranks_by_level(ids, start, num_heads, lambda first: self.candidates_along(ids, first, features_TE))
 
     @abstractmethod
     def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterable[Tensor]:
-        """Return every head's best ids for the places of a sequence from one on, [places, C]; see `ranks_by_level`."""
+        """Return each head's best ids at the positions of a text from `first` on, [positions, C], best first."""
 
     def prefill(
         self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any
     ) -> None:
-        """Start a sequence with the tree that its schedule asks for (see `WindowDrafter`)."""
+        """See `WindowDrafter`; the schedule determines the size and depth of trees."""
         assert features_TE is not None, "heads without the target's features"
         self._set_tree(schedule.tree_size, schedule.num_speculative_tokens)
         self.model.output.add_prompt_tokens(prompt)
@@ -85,7 +87,7 @@ class HeadDrafter(FeatureDrafter):
 
     @abstractmethod
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:
-        """Read a prompt and the target's features of all its positions but the last."""
+        """Read a prompt, with the target's features of all its positions but the last."""
 
     def _set_tree(self, size: int, depth: int) -> None:
         self._tree = cut(self.paths, size, depth)
@@ -93,7 +95,7 @@ class HeadDrafter(FeatureDrafter):
 
 
 class KeptRowHeads(nn.Module):
-    """Heads that read out through rows of the target's: `output` has kept ones, and those of a prompt that is added."""
+    """Heads whose output rows are rows of the target's `lm_head`: kept ones, and those of the prompt (`output`)."""
 
     output: OutputRows
     target_norm: Tensor
@@ -108,24 +110,24 @@ class KeptRowHeads(nn.Module):
         return own_weights(self)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's final norm and the kept rows of its output head, which stay as they are."""
+        """Use the target's final norm and the kept rows of its `lm_head`, frozen."""
         head_VD, self.target_norm = target.lm_head.weight.detach(), target.final_norm.detach()
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
 
 class HeadFolderConfig(FolderConfig):
-    """`config.json` of heads, which are built from it."""
+    """Base of the `config.json` of heads."""
 
     @abstractmethod
     def build(self, target: Decoder) -> Any:
-        """Return the untrained module; raises `ModelError` for sizes that contradict each other."""
+        """Return an untrained module; raise `ModelError` for sizes that contradict each other."""
 
 
 class TreeFolderConfig(HeadFolderConfig):
-    """`config.json` of weights with a tree; `paths` are its nodes, see `decoding.tree_shape`."""
+    """Base of the `config.json` of weights with a static tree; `paths` are its nodes, see `decoding.tree_shape`."""
 
     depth_field: ClassVar[str] = "num_heads"
-    """The field that holds the levels that the weights can draft."""
+    """The name of the field with the number of levels that the weights can draft."""
 
     paths: Annotated[tuple[TreePath, ...], Field(max_length=4096)]
 
@@ -139,7 +141,7 @@ C = TypeVar("C", bound=HeadFolderConfig)
 
 
 def own_weights(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that a folder stores, by name: all but those that are rows of the target."""
+    """Return the parameters that a folder stores, by name: all except rows of the target."""
     rows = ("embedding.weight", "lm_head.weight")
     return {name: weight for name, weight in module.named_parameters() if not name.endswith(rows)}
 
@@ -154,13 +156,13 @@ def save_tree_heads(
     kept_ids: Tensor | None = None,
     **of_target: Any,
 ) -> None:
-    """Write heads or streams, and the nodes of their tree (`save_trained`, which gets `target` and `target_name`).
+    """Write heads or streams with the nodes of their tree by `save_trained`, which gets `of_target` too.
 
-    `kept_ids` are the target ids that they may propose, None for those of their output.
+    `kept_ids` are the target ids that they may propose; None for those of `heads.output`.
     """
     kept_ids = heads.output.kept_ids if kept_ids is None else kept_ids
-    own = kind.model_fields.keys() - TreeFolderConfig.model_fields.keys()
-    fields = {name: getattr(heads.config, name) for name in own} | {"paths": tuple(paths), "metadata": dict(metadata)}
+    names = kind.model_fields.keys() - TreeFolderConfig.model_fields.keys()
+    fields = {name: getattr(heads.config, name) for name in names} | {"paths": tuple(paths), "metadata": dict(metadata)}
     save_trained(folder, kind, heads.trained, kept_ids=kept_ids, fields=fields, **of_target)
 
 
@@ -182,7 +184,10 @@ def read_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtyp
 
 
 def load_head(folder: Path, kind: type[C], target: Decoder, *, dtype: torch.dtype) -> tuple[C, Any]:
-    """Return what `read_head` does of a head that shares rows of its target, in `dtype` on the target's device."""
+    """Return a folder's config and its head, sharing rows of the target, in `dtype` on the target's device.
+
+    Errors are those of `read_head`.
+    """
     config, model, kept_ids = read_head(folder, kind, target, dtype=dtype)
     model.share(target, kept_ids)
     return config, model.to(device=kept_ids.device, dtype=dtype)

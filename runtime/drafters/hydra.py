@@ -1,9 +1,9 @@
-"""Hydra++ heads (arXiv 2402.05109): Medusa's, but each head also sees the tokens drafted before it.
+"""Hydra++ heads (arXiv 2402.05109): like Medusa's, but each head also reads the tokens drafted before it.
 
-A decoder layer over the target's last hidden states makes h'_t of h_t; head i proposes the token i + 1 places after t
-from h'_t and the embeddings of the i tokens between. Unlike in the paper, the layer's MLP is narrower, only a head's
-first residual block is its own, and all heads read out through the target's rows of the kept vocabulary.
-Shapes: legend of `runtime.models.decoder`, plus M rows, K heads, R nodes of a level.
+A decoder layer (the prefix layer) over the target's last hidden states h_t gives h'_t. Head i proposes the token i + 1
+positions after t, from h'_t and the embeddings of the i tokens between. Unlike in the paper, the layer's MLP is
+narrower, heads share all residual blocks but their first, and the output rows are the target's rows of the kept
+vocabulary. Shapes: legend of `runtime.models.decoder`; M rows, K heads, R nodes of a level.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ from runtime.wire.measurement import Measurement
 
 
 class HydraConfig(Strict):
-    """Sizes: heads, the prefix layer's MLP, each head's own block, the blocks that all heads share."""
+    """Sizes: number of heads, and widths of the prefix layer's MLP, of each head's block, and of the shared blocks."""
 
     num_heads: Count
     prefix_width: Width
@@ -41,7 +41,7 @@ class HydraConfig(Strict):
 
 
 class ResidualBlock(nn.Module):
-    """x + down(SiLU(up(norm(x)))); starts as the identity, for `down` starts at zero."""
+    """x + down(SiLU(up(norm(x)))); before training it is the identity, as `down` is zero."""
 
     def __init__(self, hidden_size: int, width: int, eps: float) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.down.bias)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Return hidden states [M, D] of hidden states [M, D]."""
+        """Map hidden states [M, D] to hidden states [M, D]."""
         unit_MD = rms_norm(x_MD.to(self.norm.dtype), self.norm, self.eps)
         return x_MD + self.down(F.silu(self.up(unit_MD)))  # type: ignore[no-any-return]
 
@@ -88,21 +88,22 @@ class HydraModel(KeptRowHeads):
     def read_prefix(
         self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None
     ) -> Tensor:
-        """Return h' [B, T, D] of the target's normalised last states; arguments as in `Decoder.run_layers`."""
+        """Return h' [B, T, D] for the target's normalised last states; arguments as in `Decoder.run_layers`."""
         rotary = self.rotary(positions, x_BTD.dtype)
         keys = WithinCall() if cache is None else cache
         sight = keys.sight(mask, x_BTD.shape[1], self.layer_config.num_queries_per_kv)
         return self.prefix(x_BTD, rotary, sight, keys, 0)  # type: ignore[no-any-return]
 
     def embed(self, ids_M: Tensor) -> Tensor:
-        """Return embeddings of tokens at unit scale, as `forward` reads them, [M, D]."""
+        """Return embeddings of tokens divided by their RMS, [M, D], for `forward`."""
         rows = self.embedding_VD[ids_M]
         return rms_norm(rows, rows.new_ones(rows.shape[-1]), self.layer_config.norm_eps)
 
     def forward(self, prefix_MD: Tensor, tokens_MD: Sequence[Tensor]) -> Tensor:
-        """Return the states for `output` [M, D] of the head that sees as many tokens as are given, one or more.
+        """Return the states [M, D] for `output` of head i, where i >= 1 is the number of tokens given.
 
-        `prefix_MD` is h' of the last known position, `tokens_MD` the embeddings (`embed`) after it, last one first.
+        `prefix_MD` is h' of the last known position, `tokens_MD` are the embeddings (`embed`) of the tokens after it,
+        the last one first.
         """
         x_MD = prefix_MD
         for projection, token_MD in zip(self.by_distance, tokens_MD, strict=False):
@@ -113,7 +114,7 @@ class HydraModel(KeptRowHeads):
 
 
 class HydraDrafter(HeadDrafter):
-    """Hydra++ heads, their tree, and the keys and values of the prefix layer over the committed text."""
+    """Hydra++ heads, their tree, and the KV cache of the prefix layer over the committed text."""
 
     methods = ("hydra",)
 
@@ -136,7 +137,7 @@ class HydraDrafter(HeadDrafter):
             self._last_token = committed[-1]
             self._read(features_TE.to(self.device))
         if self._prefix_1D is None:
-            # after a prompt of one token there is no state yet, and so no tree
+            # after a prompt of one token there is no hidden state yet, and so no tree
             yield max(len(committed), 1)
             return NO_WINDOW
         tokens: dict[TreePath, int] = {(): self._last_token}
@@ -146,7 +147,7 @@ class HydraDrafter(HeadDrafter):
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """Return a step of the prefix layer over so many rows and the children of as many nodes: more than any real."""
+        """See `WindowDrafter`; the step runs the prefix layer over `rows` rows and drafts children of `rows` nodes."""
         rows, context = measurement.rows, measurement.context
         size = len(self.model.target_norm)
         self.cache.start(context + rows)
@@ -162,14 +163,14 @@ class HydraDrafter(HeadDrafter):
         return step
 
     def candidates_along(self, ids: Sequence[int], first: int, features_TE: Tensor) -> Iterator[Tensor]:
-        """See `HeadDrafter`; every head is given the sequence's own tokens."""
+        """See `HeadDrafter`; the tokens that heads read are those of the text."""
         count, num_heads = len(ids) - 2, self.model.config.num_heads
         prefix_TD = self.model.read_prefix(
             (features_TE[:count] * self.model.target_norm)[None],
             positions=torch.arange(count, device=self.device),
             mask=causal_mask(count, self.dtype).to(self.device),
         )[0]
-        # row i: the token before place i, then those that the deeper heads see
+        # row i: the token before position first + i, then those that deeper heads read
         followed = torch.tensor([*ids[first - 1 :], *[0] * num_heads], device=self.device)
         seen_NK = followed.unfold(0, num_heads, 1)[: len(ids) - first]
         for level in range(num_heads):
@@ -182,7 +183,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _read(self, features_TD: Tensor) -> Tensor:
-        """Run the prefix layer over the next committed positions, and return h' of the last one [1, D]."""
+        """Run the prefix layer over the next committed positions; return h' of the last one, [1, D]."""
         start, count = self.cache.cursor, len(features_TD)
         prefix_BTD = self.model.read_prefix(
             (features_TD * self.model.target_norm)[None],
@@ -203,7 +204,7 @@ class HydraDrafter(HeadDrafter):
 
     @torch.inference_mode()
     def _candidates(self, prefix_RD: Tensor, seen_RL: Tensor, count: int) -> Tensor:
-        """Return the best target ids [R, C] after the tokens since the state, the last of them in the last column."""
+        """Return the best target ids [R, C] after the tokens [R, L] that follow the hidden state, in text order."""
         tokens = [self.model.embed(ids_R) for ids_R in reversed(seen_RL.unbind(1))]
         output = self.model.output
         return output.ids[ranked_ids(output.logits(self.model(prefix_RD, tokens)), count)]  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""Medusa-1 heads (arXiv 2401.10774): what follows the next token, from the target's last hidden state alone.
+"""Medusa-1 heads (arXiv 2401.10774): propose the tokens after the next one from the target's last hidden state alone.
 
-Here each head is a trained square projection that reads out through the target's rows of the kept vocabulary. Published
+Our heads are trained square projections, whose output rows are the target's rows of the kept vocabulary. Published
 heads (github.com/FasterDecoding/Medusa) have residual blocks `{k}.{layer}.linear.weight` and `.bias`, and an output
-matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints leave out; names may begin with `medusa_head.`.
-Shapes: legend of `runtime.models.decoder`, plus M rows, K heads.
+matrix `{k}.{medusa_num_layers}.weight`, which later checkpoints leave out; names may begin with `medusa_head.`. Shapes:
+legend of `runtime.models.decoder`; M rows, K heads.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ from runtime.wire.measurement import Measurement
 
 
 class MedusaConfig(Strict):
-    """Sizes: heads (head k, from 1, proposes the token k + 1 places on), and blocks of each."""
+    """Sizes: number of heads (head k, from 1, proposes the token k + 1 positions ahead), and of blocks of each head."""
 
     num_heads: Count
     num_blocks: Count
 
 
 class MedusaHead(nn.Module):
-    """Residual blocks x + SiLU(Wx + b), then x + Px if it has P; starts as the identity: W, b and P start at zero."""
+    """Residual blocks x + SiLU(Wx + b), then x + Px if it has P; W, b and P start at zero, so it starts as identity."""
 
     def __init__(self, hidden_size: int, num_blocks: int, *, has_projection: bool = True) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class MedusaHead(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x_MD: Tensor) -> Tensor:
-        """Return states for the target's output head [M, D] of its normalised last hidden states [M, D]."""
+        """Map the target's normalised last hidden states [M, D] to states for output rows [M, D]."""
         for block in self.blocks:
             x_MD = x_MD + F.silu(block(x_MD))
         if self.projection is not None:
@@ -59,10 +59,10 @@ class MedusaHead(nn.Module):
 
 
 class MedusaModel(KeptRowHeads):
-    """K heads over one reduced vocabulary; published ones propose all ids, and may have output rows of their own."""
+    """K heads over one reduced vocabulary; published heads propose all ids, and may each have other output rows."""
 
     outputs: Sequence[OutputRows] = ()
-    """Of every head, if not all read out through `output`."""
+    """The output rows of each head, if they are not `output` for all."""
 
     def __init__(self, hidden_size: int, config: MedusaConfig, *, has_projections: bool = True) -> None:
         super().__init__(hidden_size)
@@ -72,24 +72,24 @@ class MedusaModel(KeptRowHeads):
         )
 
     def forward(self, x_MD: Tensor, num_heads: int) -> list[Tensor]:
-        """Return logits of the first heads over the ids of `output`, [M, V] each, of last hidden states [M, D]."""
+        """Return logits of the first `num_heads` heads over the ids of `output`, [M, V] each."""
         outputs = self.outputs or [self.output] * self.config.num_heads
         return [output.logits(head(x_MD)) for head, output in zip(self.heads[:num_heads], outputs, strict=False)]
 
 
 class MedusaDrafter(HeadDrafter):
-    """Medusa heads, their tree, and the one state of the target that the next tree is drafted from."""
+    """Medusa heads, their tree, and the target's hidden state from which the next tree is drafted."""
 
     methods = ("medusa",)
 
     _feature_1D: Tensor | None = None
 
     def _read_prompt(self, prompt: Sequence[int], features_TE: Tensor, capacity: int) -> None:  # noqa: ARG002
-        # after a prompt of one token there is no state yet, and so no tree
+        # after a prompt of one token there is no hidden state yet, and so no tree
         self._feature_1D = features_TE[-1:] if len(features_TE) else None
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a tree from the state that chose the last committed token (see `WindowDrafter`)."""
+        """Draft a tree from the hidden state that predicted the last committed token (see `WindowDrafter`)."""
         if features_TE is not None and len(features_TE):
             self._feature_1D = features_TE[-1:].to(self.device)
         window = NO_WINDOW if self._feature_1D is None else window_of(self._tree, self._draft(self._feature_1D))
@@ -97,7 +97,7 @@ class MedusaDrafter(HeadDrafter):
         return window
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:  # noqa: ARG002
-        """Return a step that drafts the biggest tree of the heads; rows and context make no difference."""
+        """See `WindowDrafter`: drafts the largest tree of the heads; rows and context make no difference."""
         weight = self.model.target_norm
         self._counts = candidates_per_level(cut(self.paths, MAX_TREE, self.model.config.num_heads))
         feature_1D = torch.randn(1, len(weight), dtype=weight.dtype, device=self.device)
@@ -139,11 +139,11 @@ _PREFIX = "medusa_head."
 _TOP1_BY_HEAD = (0.56, 0.32, 0.20, 0.15, 0.12)
 """Accuracy of each head's best token (Medusa, arXiv 2401.10774, on a target of 7B)."""
 _NUM_NODES = 63
-"""As many as the paper's tree."""
+"""The size of the paper's tree."""
 
 
 class PublishedConfig(BaseModel):
-    """The fields of `config.json` about the heads; others are ignored."""
+    """The fields of a published `config.json` about the heads; other fields are ignored."""
 
     medusa_num_heads: Annotated[int, Field(ge=1, le=16)]
     medusa_num_layers: Annotated[int, Field(ge=1, le=16)]
@@ -182,7 +182,7 @@ def load_published_medusa(folder: Path, target: Decoder, *, dtype: torch.dtype) 
 def default_tree(num_heads: int) -> tuple[TreePath, ...]:
     """Return a tree for heads of unknown accuracy, from the paper's accuracy of each head's best token.
 
-    Assumed: lower ranks fall with the square of their place, and heads are right independently.
+    It assumes that accuracy falls with the square of the rank (from 1), and that heads are right independently.
     """
 
     def share(path: TreePath) -> float:

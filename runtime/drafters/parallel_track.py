@@ -1,9 +1,9 @@
-"""A draft of parallel tracks: narrow decoders next to each other that meet twice a step, wherever they run.
+"""A draft model of parallel tracks: narrow decoders side by side that synchronise twice in a step.
 
-The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, with one synchronisation after
-each. What is exchanged the paper does not say; here it is the mean of the tracks' hidden states. T tracks in one
-process say the same as T tracks on T ranks, to the last bit; one track is the `Decoder` that it is made of.
-Shapes: legend of `runtime.models.decoder`, with D the width of one track, P tracks here.
+The layout is that of the Mirror-SD paper (arXiv 2510.13161): two segments of layers, with a synchronisation after each.
+The paper does not say what is exchanged; here it is the mean of the tracks' hidden states. The result has the same bits
+however tracks are divided over ranks; a single track is a plain `Decoder`.
+Shapes: legend of `runtime.models.decoder`; D is the width of one track, P the number of tracks on this rank.
 """
 
 import math
@@ -32,13 +32,13 @@ NUM_SEGMENTS = 2
 
 
 class ParallelTracks(Decoder):
-    """The tracks of one rank, and the final norm and head, which are whole everywhere.
+    """The tracks of one rank, and the final norm and `lm_head`, which every rank has.
 
-    Layers, and so their keys, lie in the order in which a rank runs them: by segment, then by track.
+    Layers, and so their KV cache, are in the order in which a rank runs them: by segment, then by track.
     """
 
     def __init__(self, track: ModelConfig, num_tracks: int, group: Group) -> None:
-        """Take one track as a decoder of two segments; raise `ModelError` if ranks would not have as many each."""
+        """Args: `track` is one track of two segments. Raises `ModelError` for unequal numbers of tracks on ranks."""
         self.num_tracks, rest = divmod(num_tracks, group.world_size)
         if rest:
             raise ModelError(f"num_tracks {num_tracks} cannot be dealt out evenly to {group.world_size} ranks")
@@ -49,26 +49,26 @@ class ParallelTracks(Decoder):
 
     @property
     def places(self) -> Iterator[tuple[int, int]]:
-        """Track and number in that track of every layer."""
+        """For every layer: its track, and its index in that track."""
         first = self.group.rank * self.num_tracks
         for segment in range(NUM_SEGMENTS):
             for track in range(first, first + self.num_tracks):
                 yield from ((track, segment * self.depth + layer) for layer in range(self.depth))
 
     def _through(self, x_BTD: Tensor, layers: Iterable[int], *seen: object) -> Tensor:
-        """Return states after all layers [B, T, D] of what was embedded [B, T, P * D]."""
+        """Return hidden states after all layers [B, T, D], for embeddings [B, T, P * D]."""
         assert layers == range(self.config.num_layers), "a slice of parallel tracks"
         states, through, left = x_BTD.chunk(self.num_tracks, dim=-1), super()._through, iter(layers)
         for _ in range(NUM_SEGMENTS):
             ends = [through(state, islice(left, self.depth), *seen) for state in states]
-            everywhere = torch.cat(self.group.gather(torch.stack(ends)))  # added up in their order, wherever they are
+            everywhere = torch.cat(self.group.gather(torch.stack(ends)))  # in the order of tracks, so that bits agree
             mean_BTD = reduce(torch.add, everywhere.unbind()) / self.num_everywhere
             states = (mean_BTD,) * self.num_tracks
         return mean_BTD
 
 
 def randomise(tracks: ParallelTracks, seed: int, *, dtype: torch.dtype) -> None:
-    """Give random weights, every track's the same wherever it is, that keep the size of states; norms are ones."""
+    """Set random weights that keep the scale of hidden states; a track's do not depend on its rank; norms are ones."""
     shape = tracks.track.vocab_size, tracks.track.hidden_size
     first = tracks.group.rank * tracks.num_tracks
     columns = [_random(shape, seed, track, 0) for track in range(first, first + tracks.num_tracks)]
@@ -97,9 +97,9 @@ def _frozen(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
 
 
 class ParallelTrackConfig(Strict):
-    """`config.json` of a draft of parallel tracks: sizes of one track; vocabulary, positions and norms: the target's.
+    """`config.json` of a draft of parallel tracks: the sizes of one track; all else is as in the target.
 
-    Tracks are dealt out evenly to a lane's ranks, each has two segments of layers. There are no trained weights.
+    The tracks are divided evenly over a lane's ranks; each has two segments of layers. There are no trained weights.
     """
 
     speculators_model_type: Literal["mirrorsd_parallel_track"] = "mirrorsd_parallel_track"
@@ -114,7 +114,7 @@ class ParallelTrackConfig(Strict):
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
     def track(self, target: ModelConfig) -> ModelConfig:
-        """Return the sizes of one track of a draft for this target; raises `ModelError` if they cannot be."""
+        """Return the config of one track of a draft for this target; raise `ModelError` for contradictory sizes."""
         return replace(
             target,
             num_layers=NUM_SEGMENTS * self.layers_per_segment,
@@ -128,16 +128,16 @@ class ParallelTrackConfig(Strict):
 
 
 class TrackDrafter(Drafter):
-    """A draft model of parallel tracks; torch computes it on every lane, since no other back end knows of tracks."""
+    """A draft model of parallel tracks, which torch computes on every lane, as no other back end supports tracks."""
 
     def run_on(self, new_backend: Callable[[Decoder], Backend]) -> None:
-        """Stay where it is (`WindowDrafter`)."""
+        """See `WindowDrafter`; does nothing."""
 
 
 def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:
     """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
-    Raises `ModelError` if tracks cannot be dealt out evenly or the target is no Llama, `ModelFormatError` if damaged.
+    Raises `ModelError` if tracks cannot be divided evenly or for the target's family, `ModelFormatError` if damaged.
     """
     config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
     target = ModelConfig.from_folder(target_folder)

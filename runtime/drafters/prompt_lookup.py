@@ -1,4 +1,4 @@
-"""Prompt lookup (LLMA, arXiv 2304.04487; Saxena 2023): windows found in the text, and the folder of its settings."""
+"""Prompt lookup (LLMA, arXiv 2304.04487; Saxena 2023): drafts what followed the same n-gram earlier in the sequence."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,16 +19,16 @@ NumTokens = Annotated[int, Field(ge=1, le=16)]
 
 
 class NgramIndex:
-    """A growing sequence whose end is looked up in constant time: the longest n-gram counts, its last occurrence."""
+    """A growing sequence, the n-gram at whose end is looked up in constant time: the longest one, last occurrence."""
 
     def __init__(self, *, min_ngram: int, max_ngram: int) -> None:
-        """Args: the fewest and the most tokens that have to agree, 1 <= min <= max."""
+        """Args: the shortest and the longest n-gram to look up, 1 <= min <= max."""
         self._sizes = range(max_ngram, min_ngram - 1, -1)
         self._ids: list[int] = []
         self._followed_at: dict[tuple[int, ...], int] = {}
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Append to the sequence."""
+        """Append tokens to the sequence."""
         for token in tokens:
             end = len(self._ids)
             for size in self._sizes:
@@ -37,7 +37,7 @@ class NgramIndex:
             self._ids.append(token)
 
     def continuation(self, num_tokens: int) -> tuple[int, ...]:
-        """Return the next tokens if the sequence repeats itself, going on as a period does; none if its end is new."""
+        """Return `num_tokens` tokens after the last occurrence, continued periodically; none without an occurrence."""
         for size in self._sizes:
             start = self._followed_at.get(tuple(self._ids[-size:])) if size <= len(self._ids) else None
             if start is not None:
@@ -50,7 +50,7 @@ class NgramIndex:
 
 
 class PromptLookupDrafter(WindowDrafter):
-    """A drafter without weights: a window is a chain, or empty, and every rollout one step of one row."""
+    """A drafter without weights: a window is a chain or empty, and a rollout is one step of one row."""
 
     methods = ("prompt_lookup",)
 
@@ -64,13 +64,13 @@ class PromptLookupDrafter(WindowDrafter):
         return NgramIndex(min_ngram=self._min_ngram, max_ngram=self._max_ngram)
 
     def prefill(self, prompt: Sequence[int], *, schedule: Schedule, **_: Any) -> None:
-        """Start a sequence; see `WindowDrafter`."""
+        """See `WindowDrafter`."""
         self._num_tokens = schedule.num_speculative_tokens
         self._index = self.index()
         self._index.extend(prompt)
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:  # noqa: ARG002
-        """Draft what followed the last tokens before; see `WindowDrafter`."""
+        """See `WindowDrafter`."""
         self._index.extend(committed)
         window = Window(self._index.continuation(self._num_tokens))
         yield 1
@@ -90,7 +90,7 @@ class PromptLookupDrafter(WindowDrafter):
 
 
 class PromptLookupConfig(Strict):
-    """`config.json` of prompt lookup: fewest and most tokens at the end of the sequence that have to occur before."""
+    """`config.json` of prompt lookup: the lengths of the shortest and the longest n-gram to look up."""
 
     speculators_model_type: Literal["mirrorsd_prompt_lookup"] = PROMPT_LOOKUP_KIND
     min_ngram: NumTokens

@@ -1,4 +1,4 @@
-"""Every kind of drafter folder and its loader, by the name of the kind in `config.json`; and those that ship."""
+"""The kinds of drafter folders with their loaders, and how drafters are found by name, shipped ones included."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """The target of a drafter, the type of all weights, and the ranks of the lane (None: one).
+    """What loading a drafter needs: its target, the type of weights, and the lane's ranks (None: one).
 
-    `load_target` returns the target, perhaps without layers, for kinds that share it; numpy's in compiled lanes.
+    `load_target` returns the target, perhaps without layers, for kinds that share its weights; in compiled lanes its
+    weights are numpy arrays.
     """
 
     target_folder: Path
@@ -41,16 +42,20 @@ class DrafterContext:
 
 
 STREAM_KIND: Final = "mirrorsd_streams"
-"""A folder with streams of a target."""
+"""The kind of a folder with streams of a target."""
 CAUSAL_LM_KIND: Final = "causal_lm"
-"""A standalone model, whose config does not mention drafting."""
+"""The kind of a standalone model, whose config does not mention drafting."""
 
 
 class Kind(NamedTuple):
-    """How to load a kind of folder, the method it drafts for (None: several), and how to size it before it is loaded.
+    """A kind of drafter folder.
 
-    `load_stored` loads it for compiled lanes, None where it is no model of their kind; `load_alone` loads what has no
-    weights without torch, None for all that has.
+    Attributes:
+        load: loads it for lanes of torch.
+        method: the method that it drafts for; None for several.
+        load_stored: loads it for compiled lanes; None if these cannot compute it.
+        load_alone: loads it without torch and without a target; None for kinds with weights.
+        size: returns its size in memory before it is loaded.
     """
 
     load: Callable[[Path, DrafterContext], WindowDrafter]
@@ -69,7 +74,7 @@ def load_drafter(folder: Path, context: DrafterContext) -> WindowDrafter:
 
 
 def known_kind(folder: Path) -> Kind:
-    """Return how to load a folder; raise `ModelFormatError` if its config cannot be read, or names no known kind."""
+    """Return the kind of a folder; raise `ModelFormatError` if its config cannot be read or names an unknown kind."""
     kind = kind_of(folder)
     if kind not in KINDS:
         msg = f"speculators_model_type is {shown(kind)}, not a kind of drafter; known kinds: {', '.join(KINDS)}"
@@ -85,7 +90,7 @@ def require_streams(folder: Path) -> None:
 
 
 def _lazily(loader: str) -> Callable[..., Any]:
-    """Return a function that imports `module:function` when called: a lane imports only the kinds that it runs."""
+    """Return a function that imports `module:function` when called, so that a lane imports only kinds that it runs."""
 
     def call(*arguments: Any, **options: Any) -> Any:
         module, _, name = loader.partition(":")
@@ -103,7 +108,7 @@ def _with_target(loader: str) -> Callable[[Path, DrafterContext], Any]:
     return load
 
 
-def _of_its_own(loader: str) -> Callable[[Path, DrafterContext], Any]:
+def _standalone(loader: str) -> Callable[[Path, DrafterContext], Any]:
     return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
@@ -133,18 +138,18 @@ KINDS: Final[dict[str, Kind]] = {
         size=tracks_size,
     ),
     CAUSAL_LM_KIND: Kind(
-        _of_its_own("language_model.folder:load_causal_lm"),
-        load_stored=_of_its_own("language_model.folder:load_stored_causal_lm"),
+        _standalone("language_model.folder:load_causal_lm"),
+        load_stored=_standalone("language_model.folder:load_stored_causal_lm"),
         size=whole_model_size,
     ),
     "published_eagle3": Kind(_with_target("eagle.folder:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_with_target("medusa:load_published_medusa"), "medusa"),
 }
-"""Kinds by `speculators_model_type` of a folder's config; `kind_of` tells published ones by other fields."""
+"""Kinds by name: the `speculators_model_type` of a folder's config, or what `kind_of` derives from other fields."""
 
 
 def kind_of(folder: Path) -> str:
-    """Return the kind that a folder's config names; raise `ModelError` if it cannot be read."""
+    """Return the name of a folder's kind; raise `ModelError` if its config cannot be read."""
     config = read_object(folder / CONFIG_FILE, holds="a drafter's folder holds one")
     if "speculators_model_type" not in config:
         if (published := published_kind(config)) is not None:
@@ -158,29 +163,29 @@ def kind_of(folder: Path) -> str:
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 TRAINED = "drafter"
-"""Where a training run puts the weights, in the folder of its `--out`."""
+"""The subfolder of a training run's `--out` with the weights."""
 
 
 def shipped_names() -> tuple[str, ...]:
-    """Return the names of everything that ships, sorted."""
+    """Return the names of all shipped drafters and exits, sorted."""
     return tuple(sorted(path.parent.name for path in SHIPPED_FOLDER.glob(f"*/{CONFIG_FILE}")))
 
 
 def shipped_for(target: str) -> tuple[NamedFolder, ...]:
-    """Return everything that ships for a target, which is named as its folder is."""
+    """Return the shipped drafters and exits for a target, given by its folder's name."""
     fitting = []
     for name in shipped_names():
         config = json.loads((SHIPPED_FOLDER / name / CONFIG_FILE).read_bytes())
-        trained = config.get("speculators_config")  # what was not trained at all fits any target
+        trained = config.get("speculators_config")  # an untrained drafter (prompt lookup) fits any target
         if trained is None or trained["verifier"]["name_or_path"] == target:
             fitting.append(NamedFolder(name, SHIPPED_FOLDER / name))
     return tuple(fitting)
 
 
 def find_drafter(name_or_path: str) -> Path:
-    """Return the folder of a drafter, head or exit adapters: a shipped name, a folder, or a model's name.
+    """Return the folder of a drafter, head or exit adapters, given by a shipped name, a folder, or a model's name.
 
-    Of a training run's folder it is the one inside with the weights. Raises `ModelError`, with the shipped names.
+    For the folder of a training run it is the subfolder with the weights. Raises `ModelError` if there is none.
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path
@@ -196,7 +201,7 @@ def find_drafter(name_or_path: str) -> Path:
 
 
 def named_drafter(name_or_path: str) -> NamedFolder:
-    """Return `find_drafter`'s folder and a name that lasts: files are read from anywhere, so paths are absolute."""
+    """Return a drafter's folder, and a name for files: a shipped name, a model's name, or an absolute path."""
     folder = find_drafter(name_or_path)
-    lasts = name_or_path in shipped_names() or is_model_name(name_or_path)
-    return NamedFolder(name_or_path if lasts else str(folder.resolve()), folder)
+    is_name = name_or_path in shipped_names() or is_model_name(name_or_path)
+    return NamedFolder(name_or_path if is_name else str(folder.resolve()), folder)

@@ -1,11 +1,12 @@
 """Speculative streams (arXiv 2402.11131): extra rows in a decoder's top layers that guess the tokens after the next.
 
-Stream j of row t starts as that row's state after layer `start_layer` plus a trained embedding of j, sees the keys that
-row t sees and streams 1..j of its own row, and has the rotary position j places after it. Low-rank changes of the
-matrices (LoRA) apply to stream rows alone, so the decoder's own output cannot change.
-A target with streams drafts for itself. The paper gives every row of the verifying pass its streams; here those of the
-last accepted row alone follow its verdict: same tree, same text, and a few rows instead of a few per node.
-Shapes: legend of `runtime.models.decoder`, plus R rows that have streams, J streams of each, N places of a text, C
+Stream j of row t starts as that row's hidden state after layer `start_layer` plus a trained embedding of j. It sees the
+keys that row t sees and those of streams 1..j of row t, and has the position t + j. Low-rank changes of the matrices
+(LoRA) apply to stream rows only, so the decoder's output does not change.
+
+A target with streams drafts for itself. In the paper every row of a verification has streams; here only the last
+accepted row has, after the verdict: the tree and the text are the same, for a few rows rather than a few per node.
+Shapes: legend of `runtime.models.decoder`; R rows that have streams, J streams of each, N positions of a text, C
 candidates, V kept ids.
 """
 
@@ -38,11 +39,11 @@ _MATRICES = ("qkv", "out", "gate_up", "down")
 _NORMS = ("input_norm", "mlp_norm", "q_norm", "k_norm")
 
 Keys = Callable[[int], tuple[Tensor, Tensor]]
-"""Keys and values of the decoder's own rows, [B, K, S, H] each, by the layer's index."""
+"""From a layer's index to the keys and values of the decoder's rows, [B, K, S, H] each."""
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer plus a trained low-rank one that starts at zero."""
+    """A frozen linear layer plus a trained low-rank change, which starts at zero."""
 
     def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -53,12 +54,12 @@ class LowRank(nn.Module):
             self.widen.weight.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return rows [..., out] of rows [..., in]."""
+        """Map rows [..., in] to rows [..., out]."""
         return self.base(x) + self.widen(self.narrow(x))  # type: ignore[no-any-return]
 
 
 class StreamModel(nn.Module):
-    """The streams of a decoder, whose own weights stay frozen; raises `ModelError` if no layer is above them."""
+    """The streams of a decoder, whose weights stay frozen; raises `ModelError` for a wrong `start_layer`."""
 
     def __init__(self, decoder: Decoder, config: StreamConfig) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class StreamModel(nn.Module):
             raise ModelError(f"start_layer {config.start_layer} is outside 1..{shape.num_layers - 1}")
         self.config, self._shape = config, shape
         self.embedding = nn.Parameter(torch.zeros(config.num_streams, shape.hidden_size))
-        # hidden states are large, and a trained weight moves by little more than the learning rate a step
+        # hidden states are large, but training moves a weight by little more than the learning rate per step
         self._scale = math.sqrt(shape.hidden_size)
         above = range(config.start_layer, shape.num_layers)
         self.layers = nn.ModuleList(_changed(cast("Layer", decoder.layers[index]), config.rank) for index in above)
@@ -75,9 +76,9 @@ class StreamModel(nn.Module):
 
     @property
     def trained(self) -> dict[str, nn.Parameter]:
-        """The parameters that are not the decoder's own, by name."""
-        own = ("embedding", ".narrow.weight", ".widen.weight")
-        return {name: weight for name, weight in self.named_parameters() if name.endswith(own)}
+        """The trained parameters, by name."""
+        endings = ("embedding", ".narrow.weight", ".widen.weight")
+        return {name: weight for name, weight in self.named_parameters() if name.endswith(endings)}
 
     def forward(
         self,
@@ -88,17 +89,18 @@ class StreamModel(nn.Module):
         mask: Tensor | None = None,
         num_streams: int | None = None,
     ) -> Tensor:
-        """Return normalised states of the first streams (None: all), [B, R, J, D]; the decoder's head reads them.
+        """Return normalised hidden states of the first streams (None: all), [B, R, J, D], for the decoder's head.
 
-        `x_BRD` are the rows' states after `start_layer`, `positions` [R] or [B, R]. `cache` is what the decoder's own
-        rows left: a text, for the streams of one row at a time, which use the slots from its cursor on; or `Borrowed`.
-        `mask` is `stream_mask`'s, [R * J, S + R * J] or with leading [B, 1]; None: see `LayerKeys.sight`.
+        `x_BRD` are the rows' states after `start_layer`, and `positions` [R] or [B, R] their positions. `cache` has the
+        keys of the decoder's rows: a text, for the streams of a single row, which use slots from its cursor on, or a
+        `Borrowed`. `mask` is that of `stream_mask`, [R * J, S + R * J] or with leading [B, 1]; for None see
+        `LayerKeys.sight`.
         """
         num_streams, positions = num_streams or self.config.num_streams, torch.as_tensor(positions)
         embedding_JD = (self.embedding[:num_streams] * self._scale).to(x_BRD.dtype)
         x_BTD = (x_BRD.unsqueeze(-2) + embedding_JD).flatten(-3, -2)
         ahead = torch.arange(1, num_streams + 1, device=positions.device)
-        # nothing can be committed after the last position, so what is guessed for it does not matter
+        # guesses beyond the last position cannot be committed, so their position does not matter
         last = len(self.rotary.cos_PH) - 1
         rotary = self.rotary((positions.unsqueeze(-1) + ahead).clamp(max=last).flatten(-2), x_BTD.dtype)
         sight = cache.sight(mask, x_BTD.shape[1], self._shape.num_queries_per_kv)
@@ -109,17 +111,17 @@ class StreamModel(nn.Module):
 
 
 def stream_mask(visible_RS: Tensor, num_streams: int) -> Tensor:
-    """Return the mask of streams from that of their rows: additive [.., R, S] -> [.., R * J, S + R * J]."""
+    """Return the additive mask of streams [.., R * J, S + R * J] from that of their rows [.., R, S]."""
     stream_T = torch.arange(visible_RS.shape[-2] * num_streams, device=visible_RS.device)
     row_T = stream_T // num_streams
     is_hidden_TT = (row_T != row_T[:, None]) | (stream_T > stream_T[:, None])
-    own_TT = visible_RS.new_zeros(is_hidden_TT.shape).masked_fill_(is_hidden_TT, -math.inf)
-    own = own_TT.expand(*visible_RS.shape[:-2], -1, -1)
-    return torch.cat([visible_RS.repeat_interleave(num_streams, dim=-2), own], dim=-1)
+    among_TT = visible_RS.new_zeros(is_hidden_TT.shape).masked_fill_(is_hidden_TT, -math.inf)
+    among_streams = among_TT.expand(*visible_RS.shape[:-2], -1, -1)
+    return torch.cat([visible_RS.repeat_interleave(num_streams, dim=-2), among_streams], dim=-1)
 
 
 def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys]:
-    """Run the layers above `start` over whole texts; return the last states [B, T, D], and all layers' keys."""
+    """Run the layers above `start` over whole texts; return the last hidden states [B, T, D] and the layers' keys."""
     recorder = _Recorder()
     width = x_BTD.shape[1]
     mask = causal_mask(width, x_BTD.dtype).to(x_BTD.device)
@@ -129,19 +131,19 @@ def run_along(decoder: Decoder, x_BTD: Tensor, start: int) -> tuple[Tensor, Keys
 
 
 class Borrowed(LayerKeys):
-    """A cache of this call only: keys of stream rows follow those of the decoder."""
+    """Keys for one call of stream rows: those of the decoder's rows, and then those of the call."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
     def write(self, layer: int, k_BKTH: Tensor, v_BKTH: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the decoder's rows and then these."""
+        """Return the decoder's rows followed by these."""
         keys, values = self._keys(layer)
         return torch.cat([keys, k_BKTH], dim=2), torch.cat([values, v_BKTH], dim=2)
 
 
 class _Recorder(WithinCall):
-    """A cache that records one call's keys and values, of any number of sequences."""
+    """No cache, but records the keys and values of a call."""
 
     def __init__(self) -> None:
         self.by_layer: dict[int, tuple[Tensor, Tensor]] = {}
@@ -152,6 +154,7 @@ class _Recorder(WithinCall):
 
 
 def _changed(base: Layer, rank: int) -> Layer:
+    """Return a layer that shares the norms and matrices of `base`, with low-rank changes of the matrices."""
     with torch.device("meta"):
         layer = Layer(base.config)
     for name in _NORMS:
@@ -162,11 +165,11 @@ def _changed(base: Layer, rank: int) -> Layer:
 
 
 _ROWS_PER_PIECE = 64
-"""Rows of a text whose streams are computed at once: their masks grow with the square."""
+"""Rows of a text whose streams are computed at once; the size of their mask is quadratic in it."""
 
 
 class StreamTree:
-    """The streams of a decoder, the kept rows of its head, and their tree of best ids at any temperature."""
+    """The streams of a decoder, the kept rows of its head, and the static tree that they draft."""
 
     methods: tuple[Method, ...] = ("speculative_streaming",)
     raw_features = True
@@ -182,9 +185,9 @@ class StreamTree:
 
     @torch.inference_mode()
     def draft(self, x_1D: Tensor, cache: KVCache, paths: Sequence[TreePath]) -> Window:
-        """Return the tree after the row last cached, whose state after `start_layer` is `x_1D`.
+        """Return the tree after the last cached row, whose hidden state after `start_layer` is `x_1D`.
 
-        The cache needs as many slots after its cursor as there are streams; the text in it stays what it is.
+        The cache needs a slot for each stream after its cursor; the text in it is not changed.
         """
         hidden_BRJD = self.model(x_1D[None], positions=torch.tensor([cache.cursor - 1]), cache=cache)
         counts = candidates_per_level(paths)
@@ -193,7 +196,7 @@ class StreamTree:
 
     @torch.inference_mode()
     def level_ranks(self, ids: Sequence[int], *, start: int, features_TE: Tensor) -> Ranks:
-        """Return every stream's ranks along a sequence (`ranks_by_level`), [N, J]; the last two rows need no states."""
+        """Return `ranks_by_level` of the streams along a text, [N, J]; the last two positions need no features."""
         self.output.add_prompt_tokens(ids[:start])
 
         def candidates_from(first: int) -> tuple[Tensor, ...]:
@@ -228,13 +231,13 @@ class StreamFolderConfig(StreamConfig, TreeFolderConfig):
 
 
 def load_streams(folder: Path, target: Decoder) -> StreamTree:
-    """Return the streams of a folder for the target's own layers, in their dtype, and the tree."""
+    """Return the streams of a folder, on the target's layers and in their dtype, with their tree."""
     config, model, kept_ids = read_head(folder, StreamFolderConfig, target, dtype=target.embedding.weight.dtype)
     return StreamTree(model.to(kept_ids.device), target, kept_ids, config.paths)
 
 
 class StreamingTarget(TargetModel):
-    """A `TargetModel` whose streams draft; its verdicts are those of `verify`, computed by the same calls."""
+    """A `TargetModel` with streams that draft; its verdicts are computed as in `verify`."""
 
     def __init__(self, decoder: Decoder, streams: StreamTree, heads: ExitHeads | None = None) -> None:
         backend = EagerBackend(decoder)
@@ -243,17 +246,17 @@ class StreamingTarget(TargetModel):
         self._tree = streams.paths
 
     def set_tree(self, *, size: int, depth: int) -> None:
-        """Draft trees of so many nodes, on paths of at most `depth`."""
+        """Set the trees to draft: `size` nodes, on paths of at most `depth`."""
         self._tree = cut(self.streams.paths, size, depth)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
-        """Add the tokens of this prompt to those that exits and streams may propose."""
+        """Add the tokens of this prompt to the vocabulary of exits and streams."""
         super().add_prompt_tokens(prompt)
         self.streams.output.add_prompt_tokens(prompt)
 
     @inference
     def stream(self, window: Window) -> Verdict:
-        """Verify a window after the last committed token; the verdict carries the next window."""
+        """Verify a window after the last committed token; the verdict has the next window."""
         half_way = self.advance(self.embed(window), self.streams.start_layer)
         verdict = self.decide(self.advance(half_way, self.num_layers))
         last = verdict.path[-1] + 1 if verdict.path else verdict.num_accepted

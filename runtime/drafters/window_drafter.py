@@ -1,6 +1,6 @@
 """The interface of drafters, which draft chains or trees after the committed tokens.
 
-Shapes: T rows, E width of all features a row has.
+Shapes: T rows, E width of all features of a row.
 """
 
 from abc import ABC, abstractmethod
@@ -16,28 +16,28 @@ from runtime.wire.channel import Block, to_tensor
 from runtime.wire.measurement import Measurement, Part
 
 Steps = Generator[int, None, Window]
-"""Drafting of a window: yields the rows of every step, returns the window."""
+"""A running draft of a window: yields the number of rows of every step, and returns the window."""
 
 
 class WindowDrafter(ABC):
-    """A drafter and the state of the sequence it drafts for."""
+    """A drafter with the state of its current sequence."""
 
     methods: tuple[Method, ...]
-    """Methods of a schedule that may use it."""
+    """The methods that may use it."""
     feature_layers: tuple[int, ...] = ()
-    """Target layers whose states it can read, ascending; `num_layers` is the state before the final norm."""
+    """Target layers whose hidden states it can read, ascending; that of `num_layers` is before the final norm."""
     raw_features = False
-    """Whether features come as the layers left them; else each layer's has unit scale (`normalise_features`)."""
+    """Whether it reads unscaled features; else each layer's are divided by their RMS (`normalise_features`)."""
     timed_parts: tuple[Part, ...] = ("head_step",)
-    """Parts that `timed_step` knows."""
+    """The parts that `timed_step` supports."""
     num_streams = 0
-    """Streams of its own that a schedule may ask for on its lane."""
+    """The number of streams of a draft model on its lane (`Schedule.draft_streams`)."""
 
     def run_on(self, new_backend: Callable[[Any], Backend]) -> None:  # noqa: B027
-        """Compute the layers on the back end made of their decoder; heads compute where they were loaded."""
+        """Compute on the back end that `new_backend` makes of the decoder; heads stay where they were loaded."""
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: B027
-        """Prepare for a prompt of so many tokens and a sequence of `capacity`."""
+        """Prepare for a sequence of `capacity` tokens, of which the prompt has `num_prompt`."""
 
     def array(self, block: Block) -> Array:
         """Return the target's features as an array of the drafter's library."""
@@ -53,29 +53,31 @@ class WindowDrafter(ABC):
         sampling: Sampling = GREEDY,
         features_TE: Array | None = None,
     ) -> None:
-        """Start a sequence: read all tokens of a prompt of at least one but the last.
+        """Start a sequence: read all tokens of the prompt but the last; the prompt has at least one.
 
         The sequence may grow to `capacity` tokens; the drafter adds room for drafted ones. `features_TE` [len(prompt) -
-        1, E] are the target's of these positions, if any. Raises `LaneError` for what it lacks.
+        1, E] are the target's features of these positions, if it reads any. Raises `LaneError` if the schedule needs
+        something that the drafter lacks.
         """
 
     @abstractmethod
     def rollout(self, committed: Sequence[int] = (), features_TE: Array | None = None) -> Steps:
-        """Draft a window after the tokens committed since the last one; at temperature 0 a function of the text alone.
+        """Draft a window; `committed` are the tokens that were committed since the last window.
 
-        Row t of `features_TE` [len(committed), E] is the target's features of the position *before* committed token t.
+        Row t of `features_TE` [len(committed), E] are the target's features of the position *before* committed token t.
+        At temperature 0 the window depends on the committed text alone.
         """
 
     @abstractmethod
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """Return a step of `rows` rows after `context` random tokens, to be run again; the current sequence is lost.
+        """Return a repeatable step of `rows` rows after `context` random tokens; the current sequence is lost.
 
-        Raises `LaneError` if the drafter lacks what the step needs.
+        Raises `LaneError` if the drafter lacks something that the step needs.
         """
 
 
 def drafted(steps: Steps) -> Window:
-    """Draft a window to its end, and return it."""
+    """Run all steps, and return the window."""
     while True:
         try:
             next(steps)

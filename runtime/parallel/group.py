@@ -132,7 +132,7 @@ class Group:
         return [value / self.world_size for value in total.tolist()]
 
     def tell(self, data: bytes = b"") -> bytes:
-        """Send `data` from rank 0 to all ranks and return it on each; other ranks pass nothing and wait without limit."""
+        """Send `data` from rank 0 and return it on every rank; the other ranks pass nothing and wait without limit."""
         data = len(data).to_bytes(_LENGTH_BYTES, "little") + data
         message = self._broadcast(data[:_FIRST_BYTES], _FIRST_BYTES)
         num_bytes = _LENGTH_BYTES + int.from_bytes(message[:_LENGTH_BYTES], "little")

@@ -1,1 +1,1 @@
-"""EAGLE heads: one layer that drafts a dynamic tree from the states of the target."""
+"""EAGLE heads: one decoder layer that drafts a dynamic tree from the target's hidden states."""

@@ -1,9 +1,9 @@
-"""The drafter with an EAGLE head: committed tokens with the target's features, then a dynamic tree with its own.
+"""The drafter with an EAGLE head.
 
-A rollout's first step feeds the tokens committed since the last one, each with the target's feature of the position
-before; every later step feeds the nodes of one level with the head's own. An accepted node is fed again.
-Shapes: legend of `runtime.drafters.eagle.model`, plus N places of a text, P trees of a call, R nodes of a level, F
-nodes fed, S slots.
+The first step of a rollout feeds the tokens committed since the last one, each with the target's feature of the
+position before; every later step feeds the nodes of one level of a dynamic tree, with the head's own features. Accepted
+nodes are fed again, with the target's. Shapes: legend of `runtime.drafters.eagle.model`; N positions of a text, R nodes
+of a level, S slots.
 """
 
 import math
@@ -27,7 +27,7 @@ from runtime.wire.measurement import Measurement
 
 
 class EagleDrafter(FeatureDrafter):
-    """An EAGLE head and its sequence; candidates are its best ids at any temperature, fixed before the target draws."""
+    """An EAGLE head and its sequence; candidates are always its best ids, fixed before the target samples."""
 
     def __init__(
         self, head: EagleHead, *, method: Method, feature_layers: tuple[int, ...], raw_features: bool = False
@@ -39,14 +39,14 @@ class EagleDrafter(FeatureDrafter):
         self.cache = KVCache(head.config, 0, dtype=self.dtype, device=str(self.device))
         self._depth = self._size = self._top_k = 0
         self._first_position = 1
-        # the tokens of the last rollout's first step, with their features, and the slots before them
+        # tokens and features of the first step of the last rollout, and the number of slots before them
         self._last: tuple[Sequence[int], Tensor] = ((), torch.zeros(0, head.config.hidden_size))
         self._num_before = 0
 
     def prefill(
         self, prompt: Sequence[int], *, schedule: Schedule, capacity: int, features_TE: Tensor | None = None, **_: Any
     ) -> None:
-        """Start a sequence: read all prompt tokens but the last (see `WindowDrafter`)."""
+        """See `WindowDrafter`."""
         self._depth, self._size = schedule.num_speculative_tokens, schedule.tree_size
         self._top_k = schedule.tree_top_k
         assert features_TE is not None, "an EAGLE head without the target's features"
@@ -57,7 +57,7 @@ class EagleDrafter(FeatureDrafter):
         self._last, self._num_before = (ids[-1:], feature_TD[-1:]), self.cache.cursor
 
     def rollout(self, committed: Sequence[int] = (), features_TE: Tensor | None = None) -> Steps:
-        """Draft a tree after the committed text (see `WindowDrafter`)."""
+        """See `WindowDrafter`."""
         if committed:
             assert features_TE is not None, "tokens without the target's features"
             self._num_before += len(self._last[0])
@@ -73,7 +73,7 @@ class EagleDrafter(FeatureDrafter):
         return growing.window(self._size)
 
     def _grow(self, growing: GrowingTree) -> int:
-        """Feed the nodes of the last level and give them children; return how many were fed."""
+        """Feed the nodes of the frontier and add their children; return how many nodes were fed."""
         ids, feature_RD = growing.next_rows()
         place = self._position(growing.base + growing.num_levels - 1)
         positions = torch.full((len(ids),), place, device=self.device)
@@ -83,7 +83,7 @@ class EagleDrafter(FeatureDrafter):
         return len(ids)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """Return a step of so many nodes side by side that ranks as many children of each (see `WindowDrafter`)."""
+        """See `WindowDrafter`: a step of `rows` nodes of a level, which ranks `rows` children of each."""
         rows, context = measurement.rows, measurement.context
         self.cache.start(context + rows)
         self.cache.fill_random(context)
@@ -103,32 +103,33 @@ class EagleDrafter(FeatureDrafter):
     def ranks_along(
         self, ids: Sequence[int], *, start: int, features_TE: Tensor, shapes: Sequence[tuple[int, int]]
     ) -> list[NDArray[np.int32]]:
-        """Return places in the order of trees of the nodes that a sequence follows, [N, depth] each.
+        """Return `tree_ranks` of a `PromptRecord` for each tree along a text, [N, depth].
 
-        The text before place `start`, at least 1, is the prompt; features of all positions but two are enough. `shapes`
-        are (`num_speculative_tokens`, `tree_top_k`) of each tree. Trees of one top_k are grown once: a less deep one is
-        the upper part of a deeper one. The current sequence is lost.
+        The tokens before `start` (at least 1) are the prompt; the last two positions need no features. `shapes` are the
+        (`num_speculative_tokens`, `tree_top_k`) of each tree. Trees of the same top_k are grown once, since a less deep
+        one is the upper part of a deeper one. The current sequence is lost.
         """
         self.head.output.add_prompt_tokens(ids[:start])
         self.cache.start(len(ids) + max((depth * top_k for depth, top_k in shapes), default=0))
         feature_TD = self._read(*self._begin(ids[:-1], features_TE, prompt_length=start))
-        deepest = {top_k: max(depth for depth, own in shapes if own == top_k) for _, top_k in shapes}
+        deepest = dict[int, int]()
+        for depth, top_k in shapes:
+            deepest[top_k] = max(depth, deepest.get(top_k, 0))
         found = [np.full((len(ids) - start, depth), -1, dtype=np.int32) for depth, _ in shapes]
-        # from the end on: a tree takes the slots after its prefix, which the trees of shorter ones do not see
+        # backwards, since a tree overwrites the slots after its prefix, which trees of shorter prefixes do not see
         for row in reversed(range(len(ids) - start)):
             base = start + row - self._first_position
             for top_k, most in deepest.items():
-                tree = self._grown(
-                    GrowingTree(top_k, base, feature_TD[base - 1 : base], ids[start + row :][:most]), most
-                )
-                for ranks, (depth, own) in zip(found, shapes, strict=True):
-                    if own == top_k:
+                text = ids[start + row :][:most]
+                tree = self._grown(GrowingTree(top_k, base, feature_TD[base - 1 : base], text), most)
+                for ranks, (depth, tree_top_k) in zip(found, shapes, strict=True):
+                    if tree_top_k == top_k:
                         places = tree.places(depth)
                         ranks[row, : len(places)] = places
         return found
 
     def _grown(self, tree: GrowingTree, depth: int) -> GrowingTree:
-        """Grow a tree as far as the places of the text that it follows need."""
+        """Grow a tree until it has `depth` levels or its places of the text are settled."""
         self.cache.set_length(tree.base)
         tree.expand(*self.rank(tree.feature_RD, tree.top_k))
         while tree.num_levels < depth and not tree.is_settled:
@@ -137,7 +138,7 @@ class EagleDrafter(FeatureDrafter):
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int], feature_TD: Tensor, *, positions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Run rows at the cache's cursor, which moves on, and return their features [T, D]; no mask: text order."""
+        """Run the next rows and move the cache's cursor behind them; return their features [T, D]. None is causal."""
         ids_BT = torch.tensor([ids], device=self.device)
         feature_BTD = self.head(ids_BT, feature_TD[None], positions=positions, mask=mask, cache=self.cache)
         self.cache.advance(len(ids))
@@ -156,7 +157,10 @@ class EagleDrafter(FeatureDrafter):
         return self._first_position + slot
 
     def _begin(self, ids: Sequence[int], features_TE: Tensor, *, prompt_length: int) -> tuple[Sequence[int], Tensor]:
-        """Return the tokens of a sequence and the features fed with them; position 0 only if it is the whole prompt."""
+        """Return the tokens to feed and the features of the positions before them.
+
+        The first token has no position before it, and is left out unless it is the whole prompt.
+        """
         feature_TD = self._input_feature(features_TE[: len(ids) - 1])
         if prompt_length > 1:
             self._first_position = 1
@@ -180,5 +184,6 @@ class EagleDrafter(FeatureDrafter):
         return self.head.input_feature(features_TE.to(self.device, self.dtype))
 
 
-def _mask_after(context: int, own_RS: Tensor) -> Tensor:
-    return torch.cat([own_RS.new_zeros(len(own_RS), context), own_RS], dim=1)
+def _mask_after(context: int, seen_RF: Tensor) -> Tensor:
+    """Return the mask of rows that see `context` slots, and then what `seen_RF` lets them see."""
+    return torch.cat([seen_RF.new_zeros(len(seen_RF), context), seen_RF], dim=1)

@@ -1,8 +1,8 @@
-"""Folders of EAGLE heads: trained ones (`runtime.drafters.head_drafter`), and published EAGLE-3 heads.
+"""Folders of EAGLE heads: those of this project's training (`runtime.drafters.head_drafter`), and published EAGLE-3.
 
-Published ones (github.com/SafeAILab/EAGLE) are read from safetensors alone: `config.json` is that of a Llama of one
-layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. They read the target's states as layers 2, N / 2 and N - 3
-of N left them, unless `eagle_config.eagle_aux_hidden_state_layer_ids`, counted from 0, says otherwise.
+Published heads (github.com/SafeAILab/EAGLE) are read from safetensors only. Their `config.json` is that of a Llama of
+one layer (`LlamaForCausalLMEagle3`) with a `draft_vocab_size`. They read the target's hidden states after layers 2,
+N / 2 and N - 3 of N, unless `eagle_config.eagle_aux_hidden_state_layer_ids` (counted from 0) has other layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Eagle1FolderConfig(HeadFolderConfig):
 
 
 class Eagle3FolderConfig(HeadFolderConfig):
-    """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers it reads."""
+    """`config.json` of an EAGLE-3 head; `feature_layers` are the target layers that it reads."""
 
     layer_fields = ("feature_layers",)
 
@@ -54,7 +54,7 @@ class Eagle3FolderConfig(HeadFolderConfig):
 def save_eagle(
     head: EagleHead, folder: Path, *, feature_layers: Sequence[int], target_name: str, metadata: Mapping[str, Any]
 ) -> None:
-    """Write a head (`save_trained`); `feature_layers` are those that an EAGLE-3 head reads."""
+    """Write a head, see `save_trained`; `feature_layers` are those that an EAGLE-3 head reads."""
     kind = Eagle3FolderConfig if isinstance(head, Eagle3) else Eagle1FolderConfig
     fields = {"feature_layers": tuple(feature_layers)} if isinstance(head, Eagle3) else {}
     save_trained(
@@ -69,7 +69,7 @@ def save_eagle(
 
 
 def load_eagle1(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """Return the drafter of EAGLE-2's trees from the folder of an EAGLE-1 head; see `load_head`."""
+    """Return the drafter (of EAGLE-2's dynamic trees) of the folder of an EAGLE-1 head; see `load_head`."""
     _, head = load_head(folder, Eagle1FolderConfig, target, dtype=dtype)
     return EagleDrafter(head, method="eagle2", feature_layers=(target.config.num_layers,))
 
@@ -94,7 +94,7 @@ _TENSORS: Mapping[str, tuple[str, ...]] = {
     "output_norm": ("norm.weight",),
     "lm_head.weight": ("lm_head.weight",),
 }
-"""Our parameters, and the tensors that are stacked into each of them."""
+"""From our parameters to the published tensors that are concatenated into each."""
 _EMBEDDING = "embed_tokens.weight"
 
 
@@ -103,7 +103,7 @@ class _EagleFields(HfModel):
 
 
 class _PublishedConfig(HfModel):
-    """Fields of `config.json` beside those of a Llama; kinds of head that are not read have others."""
+    """Fields of `config.json` beyond those of a Llama; unsupported kinds of head have other values."""
 
     draft_vocab_size: Size | None = None
     num_hidden_layers: Literal[1] | None = None
@@ -112,20 +112,21 @@ class _PublishedConfig(HfModel):
 
 
 def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) -> EagleDrafter:
-    """Return the drafter of a published checkpoint; without an embedding of its own it shares the target's.
+    """Return the drafter of a published checkpoint; if that has no embedding, it shares the target's.
 
-    Raises `ModelError` for another width, depth or vocabulary, `ModelFormatError` for a missing or damaged file.
+    Raises `ModelError` for a target of another width, depth or vocabulary, `ModelFormatError` for a missing or damaged
+    file.
     """
     path = folder / CONFIG_FILE
     raw = read_object(path, holds="a published EAGLE-3 head comes with one")
     if (found := raw.get("architectures")) != [ARCHITECTURE]:
         msg = f"{path}: architectures is {shown(found)}, not that of a published EAGLE-3 head, ['{ARCHITECTURE}']"
         raise ModelFormatError(msg)
-    own = validated(_PublishedConfig, raw, ModelFormatError, source=str(path))
+    fields = validated(_PublishedConfig, raw, ModelFormatError, source=str(path))
     as_llama = raw | {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
     config = ModelConfig.from_hf(as_llama, source=str(path))
-    vocab_size = _draft_vocab_size(own, config, target, path)
-    layers = _feature_layers(own.eagle_config or _EagleFields(), target, path)
+    vocab_size = _draft_vocab_size(fields, config, target, path)
+    layers = _feature_layers(fields.eagle_config or _EagleFields(), target, path)
     with torch.device("meta"):
         head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
     path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
@@ -144,18 +145,18 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
 
 
-def _draft_vocab_size(own: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
+def _draft_vocab_size(fields: _PublishedConfig, config: ModelConfig, target: Decoder, path: Path) -> int:
     if config.vocab_size != target.config.vocab_size:
         msg = f"{path}: the head is for a vocabulary of {config.vocab_size}; this target has {target.config.vocab_size}"
         raise ModelError(msg)
-    size = config.vocab_size if own.draft_vocab_size is None else own.draft_vocab_size
+    size = config.vocab_size if fields.draft_vocab_size is None else fields.draft_vocab_size
     if size > config.vocab_size:
         raise ModelFormatError(f"{path}: draft_vocab_size is {size}; expected 1..{config.vocab_size}")
     return size
 
 
-def _feature_layers(own: _EagleFields, target: Decoder, path: Path) -> tuple[int, ...]:
-    num_layers, ids = target.config.num_layers, own.eagle_aux_hidden_state_layer_ids
+def _feature_layers(fields: _EagleFields, target: Decoder, path: Path) -> tuple[int, ...]:
+    num_layers, ids = target.config.num_layers, fields.eagle_aux_hidden_state_layer_ids
     layers = (2, num_layers // 2, num_layers - 3) if ids is None else tuple(layer + 1 for layer in ids)
     if list(layers) != sorted({*layers}) or not layers or not 1 <= layers[0] <= layers[-1] <= num_layers:
         found = shown(list(layers))

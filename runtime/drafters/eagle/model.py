@@ -1,11 +1,11 @@
-"""EAGLE heads: one decoder layer that goes on from the target's features instead of from tokens alone.
+"""EAGLE heads: one decoder layer that reads tokens and the target's features of the positions before them.
 
-- EAGLE-1 (arXiv 2401.15077; its weights serve EAGLE-2, 2406.16858, too): the feature is what the target's output head
-  reads; token embedding and feature are fused by one matrix, and the layer has no norm at its input.
-- EAGLE-3 (arXiv 2503.01840): the feature is made of the states after several layers; embedding and feature are
-  normalised apart, attention reads both side by side, and what the head reads is normalised once more.
-Shapes: legend of `runtime.models.decoder`, plus R rows in whatever order, I what attention reads, E the target's
-features.
+- EAGLE-1 (arXiv 2401.15077; EAGLE-2, 2406.16858, uses the same weights): the feature is what the target's `lm_head`
+  reads. One matrix maps token embedding and feature to the layer's input, which is not normalised.
+- EAGLE-3 (arXiv 2503.01840): one matrix maps the hidden states after several layers to the feature. Embedding and
+  feature are normalised separately and concatenated for attention; the layer's output is normalised for `lm_head`.
+
+Shapes: legend of `runtime.models.decoder`; I width of attention's input, E width of the target's features.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from runtime.models.vocabulary import OutputRows
 
 
 class EagleLayer(Layer):
-    """A decoder layer without a norm before attention; its matrices take as many rows as there are."""
+    """A decoder layer without a norm before attention; its matrices do not pad rows for batch invariance."""
 
     linear = nn.Linear
 
@@ -33,7 +33,7 @@ class EagleLayer(Layer):
 
 
 class EagleHead(nn.Module, ABC):
-    """The base of both kinds; `embedding` and `lm_head` are the target's rows, `output` maps ids of the head."""
+    """The base of both kinds; `embedding` and `lm_head` are rows of the target's, `output` has their target ids."""
 
     output: OutputRows
 
@@ -47,11 +47,11 @@ class EagleHead(nn.Module, ABC):
 
     @abstractmethod
     def input_feature(self, features: Tensor) -> Tensor:
-        """Return the feature to feed [..., D] for the target's normalised features [..., E]."""
+        """Return the feature to feed [..., D], from the target's normalised features [..., E]."""
 
     @abstractmethod
     def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what attention reads [..., I] and the residual, of token embeddings and features before, [..., D]."""
+        """Return attention's input [..., I] and the residual [..., D], from token embeddings and features [..., D]."""
 
     @abstractmethod
     def output_state(self, feature: Tensor) -> Tensor:
@@ -60,9 +60,10 @@ class EagleHead(nn.Module, ABC):
     def forward(
         self, ids_BT: Tensor, feature_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None
     ) -> Tensor:
-        """Return features [B, T, D] of the rows' own positions, from tokens and the features of the positions before.
+        """Return features [B, T, D] of the rows' positions, from tokens and the features of the positions before.
 
-        `positions` are rotary ones [T]; `mask` is additive [T, S] (None: `LayerKeys.sight`); no cache: this call alone.
+        `positions` [T] are for the rotation; `mask` is additive [T, S] (None: see `LayerKeys.sight`); without a cache,
+        rows see only the rows of this call.
         """
         attended, residual = self.read(self.embedding(ids_BT), feature_BTD)
         keys = WithinCall() if cache is None else cache
@@ -71,13 +72,13 @@ class EagleHead(nn.Module, ABC):
         return self.layer.finish(residual, keys.attend(0, *projected, sight))
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's embedding and the kept rows of its head, frozen, in their own dtype."""
+        """Use the target's embedding and the kept rows of its `lm_head`, frozen and in their dtype."""
         head_VD, num_positions = target.lm_head.weight.detach(), len(target.rotary.cos_PH)
         self.use_rows(target.embedding.weight, head_VD[kept_ids], kept_ids, num_positions=num_positions)
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
     def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, num_positions: int) -> None:
-        """Use an embedding and rows of a head, frozen; prompts add no further rows."""
+        """Use an embedding and output rows, frozen; prompts add no further rows."""
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
         self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
         self.output = OutputRows(kept_ids, head_KD.detach())
@@ -85,7 +86,7 @@ class EagleHead(nn.Module, ABC):
 
 
 class Eagle1(EagleHead):
-    """EAGLE-1; `target_norm` is the target's final norm, so that its features may travel at unit scale."""
+    """EAGLE-1; `target_norm` is the target's final norm, whose weights its features lack."""
 
     target_norm: Tensor
 
@@ -105,7 +106,7 @@ class Eagle1(EagleHead):
         return features * self.target_norm.to(features.dtype)
 
     def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Return embedding and feature fused."""
+        """See `EagleHead`; the residual is attention's input."""
         x = self.fuse(torch.cat([embedded, feature], dim=-1))
         return x, x
 
@@ -115,7 +116,7 @@ class Eagle1(EagleHead):
 
 
 class Eagle3(EagleHead):
-    """EAGLE-3 over the states after `num_taps` layers of the target."""
+    """EAGLE-3, which reads the hidden states after `num_taps` layers of the target."""
 
     def __init__(self, target_config: ModelConfig, vocab_size: int, num_taps: int) -> None:
         size = target_config.hidden_size
@@ -126,16 +127,16 @@ class Eagle3(EagleHead):
         self.output_norm = nn.Parameter(torch.ones(size))
 
     def input_feature(self, features: Tensor) -> Tensor:
-        """Return all taps fused."""
+        """See `EagleHead`."""
         return self.fuse(features)  # type: ignore[no-any-return]
 
     def read(self, embedded: Tensor, feature: Tensor) -> tuple[Tensor, Tensor]:
-        """Return embedding and feature side by side, each normalised; the feature is the residual."""
+        """See `EagleHead`; the residual is the feature."""
         parts = [self._normalise(embedded, self.token_norm), self._normalise(feature, self.feature_norm)]
         return torch.cat(parts, dim=-1), feature
 
     def output_state(self, feature: Tensor) -> Tensor:
-        """Return the feature after its own norm."""
+        """See `EagleHead`; normalises the feature."""
         return self._normalise(feature, self.output_norm)
 
     def _normalise(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""A small language model as the draft."""
+"""Draft models: their passes, their drafter with branches, and their folders."""

@@ -1,20 +1,21 @@
-"""Continuations for likely outcomes of a round, drafted side by side while the target verifies.
+"""The branches of a round: next windows for likely outcomes, drafted side by side while the target verifies.
 
-What a step computes is part of the contract, as in `runtime.drafters.language_model.drafter`:
+The simulator assumes the following steps and rows, as those in `runtime.drafters.language_model.drafter`:
 
-- Without features the first step is one row, at once: the window's last token, so that the whole window is cached and
-  its last row has alternatives. Draft-sourced roots start at the next step, exit-sourced ones at the first step after
-  their message came. A step takes every branch further by a token and a row each; its root is fed in the first of them.
-- A draft with streams verifies guesses in every step of a branch but its first, so that a branch may go further by
-  several tokens. All branches of a step have as many rows: one, and one for every guess that a window of one token has
-  room for.
-- With features nothing runs before the message. The first step feeds the window again, each token with the feature of
-  its predecessor, together with all roots: window + R rows. Later steps are as without.
-- Branches of one source start together and go on together, until the last of them is finished.
-- Taking a branch (a hit) copies its keys to the text and drafts the rest of its window by steps of its own; a miss
-  starts a fresh rollout. A branch taken before its first step is drafted by a fresh rollout, and still is a hit.
+- Without features, the first step starts at once and has one row, the window's last token: it completes the cached
+  window, and gives alternatives for its last row. Branches of draft-sourced roots start in the next step, those of
+  exit-sourced roots in the first step after the exit message. A step extends every branch by one token, by one row; in
+  a branch's first step, that row is its root.
+- A draft with streams verifies their guesses in each step of a branch after its first, so that a step may extend a
+  branch by several tokens. In such a step all branches have equally many rows: one, and one for each guess that a
+  window with one token has room for.
+- With features, nothing runs before the exit message. The first step feeds the window again, each token with the
+  features of its predecessor, and all roots: window + R rows. Later steps are as without features.
+- The branches of one source start together and continue until the last of them is finished.
+- On a hit, the branch's keys are copied to the text, and further steps draft the rest of its window. On a miss a new
+  rollout starts. A branch taken before its first step is a hit too, but a new rollout drafts it.
 
-Shapes: legend of `runtime.models.decoder`, plus R branches, T rows of each; E width of all features.
+Shapes: legend of `runtime.models.decoder`; R branches, T rows of each, E width of all features.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from runtime.drafters.window_drafter import Steps
 
 @dataclass(slots=True, kw_only=True)
 class _Branch:
-    """One continuation: its place in the drafter's branches, what is drafted so far, and what streams start from."""
+    """A branch: its root, index in the KV caches, proposals so far, and the hidden state from which streams start."""
 
     root: Root
     index: int
@@ -45,7 +46,7 @@ class _Branch:
 
 
 class BranchSet:
-    """All branches of one round. `step` until nothing is unfinished, then or earlier `take`."""
+    """All branches of one round; call `step` while it `has_work`, and `take` at any time."""
 
     def __init__(self, drafter: Drafter, schedule: Schedule) -> None:
         self._drafter, self._schedule = drafter, schedule
@@ -64,18 +65,18 @@ class BranchSet:
         return any(self._is_unfinished(branch) for branch in self._branches.values())
 
     def join(self, signal: ExitSignal) -> None:
-        """Add the exit's roots; `signal.features` [T, E] of the window's rows, where the schedule has features."""
+        """Add the exit's roots; `signal.features` [T, E] are of the window's rows, if the schedule has features."""
         self._features_TE = signal.features
         self._add(signal.candidates, self._schedule.exit_roots_per_row)
 
     def step(self) -> int:
-        """Run one step, and return its rows."""
+        """Run one step, and return its number of rows."""
         if not self._window_is_cached:
             return self._start() if self._schedule.exit_features else self._feed_last_drafted()
         unfinished = (source for source in self._sources if any(map(self._is_unfinished, source)))
         active = list(chain.from_iterable(unfinished))
         guesses = self._guess(active)
-        ids_RT = [[branch.next_token, *own] for branch, own in zip(active, guesses, strict=True)]
+        ids_RT = [[branch.next_token, *guessed] for branch, guessed in zip(active, guesses, strict=True)]
         indices = slice(active[0].index, active[-1].index + 1)
         positions_RT = [self._places(branch, len(ids_RT[0])) for branch in active]
         states = self._drafter.feed_branches(indices, ids_RT, positions_RT)
@@ -102,6 +103,7 @@ class BranchSet:
         self._sources.append(added)
 
     def _feed_last_drafted(self) -> int:
+        """Run the first step without features, and add draft-sourced roots; return its number of rows."""
         proposal = self._drafter.feed_last_drafted()
         self._drafter.start_branches(len(self._window.tokens))
         self._window_is_cached = True
@@ -109,6 +111,7 @@ class BranchSet:
         return 1
 
     def _start(self) -> int:
+        """Run the first step with features, and return its number of rows."""
         assert self._features_TE is not None, "a schedule with features has them in its signal"
         active, num_window = list(self._branches.values()), len(self._window.tokens)
         predecessors = [*range(num_window), *(branch.root.row for branch in active)]
@@ -122,19 +125,20 @@ class BranchSet:
         return num_window + len(active)
 
     def _guess(self, active: Sequence[_Branch]) -> list[list[int]]:
+        """Return the streams' guesses for each branch; meaningless ones for a branch before its first step."""
         entering = [branch.entering_1D for branch in active if branch.entering_1D is not None]
         num_guesses = self._schedule.branch_guesses
         if not entering or not num_guesses:
             return [[]] * len(active)
-        nothing_1D = zeros(entering[0], *entering[0].shape)
-        entering_RD = concatenated([nothing_1D if one.entering_1D is None else one.entering_1D for one in active])
+        zeros_1D = zeros(entering[0], *entering[0].shape)
+        entering_RD = concatenated([zeros_1D if one.entering_1D is None else one.entering_1D for one in active])
         indices = slice(active[0].index, active[-1].index + 1)
         return self._drafter.guess_in_branches(
             indices, entering_RD, [self._places(branch, num_guesses) for branch in active]
         )
 
     def _places(self, branch: _Branch, count: int) -> list[int]:
-        """Return the positions of a branch's next rows; those after its window share the position after it."""
+        """Return the positions of a branch's next rows; rows beyond its window all have the position after it."""
         root = self._num_committed + branch.root.row
         first, after = root + len(branch.proposals), root + self._drafter.num_tokens
         return [min(place, after) for place in range(first, first + count)]
@@ -146,13 +150,13 @@ class BranchSet:
         positions_RT: Sequence[Sequence[int]],
         states: DraftStates,
     ) -> None:
-        """Give branches what their rows propose, as far as these follow their own tokens; states are [R, T, D]."""
+        """Extend branches by what their rows propose, up to the first wrong guess; states are [R, T, D]."""
         num_rows = len(ids_RT[0])
         places = [position + 1 for position in chain(*positions_RT)]
         proposals = self._drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), places)
         for number, (branch, ids) in enumerate(zip(active, ids_RT, strict=True)):
             proposed = proposals[number * num_rows : (number + 1) * num_rows]
-            # in its first step a branch has rows of no meaning where others have guesses
+            # in a branch's first step, only its first row is meaningful
             num_kept = 1 if branch.entering_1D is None else num_verified(ids, proposed)
             if num_kept := min(num_kept, self._drafter.num_tokens - len(branch.proposals)):
                 branch.proposals += proposed[:num_kept]

@@ -1,9 +1,8 @@
-"""Passes of a draft language model, whatever computes them: a model of torch that trains, or graphs of its weights.
+"""The passes of a draft model, as a torch module or on a back end, and the proposals of tokens from its hidden states.
 
-With `exit_features` the draft also reads hidden states of the target's early exit, fused before one of its middle
-layers; they belong to the *previous* position. With `streams` (`runtime.drafters.streams`) it also guesses tokens after
-the next one, which changes nothing of what it proposes.
-Shapes: legend of `runtime.models.decoder`, plus E exit-feature layers.
+With `exit_features` the draft also reads hidden states of the target, of the *previous* position, which are added
+before one of its middle layers. With `streams` (`runtime.drafters.streams`) it also guesses the tokens after the next
+one, which does not change its proposals. Shapes: legend of `runtime.models.decoder`; E exit-feature layers.
 """
 
 from abc import ABC, abstractmethod
@@ -24,16 +23,17 @@ from runtime.storage.stored_decoder import StoredDecoder
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 from runtime.wire.channel import to_block
 
-if TYPE_CHECKING:  # it needs pydantic, which lanes of torch alone do without
+if TYPE_CHECKING:  # this module must not import pydantic, see `replayed_text`
     from runtime.drafters.language_model.stream_config import StreamConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DraftConfig:
-    """Sizes of a draft that its target's config does not have.
+    """Sizes of a draft model beyond those of its target's config.
 
-    `source_layers`, counted from 1, initialise its layers; `vocab_size` is that of its reduced output. The outputs of
-    layers `exit_features` are fused after `feature_layer` of its own; `streams` begin there or above.
+    `source_layers` are the target's layers, from 1, that initialise its layers; `vocab_size` is that of its reduced
+    output. The hidden states after the target's layers `exit_features` are added after the draft's layer
+    `feature_layer`; `streams` begin at that layer or above.
     """
 
     source_layers: tuple[int, ...]
@@ -53,7 +53,7 @@ class DraftConfig:
 
 
 class DraftStates(NamedTuple):
-    """Rows of a draft: what its streams start from, and what it proposes from; both [.., D]."""
+    """Hidden states of rows, both [.., D]: those that streams start from, and the last ones, normalised for logits."""
 
     entering_TD: Array
     hidden_TD: Array
@@ -64,28 +64,28 @@ class DraftStates(NamedTuple):
 
 
 class DraftPasses(ABC):
-    """A decoder with few layers, rows of a head, and optional fusion of exit features."""
+    """The passes of a decoder with few layers, a reduced head, and optional exit features."""
 
     config: DraftConfig
     decoder: Any
-    """The weights, of either library, and their `config`."""
+    """The weights, in torch or numpy, with their `config`."""
     output: OutputRows
-    """Rows that propose: kept rows of the target's `lm_head`, and those of a prompt once they are added."""
+    """The output rows: kept rows of the target's `lm_head`, and those of the prompt."""
     streams: Callable[..., Array] | None
-    """See `StreamModel.forward`; None guesses nothing."""
+    """See `StreamModel.forward`; None without streams."""
     backend: Backend | None
-    """The back end that computes; None is torch on the device of the weights."""
+    """The back end that computes; None for the torch module itself."""
 
     @abstractmethod
     def fused(self, features_BTE: Array) -> Array:
-        """Return the states [..., D] that features [..., E * D] add to hidden states."""
+        """Return what features [..., E * D] add to hidden states, [..., D]."""
 
     @abstractmethod
     def run_on(self, backend: Backend) -> None:
-        """Compute layers and proposals on a back end; where its KV cache cannot be read, streams are dropped."""
+        """Compute layers and logits on a back end; streams are dropped if its KV cache cannot be read."""
 
     def on_a_backend(self) -> Backend:
-        """Return its back end: torch's, if it had none."""
+        """Return the back end, creating torch's if there is none yet."""
         if self.backend is None:
             from runtime.backends.eager import EagerBackend
 
@@ -94,7 +94,7 @@ class DraftPasses(ABC):
         return self.backend
 
     def of_positions_before(self, features_TE: Array | None, count: int) -> Array | None:
-        """Return features as the first `count` tokens read them: of the position before, and none of the first."""
+        """Return the features that the first `count` tokens read: of the position before each, zeros for the first."""
         if features_TE is None:
             return None
         features_TE = self.on_a_backend().array(to_block(features_TE[: count - 1]))
@@ -103,10 +103,10 @@ class DraftPasses(ABC):
     def run(
         self, ids_BT: Any, *, positions: Any, mask: Any = None, cache: Any = None, features_BTE: Array | None = None
     ) -> DraftStates:
-        """Return normalised hidden states, and the input of the upper half (all, without halves): both [B, T, D].
+        """Run all layers over rows; states are [B, T, D].
 
-        `positions`, `mask` and `cache` are those of `Decoder.run_layers`. `features_BTE` [B, T, E * D] are what
-        `normalise_features` returned for the previous positions; a row of zeros is the same as none.
+        `positions`, `mask` and `cache` are as in `Decoder.run_layers`. `features_BTE` [B, T, E * D] are those of
+        `normalise_features` for the previous positions; a row of zeros means no features.
         """
         has_halves = self.streams is not None or self._reads(features_BTE)
         half, where = self.half_layer if has_halves else 0, {"positions": positions, "mask": mask, "cache": cache}
@@ -115,16 +115,17 @@ class DraftPasses(ABC):
         return DraftStates(entering, self._runner.normalise(x_BTD))
 
     def step(self, ids_T: Any, *, positions: Any, cache: Text, features_TE: Array | None = None) -> DraftStates:
-        """Run the next rows of one text at the cache's cursor, which moves after them; states are [T, D]."""
+        """Run the next rows of a text and move the cache's cursor behind them; states are [T, D]."""
         features_BTE = None if features_TE is None else features_TE[None]
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
         cache.advance(len(ids_T))
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
     def guess(self, entering_BRD: Array, *, positions: Any, cache: Any, num_streams: int | None = None) -> Any:
-        """Return what the first streams (None: all) predict after rows' proposals, as places in `output` [B, R, J].
+        """Return what the first streams (None: all) guess after the rows' proposals: indices into `output`, [B, R, J].
 
-        `entering_BRD` are the rows' `DraftStates.entering_TD`, `positions` theirs, `cache` as in `StreamModel.forward`.
+        `entering_BRD` are the rows' `DraftStates.entering_TD`, `positions` their positions, `cache` as in
+        `StreamModel.forward`.
         """
         if self.streams is None or num_streams == 0:
             return np.zeros((*entering_BRD.shape[:-1], 0), np.int64)
@@ -134,7 +135,7 @@ class DraftPasses(ABC):
     def plan(
         self, *, num_slots: int, num_prompt: int, rows: tuple[int, ...], with_features: bool, **more: Any
     ) -> Preparation:
-        """Return what its back end prepares for, with whole steps, and those cut where features are added, if any."""
+        """Return the plan for its back end: passes over all layers, and passes cut where features are added."""
         layers = self.decoder.config.num_layers
         whole = cut = segments_between(layers)
         if with_features:
@@ -150,24 +151,24 @@ class DraftPasses(ABC):
 
     @property
     def num_streams(self) -> int:
-        """How many streams the draft has on its back end: none on one that does not show its KV cache."""
+        """The number of streams on its back end: 0 if that does not expose its KV cache."""
         is_open = self.backend is None or self.backend.has_readable_cache
         return self.config.streams.num_streams if self.config.streams and is_open else 0
 
     def require_streams(self, count: int) -> None:
-        """Raise a `LaneError` if a schedule asks for more streams than there are."""
+        """Raise `LaneError` if a schedule needs more streams than there are."""
         if count > self.num_streams:
             raise LaneError(f"draft_streams is {count}: this draft has {self.num_streams or 'none'}")
 
     @property
     def half_layer(self) -> int:
-        """Layers that `lower_half` runs: streams begin after them, or features are added."""
+        """The number of layers below the one where streams begin or, without streams, features are added."""
         return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
 
     def lower_half(self, ids_BT: Any, half: int, *, features_BTE: Array | None = None, **where: Any) -> Array:
-        """Run the first half of `run`, and return the input of layer `half` + 1, [B, T, D]."""
+        """Embed rows and run the first `half` layers; return the hidden states after them, [B, T, D]."""
         runner, done = self._runner, 0
-        # a target may have rows, of padding, that a draft lacks: what stands for these tokens costs acceptance alone
+        # a target may have padding tokens that a draft's embedding lacks; a wrong embedding only costs acceptance
         x_BTD = runner.embedding(ids_BT.clip(max=self.decoder.config.vocab_size - 1))
         if self._reads(features_BTE):
             done = self.config.feature_layer
@@ -183,7 +184,7 @@ class DraftPasses(ABC):
 
 
 class StoredDraft(DraftPasses):
-    """Passes over what `run_on` makes of the weights."""
+    """A draft model without torch: numpy weights, which only a back end computes with."""
 
     streams = None
 
@@ -196,7 +197,7 @@ class StoredDraft(DraftPasses):
 
     def fused(self, features_BTE: Array) -> Array:
         """See `DraftPasses`."""
-        assert self._product is not None, "a draft that reads no features, or was not opened"
+        assert self._product is not None, "a draft that reads no features, or has no back end"
         return self._product(features_BTE)
 
     def run_on(self, backend: Backend) -> None:
@@ -208,13 +209,13 @@ class StoredDraft(DraftPasses):
 
 
 def normalise_features(hidden_TED: Array, eps: float) -> Array:
-    """Return hidden states of E target layers as a draft or a head reads them: each at unit scale, [..., T, E * D]."""
+    """Return the features of E target layers for a drafter, [..., T, E * D]: each state divided by its RMS."""
     *rows, num_layers, size = hidden_TED.shape
     return unit_scale(hidden_TED, eps).reshape(*rows, num_layers * size)
 
 
 class Proposal(NamedTuple):
-    """The next token that one row of a step proposes."""
+    """The next token that a row proposes, with alternatives and the distribution it was sampled from, if wanted."""
 
     token: int
     alternatives: tuple[int, ...] = ()
@@ -231,7 +232,7 @@ def as_window(proposals: Sequence[Proposal]) -> Window:
 
 
 def num_verified(ids: Sequence[int], proposals: Sequence[Proposal]) -> int:
-    """Return how many rows from the first on were fed what the row before proposed."""
+    """Return how many rows, from the first on, were fed the token that the row before proposes."""
     count = 1
     while count < len(ids) and ids[count] == proposals[count - 1].token:
         count += 1
@@ -239,7 +240,7 @@ def num_verified(ids: Sequence[int], proposals: Sequence[Proposal]) -> int:
 
 
 class Proposer:
-    """Next tokens of rows, with as many alternatives as are wanted; `ids` are those that `output` has now."""
+    """Proposes the next tokens of rows; `ids` are the current target ids of `output`."""
 
     def __init__(self, output: OutputRows, *, num_alternatives: int = 0, sampling: Sampling = GREEDY) -> None:
         self.ids: list[int] = output.ids.tolist()
@@ -247,7 +248,7 @@ class Proposer:
 
     @inference
     def __call__(self, hidden_RD: Array, positions: Sequence[int]) -> list[Proposal]:
-        """Return the next tokens of rows with hidden states [R, D], for the given text positions."""
+        """Return the next tokens of rows with hidden states [R, D]; `positions` are those of the proposed tokens."""
         logits_RV, ids = self._output.logits(hidden_RD), self.ids
         if self._num_alternatives:
             best = ranked_ids(logits_RV, self._num_alternatives).tolist()
@@ -257,10 +258,10 @@ class Proposer:
         if (replay := self._sampling.replay) is not None:
             return [
                 Proposal(
-                    replay.draft_token(position, own[0]),
-                    replay.draft_alternatives(position, own) if self._num_alternatives else (),
+                    replay.draft_token(position, ranked[0]),
+                    replay.draft_alternatives(position, ranked) if self._num_alternatives else (),
                 )
-                for own, position in zip(alternatives, positions, strict=True)
+                for ranked, position in zip(alternatives, positions, strict=True)
             ]
         if self._sampling.drafts_are_sampled:
             return [self._sample(*row) for row in zip(logits_RV, alternatives, positions, strict=True)]

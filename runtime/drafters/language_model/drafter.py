@@ -1,14 +1,17 @@
-"""The draft of one sequence; what its steps compute is a contract: the simulator plays the same steps and rows.
+"""The drafter of a draft model for one sequence.
 
-- A fresh rollout has as many steps as drafted tokens. Its first step feeds the committed tokens whose keys are missing:
-  one row, or two after a window that was accepted whole. A draft with features feeds every token committed since its
-  last window again, each with the target's feature of the position before. Every later step is one row.
-- A draft with streams feeds what they guess after its last proposal in the same step, as far as the window has room.
-  Its own proposals verify them, so the window is the one drafted without streams, in fewer steps (arXiv 2510.13161,
-  section 3.3). The first step of a window has no guesses.
-- Draws are the text position's own, so a branch and a fresh rollout from the same text propose the same.
-Steppers are generators that yield the rows of every step done. Shapes: legend of `runtime.models.decoder`; E width of
-all features.
+The simulator assumes the following steps and rows:
+
+- A rollout has one step per drafted token. Its first step feeds the committed tokens whose keys are missing: one row,
+  or two after a window that was accepted whole. A draft with features feeds every token committed since its last window
+  again, each with the target's features of the position before. Every later step has one row.
+- A draft with streams feeds, with its last proposal, what streams guess after it, as far as the window has room. The
+  draft's proposals verify the guesses, so the window is that without streams, in fewer steps (arXiv 2510.13161, section
+  3.3). The first step of a window has no guesses.
+- Random numbers depend on the text position, so a branch and a rollout from the same text propose the same tokens.
+
+Generators of steps yield the number of rows of each. Shapes: legend of `runtime.models.decoder`; E width of all
+features.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,11 +39,11 @@ from runtime.wire.channel import Block
 from runtime.wire.measurement import Measurement
 
 _FEW_BRANCHES: Final = 2
-"""Fewest branches to prepare for where draft and exit may name the same ones."""
+"""Fewest branches to prepare for if draft and exit may name the same roots."""
 
 
 class Drafter(WindowDrafter):
-    """A draft model and its sequence: the committed `text`, the token `cached` in every slot, and its `branches`."""
+    """A draft model and its sequence: committed tokens (`text`), tokens in each slot (`cached`), and branches."""
 
     timed_parts = ("draft_step", "draft_start", "draft_streams", "head_step")
 
@@ -97,7 +100,7 @@ class Drafter(WindowDrafter):
         sampling: Sampling = GREEDY,
         features_TE: Array | None = None,
     ) -> None:
-        """See `WindowDrafter`; a schedule may ask for no more streams than the draft has."""
+        """See `WindowDrafter`; raises `LaneError` for more streams than the draft has."""
         self.model.require_streams(schedule.draft_streams)
         self._num_streams = schedule.draft_streams
         self.make_room(slots_needed(schedule, capacity), num_roots(schedule))
@@ -115,7 +118,7 @@ class Drafter(WindowDrafter):
         self.backend.wait()
 
     def make_room(self, num_slots: int, num_branches: int) -> None:
-        """Make slots for a sequence, and as many for each of its branches."""
+        """Make room for a sequence of `num_slots` slots, and as many for each branch."""
         self.cache.start(num_slots)
         self._make_branches(num_branches)
         self.branches.start(num_slots)
@@ -134,7 +137,7 @@ class Drafter(WindowDrafter):
         return (yield from self._finish(proposals, last.entering_TD))
 
     def _finish(self, proposals: list[Proposal], entering_1D: Array) -> Steps:
-        """Fill up the window after its proposals; streams of the row last cached start from `entering_1D`."""
+        """Draft the rest of the window after `proposals`; streams of the last cached row start from `entering_1D`."""
         while len(proposals) < self.num_tokens:
             num_guesses = min(self._num_streams, self.num_tokens - len(proposals) - 1)
             guesses = self.guess(entering_1D, num_guesses)
@@ -150,12 +153,12 @@ class Drafter(WindowDrafter):
         return self.window
 
     def feed_last_drafted(self) -> Proposal:
-        """Feed the last token of the window, which drafting leaves out, and return what it proposes."""
+        """Feed the last token of the window, which its rollout has not fed; return what it proposes."""
         states = self._feed_text(self.window.tokens[-1:])
         return self.propose(states.hidden_TD, [self.cache.cursor])[0]
 
     def start_branches(self, num_tokens: int) -> None:
-        """Start branches in the window, whose first so many tokens are cached."""
+        """Copy the keys of the committed text and of the first `num_tokens` tokens of the window to all branches."""
         num_text = len(self.text)
         self.branches.follow(self.cache, num_final=num_text, stop=num_text + num_tokens)
 
@@ -167,7 +170,7 @@ class Drafter(WindowDrafter):
         positions_RT: Sequence[Sequence[int]],
         features_RE: Array | None = None,
     ) -> DraftStates:
-        """Feed the next tokens of some branches at their positions, a single one with features; states [R, T, D]."""
+        """Feed the next tokens of some branches; states are [R, T, D]. Features are only for a single row of each."""
         rows = self.branches.rows(branches, positions_RT)
         features_R1E = None if features_RE is None else features_RE[:, None]
         return self.model.run(
@@ -178,22 +181,23 @@ class Drafter(WindowDrafter):
     def guess_in_branches(
         self, branches: slice, entering_RD: Array, positions_RJ: Sequence[Sequence[int]]
     ) -> list[list[int]]:
-        """Return the tokens that streams predict after the last proposals of some branches.
+        """Return the tokens that streams guess after the last proposals of some branches.
 
-        The first position of each is that of its proposal, the others are those of streams; their slots become garbage.
+        `positions_RJ` are the positions of the stream rows, from that of the last proposal on; their slots are
+        overwritten.
         """
         rows = self.branches.rows(branches, positions_RJ)
-        own_R1 = np.array([[positions[0] - 1] for positions in positions_RJ])
+        last_R1 = np.array([[positions[0] - 1] for positions in positions_RJ])
         guessed_R1J = self.model.guess(
-            entering_RD[:, None], positions=own_R1, cache=rows, num_streams=len(positions_RJ[0])
+            entering_RD[:, None], positions=last_R1, cache=rows, num_streams=len(positions_RJ[0])
         )
         return [[self.propose.ids[index] for index in guessed] for guessed in guessed_R1J[:, 0].tolist()]
 
     @inference
     def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
-        """Feed the window again with features, and the first tokens of all branches, whose states [R, D] are returned.
+        """Feed the window again with features, and the roots of all branches; return the states of the roots, [R, D].
 
-        `positions` are those of the branches' tokens `ids`; `features_TE` are of the position before every token fed.
+        `ids` and `positions` are those of the roots; `features_TE` are of the position before every token fed.
         """
         tokens, start = self.window.tokens, len(self.text)
         num_window, stop = len(tokens), start + len(tokens)
@@ -212,7 +216,7 @@ class Drafter(WindowDrafter):
     def finish_branch(
         self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Array
     ) -> Steps:
-        """Continue with a branch, which starts with the last committed token, and draft the rest of its window."""
+        """Continue the text with a branch, whose root is the last committed token, and draft the rest of its window."""
         self.text += committed
         start = len(self.text) - 1
         stop = start + len(proposals)
@@ -224,12 +228,13 @@ class Drafter(WindowDrafter):
 
     @inference
     def guess(self, entering_1D: Array, count: int) -> list[int]:
-        """Return the tokens that streams of the row last cached predict after its proposal."""
+        """Return the tokens that streams of the last cached row guess after its proposal."""
         positions = np.array([self.cache.cursor - 1])
         guessed_BRJ = self.model.guess(entering_1D[None], positions=positions, cache=self.cache, num_streams=count)
         return [self.propose.ids[index] for index in guessed_BRJ[0, 0].tolist()]
 
     def _feed_text(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
+        """Feed the next tokens, and record them in `cached`."""
         assert self.cache.cursor == len(self.cached), "the cache does not hold what it should"
         states = self.feed(ids, features_TE)
         self.cached += ids
@@ -237,37 +242,38 @@ class Drafter(WindowDrafter):
 
     @inference
     def feed(self, ids: Sequence[int], features_TE: Array | None = None) -> DraftStates:
-        """Run one step at the cache's cursor, which moves on."""
+        """Run one step over the next rows, and move the cache's cursor behind them; states are [T, D]."""
         positions = np.arange(self.cache.cursor, self.cache.cursor + len(ids))
         return self.model.step(np.array(ids, np.int64), positions=positions, cache=self.cache, features_TE=features_TE)
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """See `WindowDrafter`; streams too can be timed."""
+        """See `WindowDrafter`."""
         from runtime.drafters.language_model.timed_steps import timed_step
 
         return timed_step(self, measurement)
 
     def _missing(self, committed: Sequence[int], *, with_features: bool) -> list[int]:
+        """Append committed tokens to the text, keep the cached tokens that agree with it, and return those to feed."""
         keep = min(len(self.text), len(self.cached))
         self.text += committed
         if not with_features:
-            last = len(self.text) - 1  # fed in any case: the window follows from its hidden state
+            last = len(self.text) - 1  # always fed, as its hidden state gives the first drafted token
             while keep < min(len(self.cached), last) and self.cached[keep] == self.text[keep]:
                 keep += 1
         self._truncate(keep)
         return self.text[keep:]
 
     def _truncate(self, num_slots: int) -> None:
-        """Drop every slot from `num_slots` on; those before it are in sequence order."""
+        """Keep the first `num_slots` slots."""
         del self.cached[num_slots:]
         self.cache.set_length(num_slots)
 
 
 def slots_needed(schedule: Schedule, length: int) -> int:
-    """Return the cache slots of `length` tokens, the window after them, and the one after that."""
+    """Return the slots for `length` tokens and two windows after them."""
     return length + 2 * schedule.num_rows
 
 
 def num_roots(schedule: Schedule) -> int:
-    """Return the branches of a round."""
+    """Return the largest number of branches of a round."""
     return sum(schedule.draft_roots_per_row) + sum(schedule.exit_roots_per_row)

@@ -1,4 +1,4 @@
-"""Draft models on disk: trained for a target (`runtime.storage.weight_folder`), or standalone Hugging Face folders."""
+"""Folders of draft models: trained for a target (`runtime.storage.weight_folder`), or standalone models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OF_STREAMS = "streams."
 
 
 class DrafterFolderConfig(FolderConfig):
-    """`config.json` of a draft model: fields of `DraftConfig`, and those of every folder."""
+    """`config.json` of a trained draft model: the fields of `DraftConfig`, and those of every folder."""
 
     layer_fields = ("source_layers", "exit_features")
 
@@ -57,7 +57,7 @@ class DrafterFolderConfig(FolderConfig):
 
 
 class DraftArrays(NamedTuple):
-    """A draft without its target's rows: sizes, parameters by their names in `DraftModel`, and kept target ids."""
+    """A draft without its target's rows: config, parameters by their names in `DraftModel`, and kept target ids."""
 
     config: DraftConfig
     parameters: dict[str, NDArray[Any]]
@@ -66,7 +66,7 @@ class DraftArrays(NamedTuple):
 
 
 def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: Mapping[str, Any]) -> None:
-    """Write a draft without streams, whose embedding and head are its target's (`save_trained`)."""
+    """Write a draft without its streams and without embedding and head, which are its target's; see `save_trained`."""
     save_trained(
         folder,
         DrafterFolderConfig,
@@ -79,9 +79,10 @@ def save_draft(draft: DraftModel, folder: Path, *, target_name: str, metadata: M
 
 
 def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: Mapping[str, Any]) -> None:
-    """Write the draft of `source` to `folder`, with trained streams in place of any it has.
+    """Write the draft of `source` to `folder`, with trained streams in place of any that it has.
 
-    `training` (how) becomes the metadata's `streams`. Raises `ModelFormatError` if `source` is no draft's folder.
+    `training` (how they were trained) becomes `streams` in the metadata. Raises `ModelFormatError` if `source` is not
+    the folder of a draft.
     """
     config, tensors = load_folder(source, DrafterFolderConfig)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(_OF_STREAMS)}
@@ -92,12 +93,12 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
 
 
 def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Drafter:
-    """Return the drafter of a folder (`load_draft`)."""
+    """Return the drafter of a folder, see `load_draft`."""
     return Drafter(load_draft(folder, target, dtype=dtype))
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
-    """Return the draft of a folder, on the target's device; where dtypes agree it shares the embedding's memory."""
+    """Return the draft of a folder on the target's device; it shares the target's embedding if their dtypes agree."""
     import torch
     from torch import nn
 
@@ -124,19 +125,19 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
 
 def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any]) -> StoredDraft:
     """Return the draft of a folder as arrays for compiled lanes, without streams; it shares its target's rows."""
-    found = read_draft(folder, target, dtype)
-    arrays = {name.removeprefix("decoder."): array for name, array in found.parameters.items()}
-    kept_VD = EmbeddingRows(target.lm_head.weight[found.kept_ids])
+    stored = read_draft(folder, target, dtype)
+    arrays = {name.removeprefix("decoder."): array for name, array in stored.parameters.items()}
+    kept_VD = EmbeddingRows(target.lm_head.weight[stored.kept_ids])
     decoder = StoredDecoder(
-        config=replace(target.config, num_layers=len(found.config.source_layers), tie_embeddings=False),
+        config=replace(target.config, num_layers=len(stored.config.source_layers), tie_embeddings=False),
         embedding=target.embedding,
         lm_head=kept_VD,
         final_norm=arrays["final_norm"].astype(np.float32),
         rotary=target.rotary,
         layers=by_layer(arrays),
     )
-    output = OutputRows(found.kept_ids, kept_VD.weight, target.lm_head.weight)
-    return StoredDraft(decoder, replace(found.config, streams=None), output, fuse_DE=arrays.get("fuse.weight"))
+    output = OutputRows(stored.kept_ids, kept_VD.weight, target.lm_head.weight)
+    return StoredDraft(decoder, replace(stored.config, streams=None), output, fuse_DE=arrays.get("fuse.weight"))
 
 
 def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> DraftArrays:
@@ -144,7 +145,7 @@ def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> Dr
     stored = load_trained(folder, DrafterFolderConfig, target)
     config, arrays = stored.config, stored.arrays
     try:
-        own_config = DraftConfig(
+        draft_config = DraftConfig(
             source_layers=config.source_layers,
             vocab_size=config.draft_vocab_size,
             exit_features=config.exit_features,
@@ -154,20 +155,21 @@ def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> Dr
     except ModelError as error:
         raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
     of_streams = {name: arrays.pop(name) for name in list(arrays) if config.streams and name.startswith(_OF_STREAMS)}
-    parameters = stored.unpacked(_shapes(target.config, own_config), dtype)
-    return DraftArrays(own_config, parameters, of_streams, stored.kept_ids)
+    parameters = stored.unpacked(_shapes(target.config, draft_config), dtype)
+    return DraftArrays(draft_config, parameters, of_streams, stored.kept_ids)
 
 
 def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ...]]:
-    own = decoder_shapes(replace(target, num_layers=len(config.source_layers)))
-    shapes = {f"decoder.{name}": shape for name, shape in own.items()}
+    """Return the shapes of the parameters that a draft's folder stores, without streams."""
+    of_decoder = decoder_shapes(replace(target, num_layers=len(config.source_layers)))
+    shapes = {f"decoder.{name}": shape for name, shape in of_decoder.items()}
     if config.exit_features:
         shapes["fuse.weight"] = target.hidden_size, len(config.exit_features) * target.hidden_size
     return {name: shape for name, shape in shapes.items() if name not in _OF_THE_TARGET}
 
 
 def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """Return the drafter of a standalone model with the target's tokenizer; random weights need no tokenizer."""
+    """Return the drafter of a standalone model; errors as in `require_fit`."""
     from runtime.models.decoder import load_decoder
 
     require_fit(folder, target_folder)
@@ -175,7 +177,7 @@ def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> 
 
 
 def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
-    """Return the model of a folder as arrays, for compiled lanes."""
+    """Return a standalone model as arrays for compiled lanes; errors as in `require_fit`."""
     require_fit(folder, target_folder)
     decoder = load_stored_decoder(folder, dtype)
     config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
@@ -185,7 +187,7 @@ def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any
 
 
 def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
-    """Return a decoder as a draft model that shares its weights; ids beyond the target's are not proposed."""
+    """Return a decoder as a draft model that shares its weights and proposes only ids of the target."""
     import torch
 
     from runtime.drafters.language_model.model import DraftModel
@@ -205,13 +207,13 @@ def _draft_config(config: ModelConfig, target_vocab_size: int) -> DraftConfig:
 
 
 def require_fit(folder: Path, target_folder: Path) -> None:
-    """Raise `ModelError` for a standalone draft with another tokenizer; random weights need none."""
+    """Raise `ModelError` for a standalone draft with another tokenizer; models with random weights need none."""
     if not has_random_weights(folder) and not has_random_weights(target_folder):
         require_same_tokenizer(folder, target_folder)
 
 
 def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
-    """Raise `ModelError`, with the first id and both tokens, for a draft whose tokenizer gives other ids."""
+    """Raise `ModelError` if the tokens of both models' tokenizers differ."""
     from runtime.models.tokenizer import Tokenizer
 
     draft, target = (Tokenizer.from_folder(folder).tokens() for folder in (draft_folder, target_folder))

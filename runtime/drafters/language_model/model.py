@@ -1,4 +1,4 @@
-"""The draft language model of torch: a few of the target's layers, its embeddings, a reduced output vocabulary."""
+"""The draft model as a torch module: a few layers, the target's embeddings, and a reduced output vocabulary."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from runtime.models.vocabulary import OutputRows
 class DraftModel(nn.Module, DraftPasses):
     """A `Decoder` with few layers, a reduced head, and optional fusion of exit features.
 
-    `embedding` and `lm_head` are the target's rows and never trained; `kept_ids` maps draft ids to target ids.
+    Its embedding and `lm_head` are rows of the target's and not trained; `kept_ids` maps draft ids to target ids.
     """
 
     decoder: Decoder
@@ -61,7 +61,7 @@ class DraftModel(nn.Module, DraftPasses):
             self._product = backend.product(self.fuse.weight.detach())
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
-        """Use the target's embedding and the kept rows of its output head, frozen."""
+        """Use the target's embedding and the kept rows of its `lm_head`, frozen."""
         weight = target.embedding.weight
         self.kept_ids = kept_ids
         self.decoder.embedding.weight = nn.Parameter(weight, requires_grad=False)
@@ -71,7 +71,7 @@ class DraftModel(nn.Module, DraftPasses):
         self.output = OutputRows(kept_ids, self.decoder.lm_head.weight.detach(), target.lm_head.weight.detach())
 
     def add_streams(self) -> StreamModel:
-        """Add untrained streams of the sizes in `config` to the layers as they are now, and return them."""
+        """Add untrained streams, of the sizes in `config`, to the current layers, and return them."""
         assert self.config.streams is not None, "a draft without sizes of streams"
         self.streams = StreamModel(self.decoder, self.config.streams)
         return self.streams

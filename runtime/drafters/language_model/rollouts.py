@@ -1,8 +1,8 @@
-"""What a draft model drafts after every prefix of a text, for records and judgement.
+"""What a draft model drafts after every prefix of a text, for acceptance records and for judging training.
 
-Every prefix is a branch (`runtime.backends.sequences.BranchCaches`), so what is found is what a lane drafts after the
-same text, to the last bit. Shapes: legend of `runtime.models.decoder`, plus P prefixes, R of them in a block, F
-alternatives, N drafted tokens, J streams, E width of the exit features.
+Every prefix is a branch (`runtime.backends.sequences.BranchCaches`), so the results have the bits of a lane's drafts.
+Shapes: legend of `runtime.models.decoder`; P prefixes, R of them in a block, F alternatives, N drafted tokens, J
+streams, E width of the exit features.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from runtime.drafters.language_model.draft_passes import DraftPasses, DraftState
 from runtime.models.vocabulary import ranked_ids
 
 _BLOCK_ROWS = 32
-"""Prefixes side by side, and rows of the text after its prompt: as few as a lane may have at once."""
+"""Prefixes drafted at once, and rows of the text after its prompt that are read at once: as few as in a lane."""
 
 
 class Rollouts(NamedTuple):
-    """Drafted target ids; row i follows prefix `ids[: start + i]`.
+    """Drafted target ids; row i is about the prefix `ids[: start + i]`.
 
-    `tokens` [P, N] are the greedy continuation, `alternatives` [P, N, F] the best ids at each drafted place, best
-    first; `stream_hits` [P, N] says how many tokens in a row the streams predict right after each drafted one.
+    `tokens` [P, N] are the greedy draft, `alternatives` [P, N, F] the best ids at each drafted position, best first;
+    `stream_hits` [P, N] says how many tokens in a row the streams guess right after each drafted token.
     """
 
     tokens: NDArray[Any]
@@ -45,9 +45,9 @@ def rollouts_everywhere(
 ) -> Rollouts:
     """Draft `num_tokens` tokens after each of the prefixes `ids[:start]`, ..., `ids[: len(ids) - 1]`.
 
-    `ids` is a committed text, `start` the length of its prompt, `num_alternatives` the best ids to report at each
-    drafted place. Row t of `features_TE` is what `normalise_features` returned for position t, for at least `len(ids)`
-    - 2 positions; drafted positions have none. Raises `ValueError` if `start` is not the length of a prefix.
+    `ids` is a committed text, `start` the length of its prompt, `num_alternatives` the number of best ids to return for
+    each drafted position. `features_TE` are those of `normalise_features` for at least `len(ids) - 2` positions of the
+    text; drafted positions have none. Raises `ValueError` if `start` is not the length of a prefix.
     """
     if not 1 <= start < len(ids):
         raise ValueError(f"start {start} is outside 1..{len(ids) - 1}")
@@ -81,7 +81,7 @@ def rollouts_everywhere(
 
 
 def _encode(draft: DraftPasses, ids: Sequence[int], start: int, features_TE: Array | None, text: Text) -> DraftStates:
-    """Read all tokens but the last into the cache, the prompt as a lane prefills it; return their states."""
+    """Read all tokens but the last into the cache, the prompt in the same calls as a lane; return their states."""
     count = len(ids) - 1
     ids_T, shifted_TE = np.array(ids[:count]), draft.of_positions_before(features_TE, count)
     blocks = [(first, min(first + _BLOCK_ROWS, count)) for first in range(start - 1, count, _BLOCK_ROWS)]
@@ -100,7 +100,10 @@ def _encode(draft: DraftPasses, ids: Sequence[int], start: int, features_TE: Arr
 def _roll_out(
     draft: DraftPasses, states: DraftStates, lengths: Sequence[int], branches: BranchCaches, counts: tuple[int, int]
 ) -> tuple[Array, Array]:
-    """Return the best target ids [R, N, F] after prefixes whose last rows had `states`, and guesses [R, N, J]."""
+    """Return the best target ids [R, N, F] after prefixes, and streams' guesses [R, N, J].
+
+    `states` are those of the prefixes' last rows, `lengths` the lengths of the prefixes.
+    """
     num_tokens, num_alternatives = counts
     columns, guesses = [], []
     for step in range(num_tokens):
@@ -117,16 +120,17 @@ def _roll_out(
 
 
 def _guess(draft: DraftPasses, entering_RD: Array, positions: Sequence[int], branches: BranchCaches) -> Array:
-    """Return the target ids that streams expect after the proposals at `positions`, [R, J]; J is 0 without streams."""
-    if not (num_streams := draft.num_streams):  # a back end need not know rows that are none
+    """Return the target ids that streams guess after the proposals at `positions`, [R, J]; J is 0 without streams."""
+    if not (num_streams := draft.num_streams):  # `branches.rows` needs at least one row
         return zeros(draft.output.ids, len(positions), 0)
-    rows = branches.rows(slice(len(positions)), [range(place, place + num_streams) for place in positions])
-    own_R1 = np.array(positions)[:, None] - 1
-    guessed_R1J = draft.guess(entering_RD[:, None], positions=own_R1, cache=rows, num_streams=num_streams)
+    rows = branches.rows(slice(len(positions)), [range(position, position + num_streams) for position in positions])
+    last_R1 = np.array(positions)[:, None] - 1
+    guessed_R1J = draft.guess(entering_RD[:, None], positions=last_R1, cache=rows, num_streams=num_streams)
     return draft.output.ids[guessed_R1J[:, 0]]
 
 
 def _hits(tokens_PN: NDArray[Any], guesses_PNJ: NDArray[Any]) -> NDArray[Any]:
+    """Return how many guesses in a row equal the tokens drafted next, [P, N]."""
     num_tokens, num_streams = guesses_PNJ.shape[1:]
     padded = np.pad(tokens_PN, ((0, 0), (0, num_streams)), constant_values=-1)
     following_PNJ = np.lib.stride_tricks.sliding_window_view(padded, num_tokens, axis=1).swapaxes(1, 2)[..., 1:]

@@ -1,4 +1,4 @@
-"""Steps of a draft model to be timed alone: of a sequence, of branches, of both at once, and of its streams."""
+"""Steps of a draft model for timing: of a sequence, of branches, of both at once, and of its streams."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | N
 def _branches(
     drafter: Drafter, ids: list[int], context: int, features_RE: Array | None, num_branches: int
 ) -> Callable[[], object]:
-    """Return a step of a row of every branch, and of each stream token verified in it, all of which propose."""
+    """Return a step in which every branch has a row, and one for each guess to verify; all rows propose."""
     drafter.branches.fill_random()
     ids_RT = np.array(ids).reshape(num_branches, -1).tolist()
     positions = list(range(context, context + len(ids_RT[0])))
@@ -80,12 +80,12 @@ def _branches(
 def _start(
     drafter: Drafter, ids: list[int], context: int, features_TE: Array | None, num_branches: int
 ) -> Callable[[], object]:
-    """Return a step of the window's rows and the first row of every branch, which propose."""
+    """Return a step of the window's rows and of the roots of all branches, which propose."""
     num_window = len(ids) - num_branches
     tokens, roots = ids[:num_window], ids[num_window:]
     drafter.branches.fill_random()
     drafter.text, drafter.window = [0] * context, Window(tuple(tokens))
-    # as far into the window as it goes
+    # roots after every row of the window in turn
     positions = [context + place % (num_window + 1) for place in range(num_branches)]
 
     def run() -> None:
@@ -98,6 +98,7 @@ def _start(
 
 
 def _guesses(drafter: Drafter, measurement: Measurement) -> Callable[[], object]:
+    """Return a step of streams, from one row of the sequence or from one row of each branch."""
     rows, context = measurement.rows, measurement.context
     count = measurement.num_guesses or rows
     drafter.prefill([0], schedule=_schedule(count), capacity=context + count)
@@ -124,6 +125,7 @@ def _random_states(drafter: Drafter, *shape: int) -> Array:
 
 
 def _each(rows: int, of_branch: int) -> int:
+    """Return the number of branches that have `rows` rows together, `of_branch` each."""
     if rows % of_branch:
         raise LaneError(f"{rows} rows cannot be timed: they are no whole number of branches of {of_branch} rows")
     return rows // of_branch
