@@ -42,7 +42,7 @@ from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import load_draft
 from runtime.drafters.registry import find_drafter
 from runtime.models.decoder import load_decoder
-from runtime.models.embedded import embedded_folder
+from runtime.models.default_model import embedded_folder
 from runtime.wire.measurement import Measurement
 from sim.acceptance.joined_record import Guessing
 from sim.acceptance.replay import Replay

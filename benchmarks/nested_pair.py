@@ -21,7 +21,7 @@ import torch
 from _common import arguments
 from safetensors.torch import save_file
 
-from runtime.models.embedded import embedded_folder
+from runtime.models.default_model import embedded_folder
 
 _DRAFT_LAYERS = 2
 _LATER_SCALE = 0.07

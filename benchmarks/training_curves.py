@@ -22,7 +22,7 @@ from decoding.files import is_gzipped
 from decoding.yaml_file import write_atomically
 from planner.wording import listing
 from runtime.drafters.registry import TRAINED
-from runtime.models.embedded import SMOLLM2, embedded_folder
+from runtime.models.default_model import SMOLLM2, embedded_folder
 from runtime.models.model_folder import NamedFolder
 from training.data.states import read_conversations
 from training.judging.card import Card, read_card

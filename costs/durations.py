@@ -13,7 +13,7 @@ import numpy as np
 
 from costs.contention import PairContention, Slowdown
 from costs.cost_model import Floats, LaneCost, Part, PartFacts, Shared, traffic
-from costs.crossings import Messages
+from costs.lane_messages import Messages
 from costs.prefill import PrefillTimes
 from costs.prices import Prices
 from costs.round_plan import DRAFT_READS, DRAFT_STEP, DRAFT_STREAMS, STARTS, Operation, RoundPlan, RoundShape, StepKind

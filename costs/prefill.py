@@ -11,7 +11,7 @@ import numpy as np
 
 from costs.contention import PairContention
 from costs.cost_model import LaneCost, Part, traffic
-from costs.crossings import crossing_s, route_of
+from costs.lane_messages import crossing_s, route_of
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Profile

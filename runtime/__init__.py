@@ -16,11 +16,11 @@ The modules that one `yield lanes.target.verify(window)` goes through, from the 
                             models/decoder.py            the layers in torch
                             verification/rules.py        the verdict, which returns the same way
     by OpenVINO, without    compiled_decoder.py          splits rows into calls of fixed sizes
-    torch: backends/        texts.py                     KV caches, and the slots of the rows of a call
+    torch: backends/        kv_buffers.py                KV caches, and the slots of the rows of a call
     openvino/               layer_graphs.py              the compiled models of segments of layers and of heads
-                            calls.py                     the inputs of a call, and its request bound to a KV cache
+                            graph_calls.py               the inputs of a call, and its request bound to a KV cache
                             graph.py, packing.py         builds the graphs, and their constants
-                            compiler.py, kept_files.py   compiles graphs, or reads them from the cache on disk
+                            compiler.py, disk_cache.py   compiles graphs, or reads them from the cache on disk
                             buckets.py                   the fixed sizes
 
 A drafter goes the same way through drafters/, which has a module or folder for each kind. The code works on arrays of

@@ -14,7 +14,7 @@ from decoding.trace import Trace
 from decoding.validation import require_whole
 from runtime.backends.devices import require_readable_cache
 from runtime.backends.lane_device import Dtype
-from runtime.garbage import no_collection
+from runtime.garbage_collection import no_collection
 from runtime.lanes.lane import Lane, LaneSpec
 from runtime.lanes.lane_calls import Deadline, DraftCalls, TargetCalls, require_fitting
 from runtime.lanes.lane_set import LaneSet

@@ -16,7 +16,7 @@ from typing import Any
 from simpy import Environment, Event
 from simpy.events import NORMAL
 
-from costs.crossings import Hop
+from costs.lane_messages import Hop
 from costs.ticks import one_in_ticks
 
 

@@ -71,7 +71,7 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session")
 def embedded_model_folder() -> Path:
     """The Hugging Face folder of the default model; tests that need it skip where it was never fetched."""
-    from runtime.models.embedded import embedded_folder, is_present
+    from runtime.models.default_model import embedded_folder, is_present
 
     if not is_present():
         pytest.skip("the default model is not in the cache; run: mirrorsd models fetch smollm2-135m-instruct")

@@ -1,7 +1,7 @@
 """The target's own texts of prompts, greedy or sampled, with the hidden states it had on the way.
 
 A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
-prompts are written side by side, each a branch of its own (`runtime.backends.sequences.BranchCaches`); where a back
+prompts are written side by side, each a branch of its own (`runtime.backends.kv_memory.BranchCaches`); where a back
 end's rows are not alike, which is asked whenever a text begins or memory grows, each is written alone. So is a text
 that is longer than branches that compute alike (`Backend.most_branched_positions`).
 Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
@@ -19,7 +19,7 @@ from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
 from runtime.arrays import Array, concatenated, inference, wide
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between
-from runtime.backends.sequences import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, Text
 from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 

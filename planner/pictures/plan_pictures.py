@@ -9,7 +9,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from costs.cost_model import LaneCost
-from costs.crossings import Messages
+from costs.lane_messages import Messages
 from costs.prices import Prices
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.sequences import BranchCaches, Segment, Text, WindowAndBranches
+from runtime.backends.kv_memory import BranchCaches, Segment, Text, WindowAndBranches
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from runtime.backends.backend import Backend, Head
 from runtime.backends.devices import require_device, require_form
+from runtime.backends.kv_memory import Segment
 from runtime.backends.lane_device import Device, Dtype
-from runtime.backends.sequences import Segment
 from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache

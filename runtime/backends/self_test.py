@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
 from runtime.backends.backend import Backend, Preparation, segments_between
-from runtime.backends.sequences import Text
+from runtime.backends.kv_memory import Text
 
 _READ: Final = 57
 """Rows read first, so that the rows after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""

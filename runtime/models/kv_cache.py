@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import LaneError
-from runtime.backends.sequences import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, Text
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 from runtime.models.row_invariance import (
@@ -26,7 +26,7 @@ from runtime.models.row_invariance import (
 
 
 class TorchMemory:
-    """Implements `runtime.backends.sequences.Memory` by one tensor, which grows to the longest sequence so far."""
+    """Implements `runtime.backends.kv_memory.Memory` by one tensor, which grows to the longest sequence so far."""
 
     spare = 0
     """Slots after those of a sequence, for back ends that need them."""

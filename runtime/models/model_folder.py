@@ -17,7 +17,7 @@ from decoding.files import named_path, replace_file
 from decoding.progress import ReportProgress
 from decoding.validation import errors_as
 from runtime.models.config import ModelConfig
-from runtime.models.embedded import EMBEDDED_MODELS, fetch, ignore_progress, make_cache, models_folder
+from runtime.models.default_model import EMBEDDED_MODELS, fetch, ignore_progress, make_cache, models_folder
 from runtime.models.hf_config import CONFIG_FILE, MARK, SUPPORTED_ARCHITECTURES, read_object
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

@@ -11,7 +11,7 @@ from runtime.backends.openvino.packing import arithmetic
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import DrafterContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.garbage import leave_imports_alone
+from runtime.garbage_collection import leave_imports_alone
 from runtime.storage.stored_decoder import StoredDecoder, load_stored_decoder
 from runtime.target.early_exits import EarlyExit, load_stored_exits
 from runtime.target.target_model import TargetModel

@@ -16,7 +16,7 @@ from decoding.errors import LaneError
 from runtime.backends.lane_device import CORES, Device, Dtype
 from runtime.drafters.registry import require_streams
 from runtime.drafters.window_drafter import WindowDrafter
-from runtime.garbage import leave_imports_alone
+from runtime.garbage_collection import leave_imports_alone
 from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Block, Channel, Message
 from runtime.wire.codec import Written

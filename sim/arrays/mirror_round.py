@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from costs.contention import Slowdown
 from costs.cost_model import Floats, Ints
-from costs.crossings import crossing_s, second_arrival_s
 from costs.durations import Durations
+from costs.lane_messages import crossing_s, second_arrival_s
 from costs.round_plan import DRAFT_STEPS, EXIT_STEPS, LATER, StepKind
 from costs.ticks import in_ticks
 from decoding.schedule import Schedule

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from costs.contention import PairContention
 from costs.cost_model import GroupCost, Part
-from costs.crossings import Messages
 from costs.durations import Calls, DurationTables
+from costs.lane_messages import Messages
 from costs.round_plan import DRAFT_STEP, DRAFT_STREAMS, LATER, STARTS, RoundPlan, StepKind
 from costs.ticks import TICK_S, one_in_ticks
 from decoding.errors import OutOfRangeError

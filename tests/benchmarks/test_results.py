@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtime.drafters.registry import SHIPPED_FOLDER, shipped_names
-from runtime.models import embedded
+from runtime.models import default_model
 from tests.benchmarks.scripts import RESULTS, ROOT, load_script
 
 FILES = sorted(RESULTS.glob("*.json"))
@@ -22,7 +22,7 @@ def common():
 @pytest.fixture(scope="module")
 def today(common):
     """Hashes of all that ships, and of the embedded model, which need not be in the cache for it."""
-    source = embedded._manifest(embedded.SMOLLM2)
+    source = default_model._manifest(default_model.SMOLLM2)
     shipped = common.measured(*(SHIPPED_FOLDER / name for name in shipped_names()))
     return shipped | {common.EMBEDDED: common.source_hash(source)}
 

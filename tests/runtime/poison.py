@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runtime.arrays import BFLOAT16
-from runtime.backends.openvino import texts
+from runtime.backends.openvino import kv_buffers
 from runtime.models import kv_cache
 
 LOUD = 300.0
@@ -36,7 +36,7 @@ def no_numbers_in_memory_that_is_taken():
         clear()
 
     with _around_clearing(before) as patch:
-        made, restart, use = (getattr(texts.GrowingMemory, name) for name in ("_made", "restart", "_use"))
+        made, restart, use = (getattr(kv_buffers.GrowingMemory, name) for name in ("_made", "restart", "_use"))
 
         def poisoned(self, size):
             if size not in self._buffers:
@@ -54,9 +54,9 @@ def no_numbers_in_memory_that_is_taken():
                 fill(np.nan, self._buffers[size].slots[..., first:stop, :])
             use(self, size, num_kept)
 
-        patch.setattr(texts.GrowingMemory, "_made", poisoned)
-        patch.setattr(texts.GrowingMemory, "restart", poisoned_restart)
-        patch.setattr(texts.GrowingMemory, "_use", poisoned_use)
+        patch.setattr(kv_buffers.GrowingMemory, "_made", poisoned)
+        patch.setattr(kv_buffers.GrowingMemory, "restart", poisoned_restart)
+        patch.setattr(kv_buffers.GrowingMemory, "_use", poisoned_use)
         yield
 
 
@@ -76,8 +76,8 @@ def loud_numbers_in_slots_that_are_not_written():
 def _around_clearing(around):
     """Call `around(memory, clear)` wherever memory is cleared for a text, by any back end."""
     with pytest.MonkeyPatch.context() as patch:
-        clear = texts.clear
-        patch.setattr(texts, "clear", lambda slots: around([slots], lambda: clear(slots)))
+        clear = kv_buffers.clear
+        patch.setattr(kv_buffers, "clear", lambda slots: around([slots], lambda: clear(slots)))
         zero = kv_cache.TorchMemory.clear
         patch.setattr(kv_cache.TorchMemory, "clear", lambda memory: around([memory.slots], lambda: zero(memory)))
         yield patch

@@ -19,7 +19,7 @@ from runtime.backends.backend import prefill_pieces, tree_rows
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import limits_of
-from runtime.backends.openvino.texts import GrowingMemory, GrowingText
+from runtime.backends.openvino.kv_buffers import GrowingMemory, GrowingText
 from runtime.drafters.registry import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simpy import Environment
 
-from costs.crossings import Hop
+from costs.lane_messages import Hop
 from sim.machine import Job, Jobs, Link, SharedMemory, SimulatedDevice, send_along
 
 

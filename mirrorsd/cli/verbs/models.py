@@ -22,7 +22,7 @@ def list_models(json: JsonOption = None) -> None:
     """Show the default model, whether it is in the cache, what ships for it, and all shapes."""
     from hwprofiles.model_shape import shipped_models
     from runtime.drafters.registry import shipped_for
-    from runtime.models.embedded import EMBEDDED_MODELS, embedded_folder, is_present
+    from runtime.models.default_model import EMBEDDED_MODELS, embedded_folder, is_present
 
     rows: list[dict[str, Any]] = []
     for name, model in sorted(EMBEDDED_MODELS.items()):

@@ -31,7 +31,7 @@ from runtime.backends.cuda.captured_calls import (
     text_buckets,
 )
 from runtime.backends.eager import TorchBackend
-from runtime.backends.sequences import BranchRows, Segment, Text
+from runtime.backends.kv_memory import BranchRows, Segment, Text
 from runtime.models.decoder import Decoder
 
 

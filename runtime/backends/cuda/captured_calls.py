@@ -20,9 +20,9 @@ from torch import Tensor
 from decoding.errors import MemoryFitError
 from runtime.backends.backend import prefill_pieces
 from runtime.backends.cuda.split_attention import HIDDEN, SplitPiece, is_split, mask_of_chunks
+from runtime.backends.kv_memory import BranchCaches, BranchRows, Segment
 from runtime.backends.lane_device import CAPTURED_ROWS, Device
-from runtime.backends.sequences import BranchCaches, BranchRows, Segment
-from runtime.garbage import no_collection
+from runtime.garbage_collection import no_collection
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import TorchMemory

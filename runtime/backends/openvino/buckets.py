@@ -66,7 +66,7 @@ def is_small(num_bytes: int) -> bool:
     return COPIES_BYTES // num_bytes >= _SMALL_COPIES
 
 
-def own_size(size: Size, num_bytes: int) -> Size | None:
+def size_of_copy(size: Size, num_bytes: int) -> Size | None:
     """Return the size of the copy for calls of a size in a decoder of `num_bytes`; None if there is no copy for them.
 
     Calls over many texts share a copy. Copies for few texts take at most half of the room for copies.

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from runtime.arrays import FLOAT32, inference, rms_norm
 from runtime.backends.backend import Backend, Head, Preparation, cut_at_states
+from runtime.backends.kv_memory import BranchRows, Segment
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
-from runtime.backends.openvino.calls import Floats
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.disk_cache import kept_block
 from runtime.backends.openvino.graph import Constants, require_architecture
-from runtime.backends.openvino.kept_files import kept_block
+from runtime.backends.openvino.graph_calls import Floats
+from runtime.backends.openvino.kv_buffers import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.openvino.layer_graphs import HeadGraphs, LayerGraphs, compiled_adapter
 from runtime.backends.openvino.packing import PackedLayers, arithmetic, digest_of, packed
-from runtime.backends.openvino.texts import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingMemory, GrowingText
 from runtime.backends.self_test import PROBED_ROWS, row_floor
-from runtime.backends.sequences import BranchRows, Segment
 from runtime.instruction_set import chosen_by
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.wire.channel import Block, to_array

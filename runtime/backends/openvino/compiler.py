@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device, Dtype, npu_is_on_cpu
 from runtime.backends.openvino.buckets import cpu_computes_bfloat16
+from runtime.backends.openvino.disk_cache import mapped, path_of, write
 from runtime.backends.openvino.graph import GRAPH_VERSION
-from runtime.backends.openvino.kept_files import mapped, path_of, write
 from runtime.backends.openvino.library import new_core, ov
 from runtime.instruction_set import has_vnni
 from runtime.worker.process import ends_with

@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 from runtime.arrays import rms_norm
 from runtime.backends.backend import Head
+from runtime.backends.kv_memory import Segment
 from runtime.backends.openvino.buckets import (
     COPIES_BYTES,
     SINGLE_ROW,
     Limits,
     Size,
     is_small,
-    own_size,
+    size_of_copy,
     sizes_with_copies,
 )
-from runtime.backends.openvino.calls import Floats, Rotation, RowInputs, SegmentCall, run
 from runtime.backends.openvino.compiler import Compiled, Compiler
 from runtime.backends.openvino.graph import ANY, OUT, Constants, SegmentShape, X, head_graph, segment_graph
+from runtime.backends.openvino.graph_calls import Floats, Rotation, RowInputs, SegmentCall, run
+from runtime.backends.openvino.kv_buffers import CallRows, scratch_rows
 from runtime.backends.openvino.library import ov
 from runtime.backends.openvino.packing import PackedLayer, PackedLayers, PackedMatrix
-from runtime.backends.openvino.texts import CallRows, scratch_rows
-from runtime.backends.sequences import Segment
 from runtime.models.config import ModelConfig
 
 _MOST_BYTES: Final = 4_000_000_000
@@ -124,7 +124,7 @@ class LayerGraphs:
     def _keys(self, segment: Segment, inputs: RowInputs) -> Iterable[GraphKey]:
         self.cut([segment])
         start, stop = segment
-        copy_size = own_size(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
+        copy_size = size_of_copy(inputs.size[:2], self._num_bytes) if self._is_dynamic else None
         parts = pairwise(sorted(cut for cut in self._cuts if start <= cut <= stop))
         return [GraphKey(self._shape(*part, inputs.size), copy_size) for part in parts]
 

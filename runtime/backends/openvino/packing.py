@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Dtype
-from runtime.backends.openvino.kept_files import give_back, kept_block
+from runtime.backends.openvino.disk_cache import give_back, kept_block
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LARGEST: Final[dict[Dtype, int]] = {"int8": 127, "int4": 7}

@@ -17,7 +17,7 @@ from decoding.errors import LaneError, ModelError
 from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
 from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
 from runtime.backends.backend import Backend, Head, Preparation, segments_between
-from runtime.backends.sequences import Text
+from runtime.backends.kv_memory import Text
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform

@@ -24,7 +24,7 @@ from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, prefill_pieces
-from runtime.backends.sequences import BranchCaches
+from runtime.backends.kv_memory import BranchCaches
 from runtime.drafters.language_model.draft_passes import (
     DraftPasses,
     DraftStates,

@@ -1,6 +1,6 @@
 """What a draft model drafts after every prefix of a text, for acceptance records and for judging training.
 
-Every prefix is a branch (`runtime.backends.sequences.BranchCaches`), so the results have the bits of a lane's drafts.
+Every prefix is a branch (`runtime.backends.kv_memory.BranchCaches`), so the results have the bits of a lane's drafts.
 Shapes: legend of `runtime.models.decoder`; P prefixes, R of them in a block, F alternatives, N drafted tokens, J
 streams, E width of the exit features.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, as_array, concatenated, inference, stacked, zeros
 from runtime.backends.backend import prefill_pieces
-from runtime.backends.sequences import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, Text
 from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
 from runtime.models.vocabulary import ranked_ids
 

@@ -16,7 +16,7 @@ from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.eager import EagerBackend
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.models.decoder import load_decoder
-from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.default_model import embedded_folder, is_present
 from runtime.verification.rules import GREEDY, Sampling
 from tests.calibrate.recording.test_recorder import PROMPTS, SETTINGS, models
 from tests.runtime.reading import compiled, first_layers

@@ -12,8 +12,8 @@ from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
+from runtime.backends.openvino.kv_buffers import GrowingMemory, GrowingText
 from runtime.backends.openvino.packing import PackedLayers, packed
-from runtime.backends.openvino.texts import GrowingMemory, GrowingText
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec

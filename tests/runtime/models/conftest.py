@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from tokenizers import pre_tokenizers
 
-from runtime.models.embedded import EmbeddedModel
+from runtime.models.default_model import EmbeddedModel
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HIDDEN, FEED_FORWARD, NUM_LAYERS = 4, 2, 8, 32, 64, 2
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

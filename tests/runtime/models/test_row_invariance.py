@@ -12,7 +12,7 @@ from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from runtime.models import row_invariance
 from runtime.models.decoder import load_decoder
-from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.default_model import embedded_folder, is_present
 from runtime.models.row_invariance import linear
 from tests.runtime.reading import first_layers, read
 from tests.tiny_models import OPT, tiny_target

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from runtime.backends.openvino.calls import SegmentCall
+from runtime.backends.openvino.graph_calls import SegmentCall
 from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
 from runtime.worker.timing import MeasureRole

@@ -6,7 +6,7 @@ import pytest
 
 from costs.contention import PairContention
 from costs.cost_model import GroupCost, Part, all_gather_s, all_reduce_s
-from costs.crossings import route_of
+from costs.lane_messages import route_of
 from costs.round_plan import DRAFT_READS, DRAFT_STEP, LAYER, LM_HEAD
 from decoding.errors import ProfileError
 from decoding.schedule import Schedule

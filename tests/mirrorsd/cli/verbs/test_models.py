@@ -47,7 +47,7 @@ def test_every_verb_that_fetches_the_default_model_says_so_before_it_waits(words
     def no_network(*_):
         raise ModelFetchError("no network")
 
-    monkeypatch.setattr("runtime.models.embedded._download", no_network)
+    monkeypatch.setattr("runtime.models.default_model._download", no_network)
     monkeypatch.chdir(tmp_path)
     save_schedule(Schedule(method="autoregressive", target_lane="cpu0"), tmp_path / "plain.yaml")
     said = error_of(*words.split())

@@ -31,7 +31,7 @@ from runtime.backends.cuda.split_attention import HIDDEN, LEAST_CHUNK, attend_in
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.self_test import is_row_invariant
-from runtime.garbage import no_collection
+from runtime.garbage_collection import no_collection
 from runtime.models.decoder import Layer
 from runtime.worker import torch_models
 from tests.runtime import reading

@@ -17,7 +17,7 @@ from runtime.drafters.registry import known_kind
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
 from runtime.models.decoder import load_decoder
-from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.default_model import embedded_folder, is_present
 from runtime.wire.measurement import Measurement
 from runtime.worker.server import models_on
 from tests.runtime.drafters.folders.kinds import KINDS

@@ -7,9 +7,9 @@ from runtime.backends.openvino.buckets import (
     COPIES_BYTES,
     SEVERAL_TEXTS,
     SINGLE_ROW,
-    own_size,
     pieces,
     row_bucket,
+    size_of_copy,
     sizes_with_copies,
 )
 
@@ -24,9 +24,9 @@ def test_a_graph_has_the_rows_asked_for(count):
 def test_a_small_decoder_has_a_copy_for_every_number_of_rows_and_of_few_texts_and_one_for_more(rows, texts):
     for num_copies, few in ((8, 4), (16, 8), (100, 8)):
         small = COPIES_BYTES // num_copies
-        assert own_size(SINGLE_ROW, small) == SINGLE_ROW
-        assert own_size((1, rows), small) == (1, rows)
-        assert own_size((texts, 1), small) == ((texts, 1) if texts <= few else SEVERAL_TEXTS)
+        assert size_of_copy(SINGLE_ROW, small) == SINGLE_ROW
+        assert size_of_copy((1, rows), small) == (1, rows)
+        assert size_of_copy((texts, 1), small) == ((texts, 1) if texts <= few else SEVERAL_TEXTS)
     assert len({SINGLE_ROW, (1, rows), (texts, 1), SEVERAL_TEXTS}) == 4
 
 
@@ -35,8 +35,8 @@ def test_a_middling_decoder_has_one_for_the_fewest_of_several_rows_and_a_large_o
     for num_bytes in (COPIES_BYTES // 8 + 1, COPIES_BYTES):
         copied = sizes_with_copies(sizes, num_bytes)
         assert copied == ({min(sizes)} if len(sizes) > 1 else set())
-        assert all(own_size(size, num_bytes) == (size if size[0] == 1 else None) for size in sizes)
-    assert {own_size(size, COPIES_BYTES + 1) for size in sizes} == {None}
+        assert all(size_of_copy(size, num_bytes) == (size if size[0] == 1 else None) for size in sizes)
+    assert {size_of_copy(size, COPIES_BYTES + 1) for size in sizes} == {None}
     assert sizes_with_copies(sizes, COPIES_BYTES // 8) == sizes
 
 

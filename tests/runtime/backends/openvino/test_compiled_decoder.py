@@ -13,7 +13,7 @@ from runtime.arrays import as_array
 from runtime.backends.eager import EagerBackend
 from runtime.backends.self_test import is_row_invariant
 from runtime.models.decoder import load_decoder
-from runtime.models.embedded import embedded_folder, is_present
+from runtime.models.default_model import embedded_folder, is_present
 from tests.runtime import reading
 from tests.runtime.reading import IDS, compiled, first_layers, prepare, read, rounded
 from tests.tiny_models import tiny_adapters, tiny_target

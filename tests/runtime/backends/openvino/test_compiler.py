@@ -12,7 +12,7 @@ import pytest
 from decoding.errors import LaneError
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.compiler import Compiler
-from runtime.backends.openvino.kept_files import compiled_folder
+from runtime.backends.openvino.disk_cache import compiled_folder
 from runtime.backends.openvino.library import op, ov
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
@@ -83,7 +83,7 @@ def test_what_was_not_used_for_longest_makes_room(monkeypatch):
     first, second = Builder(3.0), Builder(4.0)
     compiler_of().kept({"number": 3}, first)
     [file] = compiled_folder().iterdir()
-    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 1.5 * file.stat().st_size)
+    monkeypatch.setattr("runtime.backends.openvino.disk_cache._MOST_BYTES", 1.5 * file.stat().st_size)
     compiler_of().kept({"number": 4}, second)
     assert len(list(compiled_folder().iterdir())) == 1
     compiler_of().kept({"number": 4}, second)
@@ -101,7 +101,7 @@ def test_half_of_what_is_free_is_left_to_others(monkeypatch, free, num_kept):
 def test_what_would_not_fit_alone_takes_nothing_away(monkeypatch):
     compiler_of().kept({"number": 3}, Builder(3.0))
     kept = list(compiled_folder().iterdir())
-    monkeypatch.setattr("runtime.backends.openvino.kept_files._MOST_BYTES", 10)
+    monkeypatch.setattr("runtime.backends.openvino.disk_cache._MOST_BYTES", 10)
     assert first_of(compiler_of().kept({"number": 4}, Builder(4.0))) == 5.0
     assert list(compiled_folder().iterdir()) == kept
 

@@ -7,8 +7,8 @@ from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import limits_of
 from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.disk_cache import compiled_folder
 from runtime.backends.openvino.graph import ANY, Constants, X, head_graph
-from runtime.backends.openvino.kept_files import compiled_folder
 from runtime.backends.openvino.packing import digest_of, packed, packed_int4, quantized
 from runtime.instruction_set import has_vnni
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.backends.openvino import compiled_decoder
-from runtime.backends.openvino.kept_files import compiled_folder
+from runtime.backends.openvino.disk_cache import compiled_folder
 from runtime.backends.self_test import PROBED_ROWS, is_row_invariant, row_floor
 from tests.runtime.reading import compiled, prepare
 from tests.tiny_models import tiny_target

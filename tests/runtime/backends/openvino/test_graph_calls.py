@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from runtime.backends.openvino.calls import _MOST_MEMORIES
+from runtime.backends.openvino.graph_calls import _MOST_MEMORIES
 from tests.runtime.reading import new_backend, prepare, read
 
 SIZES = {"num_slots": 60, "num_prompt": 1, "rows": (1,), "prompt_segments": ()}

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.backends.kv_memory import BranchCaches, BranchRows, Text
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.packing import memory_of
-from runtime.backends.sequences import BranchCaches, BranchRows, Text
 from runtime.models.config import ModelConfig
 
 HIDDEN: Final = -6e4
@@ -145,7 +145,7 @@ class GrowingText(Text):
 
 
 class GrowingBranches(BranchCaches):
-    """Implements `runtime.backends.sequences.BranchCaches`; a call runs in the buffer of its longest branch.
+    """Implements `runtime.backends.kv_memory.BranchCaches`; a call runs in the buffer of its longest branch.
 
     Beyond 1,024 slots the rows of a shorter branch may not have the bits of plain decoding (`most_branched_positions`).
     """

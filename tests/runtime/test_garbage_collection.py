@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from runtime.garbage import no_collection
+from runtime.garbage_collection import no_collection
 from runtime.worker.server import leave_imports_alone
 
 

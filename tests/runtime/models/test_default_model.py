@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.errors import ModelFetchError
-from runtime.models.embedded import embedded_folder, fetch, is_present, models_folder
+from runtime.models.default_model import embedded_folder, fetch, is_present, models_folder
 
 
 @pytest.fixture

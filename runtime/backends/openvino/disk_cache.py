@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoding.files import replace_file
-from runtime.models.embedded import make_cache, models_folder
+from runtime.models.default_model import make_cache, models_folder
 
 _DIGEST: Final = hashlib.sha256
 _MOST_BYTES: Final = 40_000_000_000

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from costs.crossings import Hop, Messages, crossing_s, route_of, second_arrival_s
+from costs.lane_messages import Hop, Messages, crossing_s, route_of, second_arrival_s
 from decoding.errors import ProfileError
 from hwprofiles.profile import LinkProfile
 from tests.sim.worlds.machines import lane, machine

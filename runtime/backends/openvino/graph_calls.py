@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.backends.openvino.graph import COS, MASK, OUT, PLACES, SIN, SegmentShape, X, key_name, state_name
+from runtime.backends.openvino.kv_buffers import Buffer, CallRows
 from runtime.backends.openvino.library import ov
-from runtime.backends.openvino.texts import Buffer, CallRows
 from runtime.models.config import ModelConfig
 
 Floats = NDArray[np.float32]
