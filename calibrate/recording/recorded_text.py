@@ -19,7 +19,7 @@ from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
 from runtime.arrays import Array, concatenated, inference, wide
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between
-from runtime.backends.kv_memory import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, SequenceCache
 from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
@@ -195,7 +195,9 @@ class TextWriter:
             self.next_is_written = bool(writings) and not writings[0].unfinished
             yield text
 
-    def _shortest_alone(self, texts: Sequence[_Writing], place: Text, branches: BranchCaches) -> dict[int, _Seen]:
+    def _shortest_alone(
+        self, texts: Sequence[_Writing], place: SequenceCache, branches: BranchCaches
+    ) -> dict[int, _Seen]:
         """Return what the shortest unfinished text sees next on its own: in memory of another size bits may change."""
         unfinished = [number for number, text in enumerate(texts) if text.unfinished]
         if not unfinished:
@@ -226,13 +228,13 @@ class TextWriter:
             )
         )
 
-    def _enter(self, text: _Writing, number: int, place: Text, branches: BranchCaches) -> _Seen:
+    def _enter(self, text: _Writing, number: int, place: SequenceCache, branches: BranchCaches) -> _Seen:
         """Read a text's prompt, give its keys to a branch, and return what it sees next on its own."""
         self._read_prompt(text, place)
         branches.take(number, place.cursor, place)
         return self._read_next(text, place)
 
-    def _read_prompt(self, writing: _Writing, place: Text) -> None:
+    def _read_prompt(self, writing: _Writing, place: SequenceCache) -> None:
         """Begin a text with all tokens of its prompt but the last."""
         place.start(len(writing.prompt) + self._max_new_tokens - 1)
         for start, stop in prefill_pieces(len(writing.prompt) - 1):
@@ -240,7 +242,7 @@ class TextWriter:
             place.advance(stop - start)
             writing.states.append({layer: x_BTD[0] for layer, x_BTD in states.items()})
 
-    def _read_next(self, writing: _Writing, place: Text) -> _Seen:
+    def _read_next(self, writing: _Writing, place: SequenceCache) -> _Seen:
         [seen] = self._feed([writing], np.array([writing.position]), place)
         place.advance(1)
         return seen

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
-from runtime.backends.kv_memory import BranchCaches, Segment, Text, WindowAndBranches
+from runtime.backends.kv_memory import BranchCaches, Segment, SequenceCache, WindowAndBranches
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
@@ -86,7 +86,7 @@ class Backend(ABC):
         return 1
 
     @abstractmethod
-    def new_text(self) -> Text:
+    def new_text(self) -> SequenceCache:
         """Return the KV cache of a new sequence."""
 
     @abstractmethod

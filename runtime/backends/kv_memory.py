@@ -30,7 +30,7 @@ class Memory(Protocol):
         """Make room for `num_slots` KV positions, keeping the first `num_kept`; raise `LaneError` without room."""
 
 
-class Text:
+class SequenceCache:
     """The KV cache of one sequence; positions from `cursor` on hold unused, finite numbers."""
 
     def __init__(self, memory: Memory) -> None:
@@ -85,13 +85,13 @@ class BranchCaches(ABC):
             self.memory.start(num_slots)
         self._num_copied, self._num_slots = 0, num_slots
 
-    def follow(self, text: Text, *, num_final: int, stop: int) -> None:
+    def follow(self, text: SequenceCache, *, num_final: int, stop: int) -> None:
         """Copy new KV positions of a sequence, up to `stop`, to all branches; the first `num_final` will not change."""
         self.copy(text, slice(None), self._num_copied, stop)
         self._num_copied = num_final
 
     @inference
-    def copy(self, text: Text, layers: slice, start: int, stop: int) -> None:
+    def copy(self, text: SequenceCache, layers: slice, start: int, stop: int) -> None:
         """Copy some KV positions of a sequence to all branches, in some layers."""
         if self.num_branches:
             self.memory.reserve(stop, num_kept=stop)
@@ -99,14 +99,14 @@ class BranchCaches(ABC):
             self.memory.slots[layers, :, : self.num_branches, :, start:stop] = given
 
     @inference
-    def give(self, branch: int, start: int, stop: int, text: Text) -> None:
+    def give(self, branch: int, start: int, stop: int, text: SequenceCache) -> None:
         """Copy KV positions of a branch to a sequence, at the same positions."""
         self.memory.reserve(stop, num_kept=stop)
         text.memory.reserve(stop, num_kept=start)
         text.memory.slots[:, :, 0, :, start:stop] = self.memory.slots[:, :, branch, :, start:stop]
 
     @inference
-    def take(self, branch: int, stop: int, text: Text) -> None:
+    def take(self, branch: int, stop: int, text: SequenceCache) -> None:
         """Copy the KV positions of a sequence up to `stop` to one branch, at the same positions."""
         self.memory.reserve(stop, num_kept=stop)
         self.memory.slots[:, :, branch, :, :stop] = text.memory.slots[:, :, 0, :, :stop]
@@ -119,7 +119,7 @@ class BranchCaches(ABC):
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
         """Return a `cache` for `run_layers` over the next rows of some branches, [R, T, D], at these positions."""
 
-    def after_window(self, text: Text, num_window: int, branches: slice, positions: Sequence[int]) -> Any:
+    def after_window(self, text: SequenceCache, num_window: int, branches: slice, positions: Sequence[int]) -> Any:
         """Return a `cache` for `run_layers` over a window of the sequence and then a row of some branches after it.
 
         The hidden states of such a call are [1, num_window + R, D].
@@ -141,7 +141,7 @@ class BranchRows(NamedTuple):
 class WindowAndBranches(NamedTuple):
     """A `cache` for rows of a sequence followed by one row of some branches."""
 
-    text: Text
+    text: SequenceCache
     num_window: int
     branches: BranchCaches
     rows: BranchRows

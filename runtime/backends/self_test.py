@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, concatenated, inference
 from runtime.backends.backend import Backend, Preparation, segments_between
-from runtime.backends.kv_memory import Text
+from runtime.backends.kv_memory import SequenceCache
 
 _READ: Final = 57
 """Rows read first, so that the rows after them reach into the next block of keys (`row_invariance.KEYS_AT_ONCE`)."""
@@ -53,7 +53,7 @@ def is_row_invariant(backend: Backend) -> bool:
     return is_same(0) and all(is_same(fill) for fill in backend.self_test_fills if fill + num_rows <= num_slots)
 
 
-def _logits(backend: Backend, text: Text, ids: NDArray[np.int64]) -> Array:
+def _logits(backend: Backend, text: SequenceCache, ids: NDArray[np.int64]) -> Array:
     positions = np.arange(text.cursor, text.cursor + len(ids)) % backend.config.max_position
     x_BTD = backend.embedding(ids[None])
     x_BTD = backend.run_layers(x_BTD, 0, backend.config.num_layers, positions=positions, cache=text)

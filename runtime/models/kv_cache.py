@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from decoding.errors import LaneError
-from runtime.backends.kv_memory import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, SequenceCache
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import causal_mask
 from runtime.models.row_invariance import (
@@ -74,7 +74,7 @@ class TorchMemory:
         return num_slots + -num_slots % KEYS_AT_ONCE
 
 
-class KVCache(Text, LayerKeys):
+class KVCache(SequenceCache, LayerKeys):
     """The KV cache of one sequence, for all layers."""
 
     memory: TorchMemory

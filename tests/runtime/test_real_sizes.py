@@ -19,7 +19,7 @@ from runtime.backends.backend import prefill_pieces, tree_rows
 from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import limits_of
-from runtime.backends.openvino.kv_buffers import GrowingMemory, GrowingText
+from runtime.backends.openvino.kv_buffers import GrowingCache, GrowingMemory
 from runtime.drafters.registry import SHIPPED_FOLDER
 from runtime.engine import Engine
 from runtime.lanes.lane import LaneSpec
@@ -106,7 +106,7 @@ def test_windows_over_the_edge_of_a_buffer_have_the_bits_of_single_rows(embedded
 @pytest.mark.parametrize(("lane", "one_call"), [("openvino:CPU", True), ("openvino:NPU", False)])
 def test_a_window_over_the_edge_of_a_buffer_reads_the_weights_twice_only_where_sums_may_differ(lane, one_call):
     device = Device.of_lane(lane)
-    text = GrowingText(GrowingMemory(tiny_config(), 1, limits_of(device).half, device))
+    text = GrowingCache(GrowingMemory(tiny_config(), 1, limits_of(device).half, device))
     for edge in (256, 512, 1024, 2048):
         first = edge - device.spare_slots - WINDOW // 2
         assert device.num_slots(first + 1) == edge < device.num_slots(first + WINDOW)

@@ -31,7 +31,7 @@ from runtime.backends.cuda.captured_calls import (
     text_buckets,
 )
 from runtime.backends.eager import TorchBackend
-from runtime.backends.kv_memory import BranchRows, Segment, Text
+from runtime.backends.kv_memory import BranchRows, Segment, SequenceCache
 from runtime.models.decoder import Decoder
 
 
@@ -52,9 +52,9 @@ class CudaBackend(TorchBackend):
         self._memories: WeakSet[CapturedMemory] = WeakSet()
         self._heads: dict[int, CapturedHead] = {}
 
-    def new_text(self) -> Text:
+    def new_text(self) -> SequenceCache:
         """See `Backend`."""
-        return Text(self._new_memory(1))
+        return SequenceCache(self._new_memory(1))
 
     def new_branches(self, num_branches: int) -> CapturedBranches:
         """See `Backend`."""
@@ -92,7 +92,9 @@ class CudaBackend(TorchBackend):
             return self._run_branches(x_BTD, segment, cache)
         return self._run_text(x_BTD, segment, np.asarray(positions), mask, cache)
 
-    def _run_text(self, x_BTD: Tensor, segment: Segment, positions_T: Numbers, mask: Any, text: Text) -> Tensor:
+    def _run_text(
+        self, x_BTD: Tensor, segment: Segment, positions_T: Numbers, mask: Any, text: SequenceCache
+    ) -> Tensor:
         num_rows, first, memory = x_BTD.shape[1], text.cursor, text.memory
         assert isinstance(memory, CapturedMemory), "a text of another back end"
         memory.reserve(first + num_rows)

@@ -22,7 +22,7 @@ from runtime.backends.openvino.compiler import Compiler
 from runtime.backends.openvino.disk_cache import kept_block
 from runtime.backends.openvino.graph import Constants, require_architecture
 from runtime.backends.openvino.graph_calls import Floats
-from runtime.backends.openvino.kv_buffers import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingMemory, GrowingText
+from runtime.backends.openvino.kv_buffers import SUMMED_ALIKE, CallRows, GrowingBranches, GrowingCache, GrowingMemory
 from runtime.backends.openvino.layer_graphs import HeadGraphs, LayerGraphs, compiled_adapter
 from runtime.backends.openvino.packing import PackedLayers, arithmetic, digest_of, packed
 from runtime.backends.self_test import PROBED_ROWS, row_floor
@@ -65,9 +65,9 @@ class CompiledDecoder(Backend):
         """See `Backend`; it is known once a sequence was prepared."""
         return self._floor
 
-    def new_text(self) -> GrowingText:
+    def new_text(self) -> GrowingCache:
         """See `Backend`."""
-        return GrowingText(self._new_memory(1))
+        return GrowingCache(self._new_memory(1))
 
     def new_branches(self, num_branches: int) -> GrowingBranches:
         """See `Backend`."""

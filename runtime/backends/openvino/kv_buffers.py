@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.backends.kv_memory import BranchCaches, BranchRows, Text
+from runtime.backends.kv_memory import BranchCaches, BranchRows, SequenceCache
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.packing import memory_of
 from runtime.models.config import ModelConfig
@@ -115,7 +115,7 @@ def clear(slots: np.ndarray) -> None:
     slots[...] = 0
 
 
-class GrowingText(Text):
+class GrowingCache(SequenceCache):
     """A sequence whose memory grows with it."""
 
     memory: GrowingMemory

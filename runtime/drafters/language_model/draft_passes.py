@@ -17,7 +17,7 @@ from decoding.errors import LaneError, ModelError
 from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
 from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
 from runtime.backends.backend import Backend, Head, Preparation, segments_between
-from runtime.backends.kv_memory import Text
+from runtime.backends.kv_memory import SequenceCache
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
 from runtime.storage.stored_decoder import StoredDecoder
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
@@ -114,7 +114,9 @@ class DraftPasses(ABC):
         x_BTD = self._runner.run_layers(entering, half, self.decoder.config.num_layers, **where)
         return DraftStates(entering, self._runner.normalise(x_BTD))
 
-    def step(self, ids_T: Any, *, positions: Any, cache: Text, features_TE: Array | None = None) -> DraftStates:
+    def step(
+        self, ids_T: Any, *, positions: Any, cache: SequenceCache, features_TE: Array | None = None
+    ) -> DraftStates:
         """Run the next rows of a text and move the cache's cursor behind them; states are [T, D]."""
         features_BTE = None if features_TE is None else features_TE[None]
         states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, as_array, concatenated, inference, stacked, zeros
 from runtime.backends.backend import prefill_pieces
-from runtime.backends.kv_memory import BranchCaches, Text
+from runtime.backends.kv_memory import BranchCaches, SequenceCache
 from runtime.drafters.language_model.draft_passes import DraftPasses, DraftStates
 from runtime.models.vocabulary import ranked_ids
 
@@ -80,7 +80,9 @@ def rollouts_everywhere(
     return Rollouts(tokens=tokens, alternatives=alternatives, stream_hits=_hits(tokens, np.concatenate(guesses)))
 
 
-def _encode(draft: DraftPasses, ids: Sequence[int], start: int, features_TE: Array | None, text: Text) -> DraftStates:
+def _encode(
+    draft: DraftPasses, ids: Sequence[int], start: int, features_TE: Array | None, text: SequenceCache
+) -> DraftStates:
     """Read all tokens but the last into the cache, the prompt in the same calls as a lane; return their states."""
     count = len(ids) - 1
     ids_T, shifted_TE = np.array(ids[:count]), draft.of_positions_before(features_TE, count)

@@ -12,7 +12,7 @@ from decoding.schedule import Schedule
 from runtime.arrays import BFLOAT16
 from runtime.backends.lane_device import Device
 from runtime.backends.openvino.buckets import COPIES_BYTES, copies_bytes, limits_of
-from runtime.backends.openvino.kv_buffers import GrowingMemory, GrowingText
+from runtime.backends.openvino.kv_buffers import GrowingCache, GrowingMemory
 from runtime.backends.openvino.packing import PackedLayers, packed
 from runtime.drafters.language_model.drafter import num_roots, slots_needed
 from runtime.engine import Engine
@@ -245,7 +245,7 @@ def test_a_compiled_lane_holds_every_buffer_that_a_text_passed_through_and_room_
         schedule = MIRROR.model_copy(update={"target_lane": "openvino:CPU@0", "draft_lane": lane})
         needs |= memory_needed(config, schedule, dtype="bfloat16", num_tokens=300, draft=draft)
     cpu = Device.of_lane("openvino:CPU")
-    text = GrowingText(GrowingMemory(config, 1, limits_of(cpu).half, cpu))
+    text = GrowingCache(GrowingMemory(config, 1, limits_of(cpu).half, cpu))
     text.start(300)
     for length in (100, 200, 300):
         text.memory.reserve(length, num_kept=0)
