@@ -60,29 +60,36 @@ def tabulated(
 
 
 def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) -> LatencyTable | None:
+    """Return the table of a part for these rows, as far as the lane has a cost; None if it has none."""
     known = [count for count in rows if cost.missing(part, count, contexts) is None]
     if not known:
         return None
-    shared, own = zip(*((cost.shared(part, count), cost.own(part, count, contexts)) for count in known), strict=True)
-    shared_FR1, own_FRC = np.array(shared).T[:, :, np.newaxis], np.array(own).swapaxes(0, 1)
+    shared_FR1 = np.array([cost.shared(part, count) for count in known]).T[:, :, np.newaxis]  # [fields, rows, 1]
+    own_FRC = np.array([cost.own(part, count, contexts) for count in known]).swapaxes(0, 1)  # [fields, rows, contexts]
     num_bytes = shared_FR1[0] + own_FRC[0]
     times = np.array([cost.seconds(part, count, contexts) for count in known])
     grids = [times, num_bytes, *own_FRC[1:]]
-    if all(np.ptp(grid, axis=1).max() <= _SAME * np.abs(grid).max() for grid in grids):
+    if all(np.ptp(grid, axis=1).max() <= _SAME * np.abs(grid).max() for grid in grids):  # contexts make no difference
         times, num_bytes, *_ = grids = [grid[:, :1] for grid in grids]
         contexts = np.zeros(1)
     is_decoding = isinstance(rows, range)
-    kept = _bends(*shared_FR1, *grids) if is_decoding else list(range(len(known))), _bends(*(grid.T for grid in grids))
+    kept_rows = _bends(*shared_FR1, *grids) if is_decoding else list(range(len(known)))
+    kept_contexts = _bends(*(grid.T for grid in grids))
+
+    def table_of(grid_RC: Floats) -> list[list[float]]:
+        values: list[list[float]] = grid_RC[np.ix_(kept_rows, kept_contexts)].tolist()
+        return values
+
     facts = cost.facts(part)
-    batch: dict[str, Any] = dict(zip(Shared._fields, shared_FR1[:, kept[0], 0].tolist(), strict=True))
-    batch |= {f"own_{of}": grid[np.ix_(*kept)].tolist() for of, grid in zip(Own._fields[1:], grids[2:], strict=True)}
+    batch: dict[str, Any] = dict(zip(Shared._fields, shared_FR1[:, kept_rows, 0].tolist(), strict=True))
+    batch |= {f"own_{field}": table_of(grid) for field, grid in zip(Own._fields[1:], grids[2:], strict=True)}
     return LatencyTable(
-        rows=tuple(known[place] for place in kept[0]),
-        contexts=tuple(int(contexts[place]) for place in kept[1]),
-        seconds=tuple(tuple(map(float, line)) for line in times[np.ix_(*kept)]),
+        rows=tuple(known[place] for place in kept_rows),
+        contexts=tuple(int(contexts[place]) for place in kept_contexts),
+        seconds=tuple(map(tuple, table_of(times))),
         relative_error=facts.relative_error,
         bytes_per_call=float(num_bytes[0][len(contexts) // 2]),
-        num_bytes=tuple(tuple(map(float, line)) for line in num_bytes[np.ix_(*kept)]) if np.ptp(num_bytes) else (),
+        num_bytes=tuple(map(tuple, table_of(num_bytes))) if np.ptp(num_bytes) else (),
         batch=BatchTable.model_validate(batch) if is_decoding and own_FRC[1:].any() else None,
         most_positions=None if isinf(facts.most_positions) else int(facts.most_positions),
         source=facts.source,
