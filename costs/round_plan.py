@@ -73,7 +73,7 @@ class RoundShape(NamedTuple):
         num_drafted: drafted tokens of the widest window.
         num_exit_roots: number of exit-sourced branches; for `hybrid` an estimate, without those that the draft has too.
         level_rows: rows of each step that drafts a tree, after the first one.
-        branch_steps: number of steps that finish a branch; None for one step per token.
+        branch_steps: number of steps after which branches are complete; None for one step per token.
     """
 
     num_drafted: int
@@ -107,7 +107,7 @@ class RoundPlan:
             number of drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of each step of a rollout after the first.
         num_streams, branch_guesses: most guesses of streams in a step of a rollout, and in a branch's later steps.
-        branch_steps: number of steps that finish a branch.
+        branch_steps: number of steps after which branches are complete.
         more_rows: tokens after the first one that the first step of a rollout also drafts.
     """
 

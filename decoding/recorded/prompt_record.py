@@ -126,8 +126,8 @@ class PromptRecord:
         feature_rollouts: the same with exit features at every committed position; empty ([0, W]) without them.
         alternatives: the draft's best ids for the next token, the candidates for draft-sourced roots, [N, F].
         exits: for each exit layer, the exit's best ids for the next token, [N, K].
-        tree_ranks: for each tree of the record, the indices of the nodes that hold text[i], text[i + 1], ...; -1 for a
-            token that no size of the tree has, [N, depth].
+        tree_ranks: for each tree of the record, the indices (best node first) of the nodes that hold text[i],
+            text[i + 1], ...; -1 for a token that no size of the tree has, [N, depth].
         chain_drafts: for each chain of the record, the drafted tokens, [N, W]; -1 after the end of a shorter window.
         margins: the target's best logit minus its second best at each token, [N]; empty if unknown. Near zero, other
             arithmetic may choose another token.
