@@ -65,6 +65,12 @@ class _Common(RecipeFields):
     num_held_out: Annotated[int, Field(gt=0, le=MOST)] = 100
     optimisation: Optimisation
 
+    @model_validator(mode="after")
+    def _keeps_all(self) -> Self:
+        if (num_kept := len(set(self.always_kept))) > self.vocab_size:
+            raise ValueError(f"always_kept has {num_kept} ids, but vocab_size is {self.vocab_size}")
+        return self
+
     @property
     def state_layers(self) -> tuple[int, ...]:
         """Target layers whose states training reads, besides the last."""

@@ -68,6 +68,12 @@ def test_the_shipped_recipes_for_text_are_valid_and_name_nothing_twice():
         (DRAFT, "source_layers: [1, 2]", "source_layers: []", r"recipe.yaml:2:\d+: .*source_layers"),
         (DRAFT, "[1, 2]", "[0, 2]", r"recipe.yaml:2:\d+: .*greater than or equal to 1, found 0"),
         (DRAFT, "feature_layer: 1", "feature_layer: 2", r"feature_layer 2 is outside 0\.\.1"),
+        (
+            DRAFT,
+            "kind: draft",
+            "kind: draft\nvocab_size: 2\nalways_kept: [0, 1, 2, 2]",
+            "always_kept has 3 ids, but vocab_size is 2",
+        ),
         (DRAFT, "num_tokens: 1000", "num_tokens: -5", r"recipe.yaml:6:\d+: .*greater than 0, found -5"),
         (DRAFT, "num_tokens: 1000", "num_tokens: '1000'", r"recipe.yaml:6:\d+: .*valid integer"),
         (DRAFT, "num_tokens: 1000", "tokens: 5", r"recipe.yaml:6:\d+: .*Extra inputs"),
