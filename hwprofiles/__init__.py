@@ -1,1 +1,1 @@
-"""What the schedules run on: device, link and platform profiles in YAML, with their sources and readers."""
+"""Hardware and models as data: device and link sheets, platforms, calibrated profiles, model shapes, row curves."""

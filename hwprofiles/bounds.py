@@ -1,7 +1,7 @@
-"""Plausible ranges of numbers in a profile: whatever lies outside is refused when it is read.
+"""Plausible ranges of the numbers in a profile: a number outside its range is refused when the profile is read.
 
-They hold every machine there is, and keep predictions finite. They are for fields of a `StrictModel`, which by itself
-refuses what is not finite, and YAML's `true`.
+Every existing machine lies inside the ranges, and they keep predictions finite. Use the types in a `StrictModel`, which
+already refuses infinities, NaN and YAML's `true`.
 """
 
 from typing import Annotated, Final
@@ -12,10 +12,10 @@ MOST_RELATIVE_ERROR: Final = 100.0
 LONGEST_S: Final = 3600.0
 """No operation takes longer."""
 SHORTEST_S: Final = 1e-18
-"""A shorter time counts as none: as a divisor it would make speeds infinite."""
+"""Shorter times, except 0, are refused: speeds (1 / time) would overflow."""
 MOST_SLOWDOWN: Final = 1000.0
 MOST_IN_A_TABLE: Final = 1e6
-"""Longest over shortest time of one part, zeros left out."""
+"""Largest ratio of the longest to the shortest non-zero time in one table."""
 
 
 def _none_or_some(seconds: float) -> float:
@@ -29,5 +29,5 @@ RelativeError = Annotated[float, Field(ge=0, le=MOST_RELATIVE_ERROR)]
 Bytes = Annotated[float, Field(ge=0, le=1e15)]
 BytesPerSecond = Annotated[float, Field(ge=1, le=1e18)]
 Factor = Annotated[float, Field(ge=0.01, le=MOST_SLOWDOWN)]
-"""A time over another time of the same work."""
+"""The ratio of two times of the same work."""
 Count = Annotated[int, Field(ge=0, le=10**9)]

@@ -1,4 +1,4 @@
-"""Engines: what runs models on a GPU decides what further rows cost and how fast weights are read.
+"""Inference engines: which one runs on a device, which weights it loads, and what public curves tell of its speed.
 
 An engine may be named with its back end or version: `llama.cpp`, `llama.cpp vulkan`, `vllm 0.27`.
 """
@@ -19,32 +19,32 @@ from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_
 
 _Sheet = TypeVar("_Sheet", bound=DeviceSheet)
 LAW_ENGINE: Final = "vllm"
-"""The engine whose kernels were measured for kernel laws."""
+"""The engine whose kernels were measured for the kernel laws of data sheets."""
 _LAW_WEIGHTS: Final = "sixteen"
-"""The kernels that were, by `hwprofiles.curves.names.weights_class`."""
+"""The `hwprofiles.curves.names.weights_class` that the kernel laws were measured with."""
 EAGER: Final = "transformers"
-"""The framework that starts every operation from Python, as other code on PyTorch does that nobody compiled."""
+"""Stands for all uncompiled PyTorch code: Python starts every operation."""
 ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 _APART: Final = ("AWS", "Google", "Habana", "Tenstorrent")
 """Makers of accelerators for which neither llama.cpp nor OpenVINO has a back end."""
 _IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe", "int4-experts": "q4_x"}
-"""What llama.cpp's files of gpt-oss and Kimi have: all but experts in Q8_0, where the maker has 16 bits."""
+"""Formats of llama.cpp's files of gpt-oss and Kimi, by the published format: Q8_0 replaces 16 bits beside experts."""
 _FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
     "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int4-experts": "mlx-4bit", "int8": "mlx-8bit"},
     ANYWHERE: _IN_LLAMA_CPP,
     "ds4": _IN_LLAMA_CPP,
 }
-"""What a name of weights means in an engine whose files store more of a model so than a checkpoint does."""
+"""The format that a published format becomes in an engine's own files, by engine: they quantise other parts too."""
 IK: Final = "ik_llama.cpp"
-"""A fork of llama.cpp with kernels of its own, for the same files."""
+"""A fork of llama.cpp that loads the same files with different kernels."""
 READS_AGAIN: Final = (ANYWHERE,)
-"""Engines whose draft reads every verified row once more, as their source has it: `process` of llama.cpp's
-`draft-simple` and `draft-mtp` (common/speculative.cpp)."""
+"""Engines whose draft model computes every verified row once more: `process` of llama.cpp's `draft-simple` and
+`draft-mtp` (common/speculative.cpp)."""
 _MAKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "cuda": ("NVIDIA",), "rocm": ("AMD",), "hip": ("AMD",), "metal": ("Apple",), "mlx": ("Apple", "NVIDIA"),
 }  # fmt: skip
-"""Whose GPUs a back end runs on, of those that do not run on all; MLX has Metal and CUDA."""
+"""Makers of the GPUs that a back end runs on; other back ends run on all. MLX has Metal and CUDA."""
 _PLAIN_BITS: Final = 16
 _CACHE_SCALE_BITS: Final = 16 / 32
 _MADE_FOR: Final = {
@@ -52,21 +52,21 @@ _MADE_FOR: Final = {
     "mlx": re.compile("mlx-"),
     LAW_ENGINE: re.compile("awq|gptq|w8a|fp8|int4-experts"),
 }
-"""Formats of weights that one engine's own files have, by that engine."""
+"""Weight formats that exist only in one engine's files, by that engine."""
 _KEEPS_16_BITS: Final = "ollama"
-"""Runs llama.cpp's kernels, on files of gpt-oss of its own: their weights beside experts are as the maker's."""
+"""Runs llama.cpp's kernels, but its files of gpt-oss keep the published 16 bits of all weights beside experts."""
 _READ_BY: Final = {ANYWHERE: (ANYWHERE, IK), "mlx": ("mlx",), LAW_ENGINE: (LAW_ENGINE, EAGER)}
-"""Engines that load the formats made for one engine: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
+"""Engines that load the formats of `_MADE_FOR`: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
 _OF_SERVERS: Final = ("mxfp4", "nvfp4", "nvfp4a16")
-"""Formats of servers' checkpoints beside those that are made for one engine."""
+"""Further formats that checkpoints for servers (vLLM, SGLang) have."""
 _PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
-"""Heads whose weights are no part of their target's files, which MTP layers are; a GGUF or MLX file is made of them."""
+"""Heads that are published as checkpoints of their own; MTP layers are in their target's checkpoint."""
 
 
 class CurvePrices(NamedTuple):
-    """The price of rows and the reading of weights by an engine's public curves, where these tell them.
+    """What an engine's public curves tell: the cost of further rows, and the reading of weights; None if unknown.
 
-    `is_mixture` says that they are of mixtures of experts, which data sheets are not.
+    `is_mixture`: the curves are of mixtures of experts (the kernel laws of data sheets are of dense models).
     """
 
     engine: str
@@ -76,16 +76,16 @@ class CurvePrices(NamedTuple):
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines with public curves, and the one that is priced without."""
+    """Return the names of all engines that can be predicted: those with public curves, and `EAGER`."""
     known = (engine_of(one.engine) for one in read_curves())
     return tuple(sorted({EAGER, *filter(None, known)}))
 
 
 def default_engine(sheet: DeviceSheet, weights: str | None = None) -> str | None:
-    """Return the default engine of a GPU; None where there are no curves of its architecture.
+    """Return the default engine of a GPU for a weight format; None if there are no curves of its architecture.
 
-    That is what weights of that format are made for, if it was measured on such a GPU or runs anywhere, without curves
-    too. For others it is vLLM on cards of data centres that it supports, and llama.cpp on the rest.
+    It is the engine that the format is made for, if that is llama.cpp (with or without curves) or was measured on the
+    architecture; else vLLM on data-centre GPUs, and llama.cpp on all others.
     """
     family = family_of(sheet.chip)
     made_for = made_for_engine(weights) if weights else None
@@ -99,19 +99,23 @@ def default_engine(sheet: DeviceSheet, weights: str | None = None) -> str | None
 
 
 def weights_for(engine: str, told: str | None, model: str | None = None, published_in: str = "bf16") -> str | None:
-    """Return the format of an engine's files that people's words mean, else a model's name; None if neither tells any.
+    """Return the weight format in an engine's files that `told` or else the model's name means; None if neither does.
 
-    Errors as in `weights_told`.
+    Raises as `weights_told`.
     """
-    text, engine = told or (model or "").rpartition("/")[2], (engine_of(engine) or engine).removeprefix("ik_")
-    if engine == "mlx" and (own := weights_of_mlx(text.lower())) is not None:
-        return own
-    named = weights_told(told) if told else weights_in_name(model, published_in) if model else None
+    text = told or (model or "").rpartition("/")[2]
+    engine = (engine_of(engine) or engine).removeprefix("ik_")
+    if engine == "mlx" and (mlx_format := weights_of_mlx(text.lower())) is not None:
+        return mlx_format
+    if told:
+        named: str | None = weights_told(told)
+    else:
+        named = weights_in_name(model, published_in) if model else None
     return _FILES_OF.get(engine, {}).get(named, named) if named else None
 
 
 def made_for_engine(weights: str) -> str | None:
-    """Return the engine whose own files have weights of that format; None where several engines read them."""
+    """Return the only engine whose files have a weight format; None if several engines read it."""
     return next((engine for engine, names in _MADE_FOR.items() if names.match(weights_named(weights))), None)
 
 
@@ -122,10 +126,7 @@ def reads(engine: str, weights: str) -> bool:
 
 
 def require_reading(devices: Iterable[DeviceSheet], weights: str, option: str = "--weights") -> None:
-    """Refuse weights that the engine named for a GPU cannot load: its times would be of what it does not run.
-
-    Raises `ConfigError`, which says what else to give.
-    """
+    """Raise `ConfigError`, which says what else to give, if the engine named for a GPU cannot load the weights."""
     for sheet in devices:
         if sheet.kind == "gpu" and sheet.engine is not None and not reads(sheet.engine, weights):
             named = f"{' or '.join(loaders)} as the engine, or " if (loaders := loaders_on(sheet, weights)) else ""
@@ -136,9 +137,9 @@ def require_reading(devices: Iterable[DeviceSheet], weights: str, option: str = 
 
 
 def head_weights(head: str, shape: ModelShape, weights: str) -> str:
-    """Return the default format of a target's head: a published one is in 16 bits beside weights of servers.
+    """Return the default weight format of a target's draft head: `weights`, or bf16 beside a server's checkpoint.
 
-    So is a head for multi-token prediction with an `lm_head` of its own, which is a model of its own.
+    bf16 is for heads that are published apart, which includes an MTP head with its own `lm_head`: it is a small model.
     """
     is_of_servers = made_for_engine(weights) == LAW_ENGINE or weights in _OF_SERVERS
     is_apart = head in _PUBLISHED_APART or (head == "mtp" and not shape.borrows_lm_head)
@@ -146,22 +147,22 @@ def head_weights(head: str, shape: ModelShape, weights: str) -> str:
 
 
 def engine_on(sheet: DeviceSheet, weights: str | None = None) -> str | None:
-    """Return the engine on a device: its sheet's, else the default one for the weights; None where there is none."""
+    """Return the engine on a device: its sheet's, else a GPU's default for the weights; None if there is none."""
     return sheet.engine or (default_engine(sheet, weights) if sheet.kind == "gpu" else None)
 
 
 def published_for(target: ModelShape, devices: Iterable[DeviceSheet]) -> str:
-    """Return the format of a model's published weights, or what llama.cpp makes of it where GPUs and CPUs run that.
+    """Return the default format of a target's weights: the published one, as llama.cpp's files store it if that runs.
 
-    So are GPUs of which no engine was measured, and machines that have none.
+    llama.cpp is assumed on CPUs and on GPUs on which no engine was measured; NPUs beside a chip's CPU are ignored.
     """
-    able = [one for one in devices if one.kind != "npu" or one.memory_pool is None]  # no NPUs that a chip has beside
+    able = [one for one in devices if one.kind != "npu" or one.memory_pool is None]
     in_llama_cpp = able and all(map(_has_llama_cpp, able))
     return _IN_LLAMA_CPP.get(target.published_in, target.published_in) if in_llama_cpp else target.published_in
 
 
 def _has_llama_cpp(sheet: DeviceSheet) -> bool:
-    """Return whether models are in llama.cpp's files, which its fork and most programs around it load, too."""
+    """Return whether a device's models are llama.cpp's files, as for its fork and most programs that wrap it."""
     if sheet.kind != "gpu":
         return sheet.kind == "cpu"
     engine = engine_on(sheet) or ANYWHERE
@@ -170,19 +171,20 @@ def _has_llama_cpp(sheet: DeviceSheet) -> bool:
 
 
 def splits_layers(sheet: DeviceSheet, weights: str) -> bool:
-    """Return whether the engine on a device, by any of its names, has some layers there and others elsewhere."""
+    """Return whether the engine on a device can put some layers there and others elsewhere (llama.cpp's `-ngl`)."""
     return engine_of(engine_on(sheet, weights) or "") == ANYWHERE and not is_apart(sheet)
 
 
 def is_apart(sheet: DeviceSheet) -> bool:
-    """Return whether it is an accelerator that neither llama.cpp nor OpenVINO runs on."""
+    """Return whether a device is an accelerator that neither llama.cpp nor OpenVINO runs on."""
     return sheet.kind != "cpu" and sheet.maker in _APART
 
 
 def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None:
-    """Return the engine that runs models on a platform's CPUs: llama.cpp beside its GPUs, and where all are CPUs.
+    """Return the engine on a platform's CPUs; None for the runtime of `mirrorsd run`.
 
-    None beside other GPUs, and where `mirrorsd run` has lanes.
+    It is llama.cpp (or the engine that the weights are made for) if llama.cpp runs on the GPUs, or if there are neither
+    GPUs nor lanes of `mirrorsd run`.
     """
     on_gpus = {engine_of(engine_on(one, weights) or "") for one in platform.devices.values() if one.kind == "gpu"}
     is_anywhere = ANYWHERE in on_gpus or not (on_gpus or platform.lanes)
@@ -190,10 +192,10 @@ def engine_of_cpus(platform: Platform, weights: str | None = None) -> str | None
 
 
 def run_by(sheet: _Sheet, engine: str) -> _Sheet:
-    """Return a GPU's sheet with an engine on it, other devices' as they are.
+    """Return a GPU's sheet with its engine set; sheets of other devices stay as they are.
 
     Raises:
-        ConfigError: no engine is called so (lists those that are), or its back end is of other makers' GPUs.
+        ConfigError: the engine is unknown (lists the valid ones), or does not run on that GPU.
     """
     if engine_of(engine) not in engine_names():
         raise ConfigError(unknown("engine", engine, engine_names()))
@@ -205,12 +207,12 @@ def run_by(sheet: _Sheet, engine: str) -> _Sheet:
 
 
 def can_run(sheet: DeviceSheet, engine: str) -> bool:
-    """Return whether an engine with its back end, if it names one, runs on a GPU."""
+    """Return whether an engine, with the back end in its name if any, runs on a GPU."""
     return _refusal(sheet, engine) is None
 
 
 def _refusal(sheet: DeviceSheet, engine: str) -> str | None:
-    """Return what a GPU would have to be for an engine or its back end; None where it is."""
+    """Say on which GPUs an engine or its back end runs, if not on this one; None if it does."""
     backend = next((one for one in _MAKERS if one in engine.lower()), None)
     if backend is not None and sheet.maker is not None and sheet.maker not in (makers := _MAKERS[backend]):
         return f"{backend} runs on GPUs of {' and '.join(makers)}"
@@ -225,49 +227,49 @@ def has_servers(sheet: DeviceSheet) -> bool:
 
 
 def loaders_on(sheet: DeviceSheet, weights: str) -> list[str]:
-    """Return the engines that load weights which are made for one, and run on a GPU."""
+    """Return the engines that load weights made for one engine and that run on a GPU."""
     made_for = made_for_engine(weights)
     return [one for one in _READ_BY.get(made_for or "", ()) if can_run(sheet, one)]
 
 
 def platform_run_by(platform: Platform, engine: str) -> Platform:
-    """Return the platform with an engine on all of its GPUs; errors as in `run_by`."""
+    """Return the platform with an engine on all of its GPUs; raises as `run_by`."""
     devices = {name: run_by(device, engine) for name, device in platform.devices.items()}
     return platform.model_copy(update={"devices": devices})
 
 
 def cache_scale_bits(sheets: Iterable[DeviceSheet], weights: str, cache_bits: int) -> float:
-    """Return the bits of scales for each number of a cache, by the engine on a machine's GPUs.
+    """Return the bits of scales per element of a quantised KV cache, by the engine on a machine's GPUs.
 
-    In fewer than 16 bits llama.cpp (`q8_0`, `q4_0`) has a scale of 16 bits for 32 numbers, and MLX as much; vLLM's fp8
-    has none.
+    llama.cpp (`q8_0`, `q4_0`) has a 16-bit scale per 32 elements, and MLX as much; vLLM's fp8 and 16-bit caches have
+    none.
     """
     engines = {engine_of(engine_on(sheet, weights) or "") for sheet in sheets if sheet.kind == "gpu"}
     return 0.0 if cache_bits >= _PLAIN_BITS or LAW_ENGINE in engines else _CACHE_SCALE_BITS
 
 
 def has_law(sheet: DeviceSheet, weights: str | None = None) -> bool:
-    """Return whether the device has a measured kernel law, which is of the engine on it."""
+    """Return whether a device has a measured kernel law that holds for its engine."""
     return sheet.kernel_start_s is not None and engine_of(engine_on(sheet, weights) or LAW_ENGINE) == LAW_ENGINE
 
 
 def stands_for(engine: str) -> str | None:
-    """Say whose times are taken for an engine that nobody measured; None for others."""
+    """Say that vLLM's times stand for an engine that nobody measured; None for measured engines."""
     is_measured = engine_of(engine) != LAW_ENGINE or LAW_ENGINE in engine.lower()
     return None if is_measured else f"Times are vLLM's: {engine} was not measured."
 
 
 def is_eager(sheet: DeviceSheet) -> bool:
-    """Return whether a GPU waits for Python to start every operation."""
+    """Return whether a GPU's engine starts every operation from Python (`EAGER`)."""
     return sheet.kind == "gpu" and engine_of(sheet.engine or "") == EAGER
 
 
 def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices | None:
-    """Return what curves tell of a model on a device; None without an engine that has any, or by a kernel law.
+    """Return what public curves tell of a model on a device; None without an engine, or if a kernel law replaces them.
 
-    A curve of this device with such weights comes before a law of kernels for others, which tells the reading then.
-    Laws are of dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2 times what they say.
-    Mixtures on a GPU that no engine was measured on are priced by the engine that runs anywhere.
+    A kernel law replaces curves for dense models: three mixtures of experts by vLLM on A100 and H100 took 1.5 to 2.2
+    times what the law says. But if the weights are not those of the law, the rows of a curve of this very device win
+    and the law tells the reading only. Mixtures on a GPU without a measured engine are priced as llama.cpp's.
     """
     engine, is_mixture = engine_on(sheet, weights), shape.num_experts > 0
     if engine is None and is_mixture and sheet.kind == "gpu" and not is_apart(sheet):

@@ -1,4 +1,4 @@
-"""This machine: its name in profiles and records, and the lanes that its cores make."""
+"""This machine: the facts that identify it in profiles and acceptance records, and its lanes with their cores."""
 
 import importlib.metadata
 import os
@@ -17,12 +17,12 @@ _CPU_FOLDER = Path("/sys/devices/system/cpu")
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _LIBRARIES = ("openvino",)
-"""Libraries that only some devices compute with."""
+"""Libraries whose version matters only for some devices."""
 _ANSWER_S = 10.0
-"""The longest that a driver is waited for."""
+"""Timeout of `nvidia-smi`."""
 _X86_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 _INSTRUCTION_SETS = frozenset({*_X86_SETS, "asimd", "asimddp", "i8mm", "bf16", "sve", "sve2"})
-"""Instruction sets by which kernels of matrix products are chosen, as Linux names them."""
+"""Instruction sets that decide which matrix kernels are chosen, by their names in Linux."""
 _DECISIVE = {
     "cpu_model": "processor",
     "gpu": "GPU",
@@ -31,24 +31,27 @@ _DECISIVE = {
     "torch": "PyTorch",
     "openvino": "OpenVINO",
 }
-"""Facts that decide whether a measurement holds here, and (but for the cores) which token a near tie goes to."""
+"""Facts that decide whether a measurement is valid here, and (except the cores) which token wins a near tie."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneCores:
-    """A lane on the CPU: its name and the logical cores it is pinned to, with a thread on each."""
+    """A lane's name and the logical cores that its process is pinned to, with one thread on each."""
 
     name: str
     cores: tuple[int, ...]
 
     @property
     def num_threads(self) -> int:
-        """Threads that it computes with."""
+        """Threads that the lane computes with."""
         return max(1, len(self.cores))
 
 
 def describe_host(devices: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what identifies this machine and its software for some devices, as plain YAML data."""
+    """Return the facts that identify this machine and its software, as plain YAML data.
+
+    `devices` adds what matters for them: a library's version, and the model of the first CUDA GPU.
+    """
     host: dict[str, Any] = {
         "cpu_model": _cpu_info("model name") or platform.processor() or platform.machine(),
         "instruction_sets": " ".join(sorted(_INSTRUCTION_SETS & {*_cpu_info("flags", "Features").split()})),
@@ -71,9 +74,9 @@ def computing_host(device: str) -> dict[str, str]:
 
 
 def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = None) -> str | None:
-    """Return in words how a machine differs from this one (or from another) in decisive facts; None if it does not.
+    """Say how `host` differs from this machine (or from `here`) in decisive facts; None if it does not.
 
-    Only facts that both have are compared, and of cores only their number.
+    Only facts that both have are compared; of the cores only their number.
     """
     if here is None:
         here = describe_host(_LIBRARIES)
@@ -90,9 +93,10 @@ def differences(host: Mapping[str, Any], *, here: Mapping[str, Any] | None = Non
 
 
 def lanes_of(device: str) -> tuple[LaneCores, ...]:
-    """Return the lanes of a device, by the names of `runtime.backends.devices`: of a CPU those of `split_lanes`.
+    """Return the lanes of a device of `runtime.backends.devices`; the lanes of a CPU are those of `split_lanes`.
 
-    Other devices are fed by the last cores, since targets run on the first ones: a GPU of CUDA has a second process.
+    The processes that feed other devices are pinned to the last cores, since CPU targets run on the first ones. A CUDA
+    GPU has a second lane with a process of its own.
     """
     cores = available_cores()
     if device == "cpu":
@@ -106,10 +110,10 @@ def lanes_of(device: str) -> tuple[LaneCores, ...]:
 
 
 def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
-    """Return two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; a single core is only `cpu0`.
+    """Return two halves, `cpu0` and `cpu1`, and the whole, `cpu0+1`; only `cpu0` for a single core.
 
-    Decoding is bound by memory, so that twice the cores do not double a target's speed. Of an odd number the first
-    half, the target's, gets one more.
+    Halves pay because decoding is memory-bound: twice the cores do not double a target's speed. If the number of cores
+    is odd, `cpu0` (the target's half) gets one more.
     """
     if len(cores) == 1:
         return (LaneCores(name="cpu0", cores=tuple(cores)),)
@@ -119,9 +123,9 @@ def split_lanes(cores: Sequence[int]) -> tuple[LaneCores, ...]:
 
 
 def available_cores() -> tuple[int, ...]:
-    """Return the logical cores to use, one for each physical core where there are at least two of those.
+    """Return the logical cores to use: one per physical core, or all if there is a single physical core.
 
-    A container's CPU quota limits their number: threads beyond it would be throttled.
+    A container's CPU quota limits their number, since more threads would be throttled.
     """
     allowed = usable_cores()
     physical = sorted({min(sibling for sibling in _siblings(core) if sibling in allowed) for core in allowed})
@@ -131,7 +135,7 @@ def available_cores() -> tuple[int, ...]:
 
 
 def _siblings(core: int) -> frozenset[int]:
-    """Return the logical cores that share a physical one, the core itself among them."""
+    """Return the logical cores on the same physical core, `core` included."""
     text = _read(_CPU_FOLDER / f"cpu{core}" / "topology" / "thread_siblings_list")
     numbers = {core}
     for part in filter(None, text.strip().split(",")):
@@ -141,7 +145,7 @@ def _siblings(core: int) -> frozenset[int]:
 
 
 def _quota() -> float | None:
-    """Return the CPUs that a control group grants; None without a limit."""
+    """Return the number of CPUs that the control group (cgroup) grants; None without a limit."""
     limit, _, period = _read(_CGROUP_QUOTA).strip().partition(" ")
     return int(limit) / int(period) if limit.isdigit() and period.isdigit() else None
 
@@ -153,7 +157,7 @@ def _memory_bytes() -> int:
 
 
 def _cpu_info(*keys: str) -> str:
-    """Return the first processor's entry of one of these names; empty where there is none."""
+    """Return the first `/proc/cpuinfo` value whose key is among `keys`; empty if there is none."""
     for line in _read(_CPU_INFO).splitlines():
         key, _, value = line.partition(":")
         if key.strip() in keys:
@@ -162,16 +166,16 @@ def _cpu_info(*keys: str) -> str:
 
 
 def _gpu(device: str) -> str | None:
-    """Return the model of one of NVIDIA's GPUs; None where the driver does not tell."""
+    """Return the model name of a CUDA device such as `cuda:0`; None if the driver does not tell it."""
     index, names = device.removeprefix("cuda:"), _gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    place = (visible[int(index)] if int(index) < len(visible) else "") or index
-    return names[int(place)] if place.isdecimal() and int(place) < len(names) else None
+    physical = (visible[int(index)] if int(index) < len(visible) else "") or index
+    return names[int(physical)] if physical.isdecimal() and int(physical) < len(names) else None
 
 
 @cache
 def _gpus() -> tuple[str, ...]:
-    """Return the models of NVIDIA's GPUs in the driver's order; asked once, as the driver may take a second."""
+    """Return the model names of all NVIDIA GPUs in the driver's order; cached, as the driver may take a second."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=True)
@@ -188,7 +192,7 @@ def _version(package: str) -> str | None:
 
 
 def _read(path: Path) -> str:
-    """Return a file of the kernel; empty where this system has none."""
+    """Return the text of a file of the kernel; empty if this system does not have it."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

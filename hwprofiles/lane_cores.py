@@ -1,4 +1,4 @@
-"""Which lanes share no core, and which are part of no other."""
+"""Which pairs of lanes share no core, and which lanes are not part of a larger one."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -6,31 +6,31 @@ from typing import Protocol
 
 
 class PlacedLane(Protocol):
-    """A lane and its cores (`LaneProfile`, `hwprofiles.host.LaneCores` and the runtime's `LaneSpec` are such)."""
+    """A lane and its cores: a `LaneProfile`, a `hwprofiles.host.LaneCores` or the runtime's `LaneSpec`."""
 
     @property
     def name(self) -> str:
-        """Its name in schedules."""
+        """The lane's name in schedules."""
         ...
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Those it is pinned to; empty if to none."""
+        """Logical cores that the lane is pinned to; empty if it is not pinned."""
         ...
 
     @property
     def num_threads(self) -> int:
-        """Threads of its own."""
+        """Threads that the lane computes with."""
         ...
 
 
 def split_pairs(lanes: Sequence[PlacedLane]) -> list[tuple[str, str]]:
-    """Return (target's lane, draft's lane) of every two lanes that share no core, both ways round."""
+    """Return all ordered pairs (target's lane, draft's lane) of lanes that share no core."""
     return [(one.name, two.name) for one, two in permutations(lanes, 2) if not set(one.cores) & set(two.cores)]
 
 
 def whole_lanes(lanes: Sequence[PlacedLane]) -> list[str]:
-    """Return lanes that are no part of another one: there both models may share a lane."""
+    """Return the lanes whose cores are not a proper part of another lane's: target and draft may share such a lane."""
     return [
         lane.name for lane in lanes if not lane.cores or not any(set(lane.cores) < set(other.cores) for other in lanes)
     ]

@@ -1,12 +1,14 @@
-"""One lane of a profile: the cost of each model part on it, its overheads, and what its devices exchange.
+"""One lane of a profile: the cost of each model part, overheads, and communication between the lane's devices.
 
-Parts are timed in loops, with warm caches, alone and without replies. What a run takes beyond that is told by event::
+Calibration times each part in a loop: warm caches, nothing else running, no replies sent. The time that an operation of
+a run takes beyond that is an overhead, stored by event:
 
-    first_step      the first step of a rollout, of branches, or of finishing one: the lane did something else before
-    exit            a prefix of the target, whose exit replies while the draft works
+    first_step      the first draft step after the lane did something else
+    exit            the target's layers up to an early exit, which replies while the draft works
     features        a pass of the target that returns hidden states to a drafter
 
-`benchmarks/ablations.py` says what each buys. A drafter that is no draft model has keys of its own: `EVENT:DRAFTER`.
+Keys are `EVENT` for a draft model and `EVENT:DRAFTER` for any other drafter. `benchmarks/ablations.py` measures by how
+much each event improves predictions.
 """
 
 import re
@@ -51,11 +53,11 @@ DECODING_PARTS: Final = tuple(part for part in PARTS if not part.endswith("prefi
 Event = Literal["first_step", "exit", "features"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 _EVENTS_OF_DRAFTERS: Final = ("first_step", "features")
-"""Events that each drafter has for itself."""
+"""Events whose overhead may be given per drafter (`EVENT:DRAFTER`)."""
 
 
 class Overhead(StrictModel):
-    """Seconds that an event takes, and the half-width (90 %) of what the whole operation may be off by, relative."""
+    """Seconds that an event adds, and the relative error (half-width, 90 %) of the whole operation's time."""
 
     seconds: Seconds
     relative_error: RelativeError = 0.0
@@ -69,12 +71,12 @@ def _key(event: Event, drafter: str | None) -> str:
 
 
 def event_of(key: str) -> str:
-    """Return the event of a key."""
+    """Return the event of a key `EVENT` or `EVENT:DRAFTER`."""
     return key.partition(":")[0]
 
 
 _NO_LONGER: Final = "draft_round"
-"""An event of the profiles in benchmarks/results/demos that is passed over (benchmarks/ablations.py)."""
+"""A former event, still in the profiles of benchmarks/results/demos: ignored (see benchmarks/ablations.py)."""
 
 
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:
@@ -91,16 +93,16 @@ CallsOfPart = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class DeviceGroup(StrictModel):
-    """Several devices as one lane, whose tables are one member's share; collectives come on top.
+    """Several devices that form one lane. The lane's tables hold the time of one member's share, without collectives.
 
-    A tensor-parallel model has two all-reduces a layer (Megatron, 1909.08053): `{layer: 2}` of a target, and twice its
-    layers of a whole `draft_step` or `prefill`; one of parallel tracks has one for each segment of its layers.
+    A tensor-parallel model has two all-reduces a layer (Megatron, 1909.08053): `{layer: 2}` for a target, and 2 x
+    number of layers for a whole `draft_step` or `prefill`. A model of parallel tracks has one per segment of layers.
 
     Attributes:
         latency_s, bytes_per_s: of the links between members, per direction.
-        reduced_bytes_per_row: an all-reduce's bytes for each row: its hidden state.
-        gathered_bytes_per_row: an all-gather's bytes for each row: the candidates of all members.
-        all_reduces, all_gathers: number in one call of a part, by the name of its tables (`LanePart`).
+        reduced_bytes_per_row: bytes of an all-reduce per row: the hidden state.
+        gathered_bytes_per_row: bytes of an all-gather per row: the candidates of all members.
+        all_reduces, all_gathers: number per call of each part (`LanePart`).
     """
 
     num_devices: Annotated[int, Field(ge=1, le=100_000)]
@@ -117,29 +119,28 @@ class LaneProfile(StrictModel):
     """One lane: where it runs, and the cost of each model part on it.
 
     Attributes:
-        device: cores under torch, or a device as `mirrorsd devices` lists it, such as `openvino:CPU`. Acceptance holds
-            for the lanes of the back end that it was recorded on.
-        kind: what that is; GPUs and NPUs that a calibration names have to say it, which older profiles did not.
+        device: `generic-cpu` for cores under torch, else as `mirrorsd devices` lists it, such as `openvino:CPU`. An
+            acceptance record is valid for lanes of the back end that it was recorded on.
+        kind: kind of `device`; required for calibrated GPUs and NPUs (older profiles do not have it).
         devices: a platform's devices that the lane occupies, several for a group; empty for a part of this machine.
         dispatch_s: fixed cost of one operation: half of it before it starts, half after it ends.
-        overheads: what events take beyond the tables, by key, see the module.
+        overheads: seconds that events add to the tables' times, by key (see the module).
         layer: one target layer.
         lm_head: everything after the last layer of a verification.
         exit: everything after an exit layer, by that layer.
-        draft_step: a whole step of the draft, selection included: one row, or one row of each of several branches and
-            as many more as they have guesses.
-        draft_step_features: a step that reads the next tokens of a sequence with their exit features.
-        draft_start: one step that reads the window's rows with exit features and the first row of each branch.
-        draft_streams: the draft's streams of one row or of one row of each branch; their rows are guesses.
-        draft_reads: what an engine's loop has its draft model read of the rows of every verification, all at once.
+        draft_step: a whole draft step with token selection; its rows are one per branch, plus the branches' guesses.
+        draft_step_features: a draft step that reads the next tokens of a sequence with their exit features.
+        draft_start: one draft step that reads the window's rows with exit features, and each branch's first row.
+        draft_streams: the draft's stream heads; their rows are guesses, for one row or for one row of each branch.
+        draft_reads: the draft model's pass over all rows of a verification, as some engines do after each one.
         heads: a whole step of a draft head, by the drafter's name.
         streams: what the target's streams add to a verification, by the drafter's name.
-        prefill, draft_prefill, head_prefill: reading a prompt of so many rows, by target, draft, or head.
-        group: what its devices exchange, where it is several.
-        anchor: the pass that all times were compared with; None where nothing was measured.
+        prefill, draft_prefill, head_prefill: reading a prompt, by its rows: target, draft model, draft heads by name.
+        group: communication between the devices of a group; None for a single device.
+        anchor: the pass that all times were compared with; None if nothing was measured.
         relative_error: common error of this lane's times (half-width, 90 %), beyond that of all lanes.
-        errs_with: equal for all lanes whose times are wrong together, such as equal devices with one sheet; None for a
-            lane that errs on its own.
+        errs_with: an id shared by lanes whose errors are the same, such as equal devices with one sheet; None: the
+            lane's error is independent.
     """
 
     name: str
@@ -181,11 +182,11 @@ class LaneProfile(StrictModel):
 
     @property
     def errs_as(self) -> str:
-        """The name of its errors."""
+        """`errs_with`, else the lane's name: lanes with equal values have the same error."""
         return self.errs_with or self.name
 
     def overhead(self, event: Event, drafter: str | None = None) -> Overhead:
-        """Return the overhead of an event of a drafter (None: of the draft model); without an entry there is none."""
+        """Return the overhead of an event for a drafter (None: the draft model); `NO_OVERHEAD` without an entry."""
         return self.overheads.get(_key(event, drafter), NO_OVERHEAD)
 
     def with_overhead(self, event: Event, overhead: Overhead, drafter: str | None = None) -> Self:
@@ -193,7 +194,7 @@ class LaneProfile(StrictModel):
         return self.model_copy(update={"overheads": self.overheads | {_key(event, drafter): overhead}})
 
     def with_overheads_scaled(self, factors: Mapping[Event, float]) -> Self:
-        """Return a copy with the seconds of these events multiplied, for all drafters."""
+        """Return a copy in which each event's seconds are multiplied by its factor, for all drafters."""
         scaled = {
             key: one.model_copy(update={"seconds": one.seconds * factors.get(cast("Event", event_of(key)), 1.0)})
             for key, one in self.overheads.items()
@@ -201,11 +202,11 @@ class LaneProfile(StrictModel):
         return self.model_copy(update={"overheads": scaled})
 
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
-        """Return a copy with all times of some parts multiplied, see `LatencyTable.scaled`."""
+        """Return a copy with the times of some parts multiplied, see `LatencyTable.scaled`."""
         return self.changed(factors, LatencyTable.scaled)
 
     def changed(self, values: Mapping[LanePart, V], change: Callable[[LatencyTable, V], LatencyTable]) -> Self:
-        """Return a copy in which each table of some parts is what `change` makes of it and of the part's value."""
+        """Return a copy with each table of the parts in `values` replaced by `change(table, value)`."""
         found: dict[str, object] = {}
         for part, value in values.items():
             tables = getattr(self, part)

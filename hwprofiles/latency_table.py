@@ -1,6 +1,6 @@
-"""The times of one model part over (rows, context), and the anchors that they were compared with.
+"""Tables of one model part's times over (rows, context), and the anchors that the times were compared with.
 
-Between grid points times are interpolated linearly; outside the grid there is an error, never a silent extrapolation.
+Times are interpolated linearly between grid points; outside the grid an error is raised.
 """
 
 from bisect import bisect_left
@@ -19,15 +19,15 @@ from hwprofiles.bounds import LONGEST_S, MOST_IN_A_TABLE, Bytes, Count, Relative
 
 _Grid = Sequence[Sequence[float]]
 _Added = Annotated[float, Field(ge=-LONGEST_S, le=LONGEST_S)]
-"""Seconds that come on top; less than none where a table falls with the context."""
+"""Seconds that a sequence adds; negative where a table falls with the context."""
 
 
 class BatchTable(StrictModel):
-    """What several sequences share in the calls of a table, and what each adds (`costs.cost_model.Shared`, `Own`).
+    """The cost that the sequences of one call share, and the cost that each adds (`costs.cost_model.Shared`, `Own`).
 
     Attributes:
-        num_bytes, reading_s, computing_s, least_s: what they share, by the rows of all.
-        own_reading_s, own_computing_s: what one adds, by its own rows and context, [rows][contexts].
+        num_bytes, reading_s, computing_s, least_s: shared cost, [total rows of all sequences].
+        own_reading_s, own_computing_s: cost that a sequence adds, [its rows][its context].
     """
 
     num_bytes: Many[Bytes]
@@ -52,10 +52,10 @@ class LatencyTable(StrictModel):
         rows: grid of row counts, ascending.
         contexts: grid of context lengths (cached tokens), ascending; a single entry stands for any context.
         relative_error: common error of the table (half-width, 90 %), beyond that of the lane.
-        bytes_per_call: memory traffic of one call at one row (weights and cache), for contention.
-        num_bytes: the same over the grid, [rows][contexts]; empty where it is taken to be `bytes_per_call` everywhere.
-        batch: the calls of several sequences; None where they are told from how the table grows with the context.
-        most_positions: tokens that a sequence may have for the part's model; None where that is not known.
+        bytes_per_call: memory traffic of a call with one row (weights and cache), for contention.
+        num_bytes: memory traffic over the grid, [rows][contexts]; empty: `bytes_per_call` everywhere.
+        batch: cost of calls for several sequences; None: derived from how the table grows with the context.
+        most_positions: longest sequence that the part's model supports, tokens; None if not known.
     """
 
     rows: Annotated[Many[Count], Field(min_length=1)]
@@ -90,15 +90,15 @@ class LatencyTable(StrictModel):
         return self
 
     def at(self, rows: float, context: float) -> float:
-        """Return seconds at so many rows and cached tokens, bilinear; `OutOfRangeError` outside the grid."""
+        """Return seconds for `rows` after `context` cached tokens, bilinear; raises `OutOfRangeError` off the grid."""
         return float(self.along(rows, np.array([context], dtype=np.float64))[0])
 
     def along(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `at` of many contexts (at least one), same shape as `contexts`; `OutOfRangeError` as there."""
+        """Return `at` for each of `contexts` (at least one), in the same shape; raises `OutOfRangeError` likewise."""
         return self._along(self.seconds, rows, contexts)
 
     def traffic(self, rows: float, contexts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the bytes of a call as `along` returns its seconds."""
+        """Return the memory traffic of a call, in bytes, for each of `contexts`; raises as `along`."""
         if not self.num_bytes:
             return np.full(contexts.shape, self.bytes_per_call, dtype=np.float64)
         return self._along(self.num_bytes, rows, contexts)
@@ -112,7 +112,7 @@ class LatencyTable(StrictModel):
         return np.interp(contexts, self.contexts, line)
 
     def _line(self, grid: _Grid, rows: float) -> Sequence[float]:
-        """Return what a grid has at so many rows, by context."""
+        """Return a grid's values at `rows` (interpolated), by context."""
         after = bisect_left(self.rows, rows)
         if self.rows[after] == rows:
             return grid[after]
@@ -121,20 +121,20 @@ class LatencyTable(StrictModel):
         return [(other - one) / (last - first) * (rows - first) + one for one, other in lines]
 
     def shared(self, rows: float) -> tuple[float, float, float, float]:
-        """Return what sequences share in a call over so many rows together: the fields of `costs.cost_model.Shared`.
+        """Return the cost shared by sequences with `rows` rows in total: the fields of `costs.cost_model.Shared`.
 
-        `OutOfRangeError` for rows outside the grid.
+        Raises `OutOfRangeError` for rows outside the grid.
         """
         seconds, num_bytes = self.without_context(rows)
         if self.batch is None:
             return num_bytes, seconds, seconds, 0.0
-        found = self.batch
-        columns = found.num_bytes, found.reading_s, found.computing_s, found.least_s
+        batch = self.batch
+        columns = batch.num_bytes, batch.reading_s, batch.computing_s, batch.least_s
         num_bytes, reading_s, computing_s, least_s = (float(np.interp(rows, self.rows, one)) for one in columns)
         return num_bytes, reading_s, computing_s, least_s
 
     def own(self, rows: float, contexts: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        """Return what a sequence adds by so many rows: the fields of `costs.cost_model.Own`; errors as in `along`."""
+        """Return the cost that a sequence of `rows` adds: the fields of `costs.cost_model.Own`; raises as `along`."""
         num_bytes, seconds, *_ = self.shared(rows)
         own_bytes, batch = self.traffic(rows, contexts) - num_bytes, self.batch
         if batch is None:
@@ -143,10 +143,10 @@ class LatencyTable(StrictModel):
         return own_bytes, *(self._along(one, rows, contexts) for one in (batch.own_reading_s, batch.own_computing_s))
 
     def without_context(self, rows: float) -> tuple[float, float]:
-        """Return seconds and bytes at so many rows before any token is cached, which may lie outside of the grid.
+        """Return seconds and bytes of `rows` rows at context 0, even if the grid starts later.
 
-        There the straight line through both ends of the grid goes on: neither falls below 0, nor rises above what it is
-        at the first context. `OutOfRangeError` for rows outside the grid.
+        They are extrapolated along the straight line through the first and last context, limited to 0 .. the value at
+        the first context. Raises `OutOfRangeError` for rows outside the grid.
         """
         if reason := self.missing(rows, np.array(self.contexts[:1])):
             raise OutOfRangeError(reason)
@@ -159,7 +159,7 @@ class LatencyTable(StrictModel):
         return min(max(0.0, line[0] - slope * first), line[0])
 
     def missing(self, rows: float, contexts: NDArray[np.float64]) -> str | None:
-        """Return why `along` would refuse; None if it would not."""
+        """Return why `along` would raise; None if it would not."""
         low, high = self.contexts[0], self.contexts[-1]
         reason = None
         if rows > self.rows[-1]:
@@ -169,13 +169,13 @@ class LatencyTable(StrictModel):
         elif low != high and not low <= contexts.min() <= contexts.max() <= high:
             reason = f"contexts {contexts.min():g}..{contexts.max():g}, outside {low}..{high},"
         widened = "calibrate or import a wider grid"
-        return None if reason is None else f"{reason} were not measured ({self.source}); {widened}"
+        return reason and f"{reason} were not measured ({self.source}); {widened}"
 
     def scaled(self, factor: float | Sequence[float]) -> Self:
-        """Return a copy with all times multiplied: by one factor, or by one for each row count of the grid."""
+        """Return a copy with all times multiplied by one factor, or by one factor for each row count of the grid."""
         factors = [factor] * len(self.rows) if isinstance(factor, int | float) else factor
         lines = zip(factors, self.seconds, strict=True)
-        scaled = {"seconds": tuple(tuple(own * time_s for time_s in line) for own, line in lines)}
+        scaled = {"seconds": tuple(tuple(row_factor * time_s for time_s in line) for row_factor, line in lines)}
         return self.model_copy(update=scaled | {"batch": self.batch and self.batch.scaled(factors)})
 
     def less_certain(self, half_width: float) -> Self:
@@ -183,12 +183,12 @@ class LatencyTable(StrictModel):
         return self.model_copy(update={"relative_error": hypot(self.relative_error, half_width)})
 
     def reading(self, num_bytes: float) -> Self:
-        """Return a copy whose calls read so many bytes."""
+        """Return a copy whose calls read `num_bytes` each."""
         return self.model_copy(update={"bytes_per_call": num_bytes, "num_bytes": ()})
 
 
 class Anchor(StrictModel):
-    """A verification or a draft step of one row that other times of a lane were compared with: its mean seconds."""
+    """Mean seconds of a one-row verification or draft step, with which the lane's other times were compared."""
 
     context: Count
     seconds: Annotated[Seconds, Field(gt=0)]

@@ -1,6 +1,6 @@
-"""Reads files of devices, links and platforms, and says on which line which number is wrong or looks so.
+"""Lints YAML files of devices, links and platforms: reports wrong and suspicious numbers with their lines.
 
-Files that cannot be read at all are findings too. What else is looked for is listed in `hwprofiles.lint_rules`.
+An unreadable file is a finding too. The rules are in `hwprofiles.lint_rules`.
 """
 
 import re
@@ -22,7 +22,7 @@ from hwprofiles.sheets import KINDS, DeviceSheet, LinkSheet, device_sheet, link_
 
 _LOCATED: Final = re.compile(r"^.*?:(\d+):\d+: (.*)$", re.DOTALL)
 _OF_HARDWARE: Final = {"kind", "devices", *(field for model in MODELS.values() for field in quantity_fields(model))}
-"""Fields of which every device, link or platform has one, and no other file of ours has any."""
+"""Every file of a device, link or platform has one of these fields, and no other file of this project has any."""
 _Sheet = TypeVar("_Sheet", DeviceSheet, LinkSheet)
 
 
@@ -32,9 +32,9 @@ class Finding:
 
     Attributes:
         line: counted from 1.
-        place: the fields that lead there, joined by dots; empty for the whole file.
-        value: what is found there, as text; empty where nothing is.
-        what: a sentence.
+        place: path of fields, joined by dots; empty for the whole file.
+        value: the value there, as text; may be empty.
+        what: what is wrong, as a sentence.
     """
 
     file: str
@@ -50,12 +50,12 @@ class Finding:
 
 
 def shipped_files() -> tuple[Path, ...]:
-    """Return the files of all that is shipped."""
+    """Return the paths of all shipped files."""
     return tuple(shipped_file(kind, name) for kind in KINDS for name in shipped_names(kind))
 
 
 def files_in(path: Path) -> tuple[Path, ...]:
-    """Return a file, or the YAML files in a folder, at any depth; `ConfigError` where there are none."""
+    """Return a file, or the YAML files in a folder at any depth; raises `ConfigError` if there are none."""
     if path.is_file():
         return (path,)
     if not path.is_dir():
@@ -67,7 +67,7 @@ def files_in(path: Path) -> tuple[Path, ...]:
 
 
 def is_of_hardware(path: Path) -> bool:
-    """Return whether a file seems to describe a device, a link or a platform; one that cannot be read may do so."""
+    """Return whether a file seems to describe a device, link or platform; True if it cannot be read."""
     try:
         return bool(_OF_HARDWARE & set(load_yaml(path, dict[str, Any])))
     except ConfigError:
@@ -75,7 +75,7 @@ def is_of_hardware(path: Path) -> bool:
 
 
 def lint_file(path: Path) -> tuple[Finding, ...]:
-    """Return what is wrong in a file of a device, a link or a platform, by line."""
+    """Return the findings in a file of a device, link or platform, sorted by line."""
     if not is_of_hardware(path):
         return (Finding(str(path), 1, "", "", "describes no device, link or platform"),)
     try:
@@ -95,7 +95,7 @@ def lint_file(path: Path) -> tuple[Finding, ...]:
 
 
 def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
-    """Yield what is wrong in the data of a file of that name."""
+    """Yield the suspicions about a file's data; `stem` is the file's name without suffix."""
     kind = kind_of(data)
     try:
         if kind == "platform":
@@ -111,7 +111,7 @@ def _suspicions(data: dict[str, Any], stem: str) -> Iterator[Suspicion]:
 
 
 def _is_meant(suspicion: Suspicion, data: Any) -> bool:
-    """Return whether a number is suspected of powers of two and is written so: `16 GiB`."""
+    """Return whether a number is suspected to use binary units and is written with one on purpose: `16 GiB`."""
     for key in (*suspicion.place, "value"):
         with suppress(LookupError, TypeError):
             data = data[key]
@@ -119,7 +119,7 @@ def _is_meant(suspicion: Suspicion, data: Any) -> bool:
 
 
 def _known(sheet: _Sheet, stem: str, shipped: Mapping[str, _Sheet]) -> _Sheet | None:
-    """Return the shipped sheet of the same name, or in a file of the same name."""
+    """Return the shipped sheet with the same name, or whose file has the same name."""
     return next((known for name, known in shipped.items() if known.name == sheet.name or name == stem), None)
 
 
@@ -127,11 +127,11 @@ _MAPS: Final = {
     "value": "should be a number, or a map of value, status and source",
     "sheet": "should be a map such as {sheet: NAME}",
 }
-"""What is expected of a map, by a field that it may have."""
+"""How to describe an expected map, by a field that only such a map has."""
 
 
 def _in_words(item: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """Return what is wrong by an entry of `mistakes_in`; of data of `model`, where there are other fields or a map."""
+    """Return the message for an entry of `mistakes_in`; it names the valid fields of `model` where that helps."""
     if item["type"] == "extra_forbidden":
         *above, name = item["loc"]
         return f"{unknown('field', name, fields_at(model, above))}, found {shown(item['input'])}"

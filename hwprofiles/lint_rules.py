@@ -1,6 +1,6 @@
-"""Mistakes that tables of hardware numbers commonly carry, looked for in sheets and platforms.
+"""Rules for common mistakes in hardware numbers: wrong units, sparse peaks, both directions of a link added up.
 
-A number without a suspicion may still be wrong. `hwprofiles.lint` reads files, and says on which line a number stands.
+A number without a suspicion may still be wrong. `hwprofiles.lint` reads the files and finds the lines.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,13 +17,13 @@ Place = tuple[str | int, ...]
 """Keys and indices that lead to a number in its file."""
 
 TOLERANCE: Final = 0.02
-"""Published numbers are rounded: two within this are the same."""
+"""Relative difference below which published (rounded) numbers count as equal."""
 INT8_OVER_BF16: Final = (1.0, 4.2)
-"""A dense 8-bit peak is twice the half-precision one, four times where accumulation in fp32 halves the latter."""
+"""Plausible ratio of the dense int8 and bf16 peaks: usually 2, and 4 if fp32 accumulation halves the latter."""
 CHIP_TOLERANCE: Final = 0.1
-"""The sum of a chip's engines is within this of its advertised total."""
+"""Relative difference below which a number counts as the sum of all engines of a chip."""
 BINARY: Final = {"2^30 used as giga?": 2**30 / 1e9, "2^40 used as tera?": 2**40 / 1e12}
-"""Slips by some per cent, as suspicions end, and by how much."""
+"""Factors of mixing binary and decimal prefixes, by the question that ends the suspicion."""
 
 PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "dispatch_s": (1e-7, 5e-3, "milli- and microseconds mixed?"),
@@ -41,13 +41,13 @@ PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
     "power_w": (0.1, 5e3, "milliwatts or kilowatts?"),
     "price_usd_per_hour": (1e-3, 1e3, "another currency, or another time than an hour?"),
 }
-"""Least and most of any known device or link, with room, and what a number beyond suggests."""
+"""Range of each field over all known devices and links, with some margin, and what a number outside suggests."""
 
 
 class Suspicion(NamedTuple):
-    """What may be wrong with one number: its place in the file, a sentence, and the number, if there is one.
+    """What may be wrong with one number: its place in the file, a sentence (`what`), and the number, if there is one.
 
-    `is_binary` says that a power of two seems to have been taken for one of ten.
+    `is_binary`: a binary prefix (2^30) seems to have been used for a decimal one.
     """
 
     place: Place
@@ -97,7 +97,7 @@ def of_link(sheet: LinkSheet, reference: LinkSheet | None = None) -> Iterator[Su
 
 
 def of_platform(platform: Platform) -> Iterator[Suspicion]:
-    """Yield suspicions about a platform and all its parts, which are compared with their shipped sheets."""
+    """Yield suspicions about a platform and its parts; each part is compared with the shipped sheet that it names."""
     yield from _of_quantities(platform.quantities)
     for name, device in platform.devices.items():
         known = None if device.sheet is None else device_sheet(device.sheet)
@@ -128,9 +128,9 @@ def _of_quantities(quantities: Mapping[str, Quantity]) -> Iterator[Suspicion]:
 def _beyond(
     field: str, found: Quantity | None, known: Quantity | None, *, twice: str | None = None, total: float | None = None
 ) -> Iterator[Suspicion]:
-    """Yield a value above the known one.
+    """Yield a suspicion if a value is above the published one.
 
-    `twice` is what a factor of two suggests, `total` the sum of all engines of the chip.
+    `twice`: what a factor of two suggests; `total`: the sum of all engines of the chip.
     """
     if found is None or known is None or found.value <= known.highest * (1 + TOLERANCE):
         return

@@ -1,8 +1,8 @@
-"""The shape of a decoder model, and the bytes and FLOPs of its parts; nothing is downloaded for it.
+"""The shape of a decoder model, and the bytes and FLOPs of its parts; nothing is downloaded.
 
-Shapes ship as YAML, or are read from any Hugging Face `config.json`. A model of `num_tracks` parallel tracks has that
-many decoders of `hidden_size` side by side, whose states meet after each segment only (SPD, as the Mirror-SD paper's
-draft); its head reads the states of all tracks.
+Shapes ship as YAML, or are read from a Hugging Face `config.json`. A model with `num_tracks` > 1 runs that many
+decoders of `hidden_size` in parallel and synchronises their states only once per segment of layers (SPD, as the
+Mirror-SD paper's draft); its `lm_head` reads the states of all tracks.
 """
 
 from functools import cached_property
@@ -36,28 +36,28 @@ _Width = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
 class ModelShape(Heads):
-    """Sizes of a pre-norm decoder. Where layers differ, numbers of a layer are the mean of all.
+    """Sizes of a pre-norm decoder. Where layers differ, per-layer results are means over all layers.
 
     Attributes:
         num_layers, hidden_size, num_heads, num_kv_heads, head_dim: of one track; heads are those of full attention.
         intermediate_size: width of the feed-forward part, or of one expert.
-        vocab_size, kept_vocabulary: rows of the `lm_head`, and those that a draft computes (None: all).
-        tokenizer: one name for all models that share a tokenizer; None where it is not known.
-        tie_embeddings: whether the `lm_head` is the embedding matrix, or there is no other table.
-        borrows_lm_head: whether the `lm_head` is another model's: read, but not held.
+        vocab_size, kept_vocabulary: rows of the `lm_head`, and the rows that a draft computes (None: all).
+        tokenizer: the same name for all models that share a tokenizer; None if not known.
+        tie_embeddings: whether the `lm_head` is the embedding matrix, or the model holds no embedding matrix.
+        borrows_lm_head: whether the `lm_head` is the target's: read in each pass, but not held again.
         max_position: longest context.
-        is_gated: whether the feed-forward part has a gate, and so three matrices instead of two.
-        learned_positions: rows of a table of positions; 0 for rotary ones.
-        num_experts, experts_per_token: of a mixture; 0 for a dense model.
-        expert_hidden_size: width of compressed states that experts work on; 0 if they are not compressed.
-        shared_intermediate_size: width of all experts that every token is sent to.
-        dense_layers, dense_intermediate_size: layers of a mixture without experts, and their width.
-        sliding, linear: layers with other attention than full.
-        latent: full attention with compressed keys and values.
-        mixers: all kinds of layers, where none of these describes them.
-        mtp_layers: the model's own heads that draft; no part of plain decoding.
-        num_tracks, num_segments: parallel decoders, and how often their states meet in a pass.
-        published_in: format of the weights that its makers publish.
+        is_gated: whether the feed-forward part has a gate, hence three matrices instead of two.
+        learned_positions: rows of a table of learned positions; 0 for rotary positions.
+        num_experts, experts_per_token: of a mixture of experts; 0 for a dense model.
+        expert_hidden_size: width of the compressed states that experts read; 0 if states are not compressed.
+        shared_intermediate_size: total width of the experts that every token is sent to.
+        dense_layers, dense_intermediate_size: number and width of a mixture's layers without experts.
+        sliding, linear: layers with sliding-window or linear attention.
+        latent: compressed keys and values (MLA) of the full-attention layers.
+        mixers: all kinds of layers, if the fields above cannot describe them.
+        mtp_layers: layers for multi-token prediction; plain decoding does not run them.
+        num_tracks, num_segments: parallel decoders, and how often a pass synchronises their states.
+        published_in: format of the published weights.
     """
 
     name: str
@@ -108,7 +108,7 @@ class ModelShape(Heads):
 
     @cached_property
     def layer_kinds(self) -> tuple[Mixer, ...]:
-        """All kinds of layers, by how they mix tokens."""
+        """All kinds of layers: for each, the cost of mixing tokens and its number of layers."""
         kinds = [*self.mixers]
         if self.sliding is not None:
             kinds.append(self.sliding.mixer(self.sliding.num_layers, self.hidden_size, window=self.sliding.window))
@@ -123,22 +123,22 @@ class ModelShape(Heads):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all layers are dense and have full attention, as those of models that run here."""
+        """Whether all layers are dense with full attention, as in all models that `runtime` can run."""
         return not (self.num_experts or self.sliding or self.linear or self.latent or self.mixers)
 
     @property
     def expert_share(self) -> float:
-        """Share of the layers with experts; 1 for a dense model, whose feed-forward part counts as one expert."""
+        """Share of layers that have experts; 1 for a dense model, whose feed-forward part counts as one expert."""
         return 1 - self.dense_layers / self.num_layers
 
     @property
     def width(self) -> int:
-        """Elements of a position's state, over all tracks."""
+        """Elements of the hidden state of one position, over all tracks."""
         return self.hidden_size * self.num_tracks
 
     @property
     def attention_parameters(self) -> float:
-        """Parameters of a layer's attention: queries and output, keys and values."""
+        """Parameters of a layer's attention: query, key, value and output projections."""
         return sum(kind.num_layers * kind.parameters for kind in self.layer_kinds) / self.num_layers
 
     @property
@@ -148,7 +148,7 @@ class ModelShape(Heads):
 
     @property
     def read_parameters(self) -> float:
-        """Parameters of a layer that every pass reads: all but the experts, of which a dense model has one."""
+        """Parameters of a layer that every pass reads: all but the routed experts (a dense model counts as one)."""
         hidden, share = self.hidden_size, self.expert_share
         router = hidden * self.num_experts + 2 * hidden * self.expert_hidden_size
         shared = self._feed_forward(hidden, self.shared_intermediate_size)
@@ -179,9 +179,10 @@ class ModelShape(Heads):
         return (0 if self.tie_embeddings else self.head_parameters) + self.learned_positions * self.width
 
     def experts_touched(self, rows: float) -> float:
-        """Return the expected experts of a layer that at least one of `rows` tokens is sent to; 1 for a dense model.
+        """Return the expected number of a layer's experts that `rows` tokens use together; 1 for a dense model.
 
-        Tokens choose independently and evenly: E (1 - (1 - k / E)^rows). Uneven routers touch fewer.
+        Assumes that tokens choose k of E experts independently and uniformly: E (1 - (1 - k / E)^rows). Uneven routers
+        use fewer.
         """
         if not self.num_experts:
             return 1.0
@@ -193,11 +194,11 @@ class ModelShape(Heads):
         return self._layer_bytes(weights, self.experts_touched(rows))
 
     def expert_bytes(self, weights: str, rows: float = inf) -> float:
-        """Return what `layer_weight_bytes` has of experts, by default of all; 0 for a dense model."""
+        """Return the experts' part of `layer_weight_bytes`, by default of all experts; 0 for a dense model."""
         return self._expert_bytes(weights, self.experts_touched(rows)) if self.num_experts else 0.0
 
     def _layer_bytes(self, weights: str, num_experts: float) -> float:
-        """Return bytes of a layer's parameters with so many of its experts; 1 for a dense model."""
+        """Return bytes of a layer's parameters with `num_experts` of its experts (1 for a dense model)."""
         form = stored_weights(weights)
         dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
         return self.read_parameters * dense_bits / 8 + self._expert_bytes(weights, num_experts)
@@ -215,13 +216,13 @@ class ModelShape(Heads):
         return rows * 2 * (self.read_parameters + experts)
 
     def mixing_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
-        """Return FLOPs by which one layer mixes `rows` tokens of a sequence with each other and with cached ones."""
+        """Return FLOPs of one layer's attention (or its like) over `rows` tokens that follow `context` cached ones."""
         total: Any = sum(kind.num_layers * kind.flops(rows, context, is_prompt=is_prompt) for kind in self.layer_kinds)
         mixing: Number = total / self.num_layers
         return mixing
 
     def layer_activation_bytes(self, rows: float) -> float:
-        """Return bytes of states between a layer's matrices, each written once and read once."""
+        """Return bytes of the activations between a layer's matrices, each written once and read once."""
         attention = 2 * self.hidden_size + 2 * self.head_dim * (self.num_heads + self.num_kv_heads)
         feed_forward = 2 * self.hidden_size + (3 if self.is_gated else 2) * self.intermediate_size * max(
             1, self.experts_per_token
@@ -229,10 +230,10 @@ class ModelShape(Heads):
         return 2 * rows * self.num_tracks * (attention + feed_forward) * ELEMENT_BYTES
 
     def kv_bytes(self, num_tokens: float, cache_bits: float = 16, num_devices: int = 1) -> float:
-        """Return a sequence's cached bytes on each of some devices: keys and values of so many bits, and states.
+        """Return the cache bytes of a sequence on each of `num_devices`: keys and values (`cache_bits`), and states.
 
-        Engines share out heads of keys and values among the devices of a group. More devices than heads hold copies, as
-        all do of compressed keys and values, which have no heads (vLLM's and SGLang's tensor parallelism).
+        The devices of a group share out the KV heads; if they are more than heads, some hold copies. All devices hold
+        a copy of compressed keys and values, which have no heads (vLLM's and SGLang's tensor parallelism).
         """
         kinds = self.layer_kinds
         return float(sum(kind.num_layers * kind.kept_bytes(num_tokens, cache_bits, num_devices) for kind in kinds))
@@ -240,10 +241,10 @@ class ModelShape(Heads):
     def layer_kv_bytes(
         self, rows: float, context: Number, cache_bits: float = 16, num_devices: int = 1, *, is_prompt: bool = False
     ) -> Number:
-        """Return the bytes that each of some devices reads of a layer's cache, and writes for `rows` new tokens.
+        """Return the cache bytes of one layer that each of `num_devices` reads, and writes for `rows` new tokens.
 
-        A state is read once. It is written for every row, so that engines can go back to the last accepted one
-        (vllm-project/vllm#49887, TheTom/llama-cpp-turboquant#331); of a prompt only the last is.
+        A state of linear attention is read once. Decoding writes it after every row, so that an engine can go back to
+        the last accepted one (vllm-project/vllm#49887, TheTom/llama-cpp-turboquant#331); a prefill writes it once.
         """
         num_states = 1 if is_prompt else rows
         total: Any = sum(
@@ -255,7 +256,7 @@ class ModelShape(Heads):
         return moved
 
     def head_bytes(self, weights: str) -> float:
-        """Return bytes of the `lm_head`, or of the rows of a reduced vocabulary."""
+        """Return bytes of the `lm_head`, for the kept vocabulary only if there is one."""
         return (self.kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
 
     def head_flops(self, rows: float) -> float:
@@ -263,13 +264,13 @@ class ModelShape(Heads):
         return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
     def weight_bytes(self, weights: str) -> float:
-        """Return the model's bytes in memory, with embeddings and all experts, without keys and values."""
+        """Return the model's bytes in memory: embeddings and all experts included, KV cache not."""
         layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))
         head = 0.0 if self.borrows_lm_head else self.head_bytes(weights)
         return layers + head + self.table_bytes(weights)
 
     def table_bytes(self, weights: str) -> float:
-        """Return bytes of embeddings that are no `lm_head` too."""
+        """Return bytes of embedding tables that do not double as the `lm_head`."""
         return self._table_parameters * stored_weights(weights).embedding_bits / 8
 
 
@@ -279,10 +280,10 @@ def shipped_models() -> tuple[str, ...]:
 
 
 def model_shape(name: str | Path) -> ModelShape:
-    """Return a shape: a shipped one by any of its names, or that of a YAML, a `config.json`, or a folder with one.
+    """Return a shape: a shipped one by any of its names, or that of a YAML file, a `config.json` or its folder.
 
     Raises:
-        ModelError: there is none of that name; lists those there are. Or the config has parts that a shape lacks.
+        ModelError: unknown name (lists the valid ones), or a config with parts that a shape cannot describe.
         ConfigError: a YAML or JSON file is wrong; names file, line and value.
     """
     path = named_path(name)
@@ -303,5 +304,5 @@ def model_shape(name: str | Path) -> ModelShape:
 
 
 def shape_from_hf(raw: dict[str, Any], *, source: str = "config.json") -> ModelShape:
-    """Return the shape of a Hugging Face config, or of the text model in it; `ModelError` where it describes none."""
+    """Return the shape of a Hugging Face config, or of its text model; raises `ModelError` if it describes none."""
     return validated(ModelShape, shape_fields(raw, source=source), ModelError, source=source)

@@ -1,7 +1,7 @@
-"""Measures how much of this machine other programs use, which makes measured times less certain.
+"""Measures how much CPU time other programs use, since that makes measured times less certain. Linux only (`/proc`).
 
-The time that the cores worked is compared with what the processes of this program took of it; a load average would hold
-our own lanes, and the last minute. Only where there is `/proc` (Linux).
+Their use is the busy time of the cores minus the CPU time of this program's processes. A load average would not do: it
+includes our own lanes, and the last minute.
 """
 
 import os
@@ -13,26 +13,26 @@ from typing import Final, NamedTuple
 
 _PROC: Final = Path("/proc")
 _WORKING: Final = (0, 1, 2, 5, 6)
-"""Places of user, nice, system, irq and softirq in a line of `/proc/stat`; guests are counted in user and nice."""
+"""Columns user, nice, system, irq and softirq of `/proc/stat`; user and nice include guests."""
 _STOLEN: Final = 7
 _OWN: Final = slice(11, 15)
-"""Places of utime, stime, cutime and cstime in `/proc/<pid>/stat`, counted after the name."""
+"""Columns utime, stime, cutime and cstime of `/proc/<pid>/stat`, counted after the process's name."""
 _LEAST_WALL_S: Final = 0.2
-"""Shortest time over which counters tell anything: the kernel counts in steps of about 10 ms."""
+"""Shortest time over which the counters are meaningful: the kernel counts in steps of about 10 ms."""
 _QUIET_CORES, _QUIET_SHARE = 0.15, 0.03
-"""What system services use: cores, or on larger machines a share of them."""
+"""What system services use on a quiet machine: the larger of so many cores and this share of all cores."""
 LESS_CERTAIN: Final = "less certain than on a quiet machine"
 _SHOWN: Final = 0.05
-"""Cores that are worth a number with one decimal."""
+"""Fewer cores would be shown as 0.0."""
 
 
 class Counters(NamedTuple):
     """Seconds of CPU time so far.
 
     Attributes:
-        working: all that the cores of this process worked.
-        own: this process and all its descendants, those that have ended included.
-        stolen: what the host of a virtual machine took while there was something to do.
+        working: busy time of the cores that this process may run on.
+        own: CPU time of this process and all its descendants, including ended ones.
+        stolen: time that the host of a virtual machine took from these cores while they had work.
     """
 
     working: float
@@ -59,7 +59,7 @@ class Use(NamedTuple):
 
 
 class OtherUse:
-    """Watches what others use from its making on."""
+    """Watches the CPU use of other programs from its construction on."""
 
     def __init__(
         self,
@@ -68,18 +68,18 @@ class OtherUse:
         num_cores: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `read`, `num_cores` and `clock` from this machine where they are not given."""
+        """Start watching; arguments replace this machine's counters, number of cores and clock (in tests)."""
         self._read = read or read_counters
         self._num_cores = num_cores or len(usable_cores())
         self._clock = clock
         self._start = self._last = self._now()
 
     def so_far(self) -> Use | None:
-        """Return the use since the start; None where the system has no counters, or too little time has passed."""
+        """Return the use since the start; None if the system has no counters or too little time has passed."""
         return self._between(self._start, self._now())
 
     def lately(self) -> Use | None:
-        """Return the use since this last returned one, or else since the start."""
+        """Return the use since the last call that returned one, at first since the start; None as in `so_far`."""
         now = self._now()
         found = self._between(self._last, now)
         if found is not None:
@@ -100,7 +100,7 @@ class OtherUse:
 
 
 def read_counters(proc: Path = _PROC) -> Counters | None:
-    """Return the counters now; None where this system has none."""
+    """Return the current counters; None if this system has none."""
     try:
         tick_s = 1 / os.sysconf("SC_CLK_TCK")
         names = {f"cpu{core}" for core in usable_cores()}
@@ -116,7 +116,7 @@ def read_counters(proc: Path = _PROC) -> Counters | None:
 
 
 def own_processes(proc: Path = _PROC) -> tuple[int, ...]:
-    """Return this process and its descendants, parents first; only itself where there is no `/proc`."""
+    """Return the ids of this process and its descendants, parents first; only this process without `/proc`."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for folder in proc.iterdir() if proc.is_dir() else ():
         if folder.name.isdigit() and (fields := _stat(proc, int(folder.name))):
@@ -133,7 +133,7 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def _stat(proc: Path, pid: int) -> list[str]:
-    """Return a process's state, parent and counters, which follow its name; empty if it has ended."""
+    """Return the fields of `/proc/<pid>/stat` after the name (state, parent, ...); empty if the process has ended."""
     try:
         text = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -142,7 +142,7 @@ def _stat(proc: Path, pid: int) -> list[str]:
 
 
 def busy(use: Use | None, effect: str = f"what is measured is {LESS_CERTAIN}", *, is_over: bool = False) -> str | None:
-    """Return a warning, during the work or when it is over; None on a quiet machine, or where use is not known."""
+    """Return a warning about other programs, in the past tense if `is_over`; None if use is low or not known."""
     if use is None or not use.is_noticeable:
         return None
     host = f" and the host of this virtual machine {use.host:.1f}" if use.host >= _SHOWN else ""

@@ -1,8 +1,8 @@
-"""What-if changes of a platform, such as `{"npu.memory_bytes_per_s": "+10%"}`; the sources of changed numbers say so.
+"""What-if changes of a platform (`--set`, `--add`): `{"npu.memory_bytes_per_s": "+10%"}`; changed sources say so.
 
-A key is a device, a memory pool or a link (`gpu-npu`), a dot, and a field; or several parts, by the beginning of their
-sheet's name (`links:thunderbolt`) or a pattern (`memory*`). A value is a number, with or without a unit (`80 GB/s`), a
-change (`+10%`, `2x`), or `none`, which removes it; of fields that are no quantities it is YAML.
+A key is PART.FIELD. PART is a device, a memory pool or a link (`gpu-npu`); a pattern (`memory*`) or the beginning of a
+sheet's name (`links:thunderbolt`) selects several. A value is a number with or without a unit (`80 GB/s`), a change
+(`+10%`, `2x`), or `none`, which removes the number; for fields that are not quantities it is YAML.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from hwprofiles.sheets import STARTED_BY, DeviceSheet, link_sheet
 _PER_CENT: Final = re.compile(r"([+-])\s*(\d+(?:\.\d+)?)\s*%")
 _TIMES: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[x×]|[x×]\s*(\d+(?:\.\d+)?)")
 _SLOWEST_BYTES_PER_S: Final = 1e4
-"""Less than that is a number without its unit."""
+"""A lower bandwidth is taken for a number whose unit was forgotten, and refused."""
 _FIXED: Final = (
     *("name", "sheet", "between", "one_way", "devices", "memory_pool", "facts_source"),
     *("aliases", "maker", "chip", "before_volta", "host_link", "peer_link"),
@@ -34,13 +34,13 @@ _FIXED: Final = (
 
 
 def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> Platform:
-    """Return the platform with some numbers changed, which count as guessed.
+    """Return the platform with some numbers changed; changed numbers have the status `guessed`.
 
-    A changed bandwidth of a device in a memory pool is its own: its efficiency is a share of it, and it still draws at
-    most what the pool delivers. Name the pool to change it for all devices.
+    Setting `memory_bytes_per_s` of a device in a memory pool changes this device only: its efficiency refers to the new
+    value, and the pool's bandwidth still limits it. Set `bytes_per_s` of the pool to change all its devices.
 
     Raises:
-        ConfigError: no part or field is called so (lists those there are), or the value is wrong.
+        ConfigError: unknown part or field (lists the valid ones), or a wrong value.
     """
     data = platform.model_dump()
     for key, value in overrides.items():
@@ -64,17 +64,17 @@ def with_overrides(platform: Platform, overrides: Mapping[str, str | float]) -> 
 
 
 def _drop_shared(platform: Platform, devices: dict[str, Any], pool: Mapping[str, Any]) -> None:
-    """Take away what devices without a shipped sheet give as their own bandwidth and is that of their memory."""
+    """Drop the bandwidth of a pool's devices where it merely repeats the pool's, so that the pool's new one applies."""
     for name in pool["devices"]:
         own = None if platform.devices[name].sheet is not None else platform.devices[name].memory_bytes_per_s
         if own is None or own.value != pool["bytes_per_s"]["value"]:
             continue
-        if devices[name]["memory_bytes_per_s"] == own.model_dump():  # not what another key has just set
+        if devices[name]["memory_bytes_per_s"] == own.model_dump():  # else an earlier override has set it
             devices[name]["memory_bytes_per_s"] = None
 
 
 def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tuple[type[StrictModel], list[Any]]:
-    """Return the model of a part of a key, and its places in the platform's data."""
+    """Return the class of a key's PART, and the entries of `data` that it selects."""
     of_class, _, sheet = part.partition(":")
     links = list(zip(data["links"], platform.links, strict=True))
     found: dict[type[StrictModel], list[Any]] = {
@@ -96,7 +96,7 @@ def _find(platform: Platform, data: dict[str, Any], part: str, key: str) -> tupl
 
 
 def devices_named(platform: Platform, part: str) -> list[str]:
-    """Return the devices that the part of a key stands for."""
+    """Return the names of the devices that the PART of a key selects."""
     of_class, _, sheet = part.partition(":")
     return [
         name
@@ -110,11 +110,12 @@ def _is_called(name: str, part: str) -> bool:
 
 
 def _is_of(name: str, sheet: str | None) -> bool:
-    """Return whether a sheet has a name, or one that begins so."""
+    """Return whether a sheet's id is `name` or begins with `name-`."""
     return bool(name) and sheet is not None and f"{sheet}-".startswith(f"{name}-")
 
 
 def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict[str, Any] | None:
+    """Return the data of the quantity that `value` makes of the `old` one; None for `none`."""
     text = str(value).strip()
     if text == "none":
         return None
@@ -139,17 +140,16 @@ def _number(key: str, old: Mapping[str, Any] | None, value: str | float) -> dict
 
 
 def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
-    """Return the platform with more devices, each `DEVICE` or `DEVICE@LINK`, by name or by the path of a sheet.
+    """Return the platform with added devices, each `DEVICE` or `DEVICE@LINK`; a device is a name or a sheet's path.
 
     The link joins the device to those that have such a link already, else to the host (to all lanes of a CPU). The
-    default link is the sheet's, `unified-memory` where the device shares the memory of its chip, else PCI Express 4.0.
-    By unified memory the device is in the host's memory. Cards that are equal to one that is there, memory and links
-    too, are a group with it, as in a machine that is called so (`2xrtx3090`). A CPU without a link takes the place of
-    one that is assumed.
+    default link is that of the sheet, `unified-memory` if the device shares its chip's memory, else PCI Express 4.0.
+    `unified-memory` puts the device into the host's memory. Equal cards with equal links form a group, as in a machine
+    named `2xrtx3090`. A CPU without a link replaces the platform's assumed CPU.
 
     Raises:
-        ProfileError: no device or link is called so, lists those there are; or several CPUs are to take one's place.
-        ConfigError: a file is wrong, or the device cannot stand there.
+        ProfileError: unknown device or link (lists the valid ones), or several CPUs are to replace one.
+        ConfigError: a file is wrong, or the machine has a CPU that is not assumed.
     """
     for addition in additions:
         device, _, link = map(str.strip, addition.partition("@"))
@@ -165,7 +165,7 @@ def with_devices(platform: Platform, additions: Iterable[str]) -> Platform:
 
 
 def _added(device: str) -> tuple[DeviceSheet, str, int]:
-    """Return the sheet of a device that is called so or in a file, its name, and how many of it are meant."""
+    """Return (sheet, name, count) of a DEVICE: a device's name or the path of a sheet."""
     if device.endswith((".yaml", ".yml")):
         return load_yaml(device, DeviceSheet), Path(device).stem, 1
     named = device_named(device)
@@ -173,9 +173,9 @@ def _added(device: str) -> tuple[DeviceSheet, str, int]:
 
 
 def usual_link(device: str) -> str | None:
-    """Return the link that joins an added device where none is named; errors are those of `with_devices`.
+    """Return the default link of an added device; None for a CPU, which replaces the assumed one.
 
-    None of a CPU, which takes the assumed one's place.
+    Raises as `with_devices`.
     """
     sheet = _added(device)[0]
     return None if sheet.kind == "cpu" else _usual_link(sheet)
@@ -186,7 +186,7 @@ def _usual_link(sheet: DeviceSheet) -> str:
 
 
 def _grouped(platform: Platform) -> Platform:
-    """Return the platform with all cards that are equal to its last device, and linked alike, as a group too."""
+    """Return the platform with a further group: all cards that equal its last device and are linked alike."""
     last = list(platform.devices)[-1]
 
     def links_of(name: str) -> set[tuple[str, str | None]]:
@@ -207,13 +207,13 @@ def _grouped(platform: Platform) -> Platform:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """Return a name, with a number behind it if it is taken."""
+    """Return `name`, or `name-2`, `name-3` ... if it is taken."""
     names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
     return next(one for one in names if one not in taken)
 
 
 def _with_cpu(platform: Platform, sheet: DeviceSheet) -> Platform:
-    """Return the platform with a CPU in place of the one that is assumed."""
+    """Return the platform with its assumed CPU replaced by `sheet`; raises `ConfigError` if its CPU is not assumed."""
     require_memory(sheet)
     if (host := assumed_cpu(platform)) is not None:
         devices = dict(platform.devices) | {host: sheet.model_dump(exclude_none=True)}
@@ -225,21 +225,29 @@ def _with_cpu(platform: Platform, sheet: DeviceSheet) -> Platform:
     )
 
 
+def _ends_for(platform: Platform, link: str) -> list[str]:
+    """Return the devices that a new device is linked to, see `with_devices`."""
+    if platform.host is None:
+        hosts = list(platform.devices)
+    else:
+        cpu_lanes = [name for name, device in platform.devices.items() if device.cores]
+        hosts = cpu_lanes if platform.host in cpu_lanes else [platform.host]
+    linked = list(dict.fromkeys(end for one in platform.links if one.sheet == link for end in one.between))
+    return linked if linked and not set(linked) & set(hosts) else hosts
+
+
 def _with_device(platform: Platform, sheet: DeviceSheet, name: str, link: str) -> Platform:
     own = _free(name, (*platform.devices, *platform.groups, *platform.memory_pools))
     link = link or _usual_link(sheet)
-    link_sheet(link)
+    link_sheet(link)  # raises if there is no such link
     data = platform.model_dump(exclude_none=True)
     data["devices"][own] = sheet.model_dump(exclude_none=True)
-    lanes = [name for name, device in platform.devices.items() if device.cores]
-    host = list(platform.devices) if platform.host is None else lanes if platform.host in lanes else [platform.host]
-    joined = dict.fromkeys(end for one in platform.links if one.sheet == link for end in one.between)
-    ends = host if not joined or set(joined) & set(host) else list(joined)
+    ends = _ends_for(platform, link)
     if link == "unified-memory":
         pool, memory = platform.pool_of(ends[0])
         rates = [memory.bytes_per_s, *([sheet.memory_bytes_per_s] if memory.bytes_per_s.by == CALIBRATION else [])]
         fastest = max(filter(None, rates), key=lambda rate: rate.value)
-        for field in ("memory_bytes_per_s", "memory_bytes"):  # which its sheet gives of the memory that it shares
+        for field in ("memory_bytes_per_s", "memory_bytes"):  # these describe the memory of the sheet's own chip
             data["devices"][own].pop(field, None)
         shared = {"devices": [*memory.devices, own], "bytes_per_s": fastest.model_dump()}
         pools = data.setdefault("memory_pools", {})

@@ -1,6 +1,6 @@
-"""A platform: its devices, the memories they share, and how they are linked, as a graph (docs/platforms.md).
+"""A platform: devices, the memories that they share, and the links between them (docs/platforms.md).
 
-Fields that a device or a link does not give are those of its sheet (`hwprofiles.platform_parts`).
+Fields that a device or link omits are taken from its data sheet (`hwprofiles.platform_parts`).
 """
 
 import os
@@ -32,21 +32,22 @@ from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import DeviceSheet, Kind, LinkSheet, Priced, device_sheet, shipped_file, shipped_names
 
 SECOND_STREAM: Final = "#2"
-"""Ends the name of a lane that is a second stream of work on a device."""
+"""Suffix of the name of a lane that is a device's second stream."""
 
 
 class Platform(Priced):
     """Devices, memories and links of one machine or cluster.
 
     Attributes:
-        devices: by the names that schedules and overrides call them.
-        memory_pools: memories that several devices share, by name; other devices have their own.
-        host: what added devices are linked to; None: all devices. The driver runs next to the target, wherever that is.
-        groups: devices that work on one model as tensor-parallel ranks, by the group's name.
-        lanes: what `mirrorsd run` calls devices and groups; it cannot run others.
-        makes: shipped platforms that replace this one where this host's CPU has just their instruction sets, of those
-            that `hwprofiles.host` looks for.
-        price_usd_per_hour, price_usd, write_off_s: of the whole machine, where devices have no prices of their own.
+        devices: by the names that schedules and overrides use.
+        memory_pools: memories that several devices share, by name; a device in none has its own memory.
+        host: the device that `--add` links new devices to; None: to all devices. (The driver always runs next to the
+            target.)
+        groups: devices that hold one model as tensor-parallel ranks, by the group's name.
+        lanes: lane names of `mirrorsd run` by device or group; devices without an entry cannot be run.
+        makes: shipped platforms that replace this one, by name, each with a set of instruction sets: it applies on a
+            host whose CPU has exactly these (of the sets that `hwprofiles.host` looks for).
+        price_usd_per_hour, price_usd, write_off_s: price of the whole machine, if its devices have none.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -59,7 +60,7 @@ class Platform(Priced):
     makes: Mapping[Name, Many[str]] = Field(default={})
 
     def __repr__(self) -> str:
-        """One line: the numbers would fill pages."""
+        """Show the names only: the numbers would fill pages."""
         return f"<Platform {self.name}: {', '.join(self.devices)}>"
 
     @model_validator(mode="after")
@@ -107,15 +108,15 @@ class Platform(Priced):
         return {way: link for link in self.links for way in link.directions}
 
     def device(self, name: str) -> PlacedDevice:
-        """Return a device; `ProfileError` where there is none of that name."""
+        """Return a device; raises `ProfileError` if there is none of that name."""
         if name not in self.devices:
             raise ProfileError(f"platform {self.name!r} has no device {name!r}; it has {', '.join(self.devices)}")
         return self.devices[name]
 
     def members(self, name: str) -> tuple[str, ...]:
-        """Return the devices of a group, of a split, of a device or of a second stream on it.
+        """Return the devices of a lane: a group, a layer split, a device or its second stream.
 
-        Raises `ProfileError` if there is none of that name.
+        Raises `ProfileError` for an unknown name.
         """
         if name in self.groups:
             return self.groups[name]
@@ -127,17 +128,18 @@ class Platform(Priced):
 
     def are_apart(self, one: str, other: str) -> bool:
         """Return whether two devices or groups can work at once: they have no device and no core in common."""
-        devices, others = self.members(one), self.members(other)
-        cores, other_cores = ({core for name in own for core in self.devices[name].cores} for own in (devices, others))
-        return not {*devices} & {*others} and not cores & other_cores
+        devices, other_devices = {*self.members(one)}, {*self.members(other)}
+        cores = {core for name in devices for core in self.devices[name].cores}
+        other_cores = {core for name in other_devices for core in self.devices[name].cores}
+        return not devices & other_devices and not cores & other_cores
 
     def lane_name(self, name: str) -> str:
-        """Return what `mirrorsd run` calls a device, a group or a second stream; without an entry its own name."""
+        """Return the lane name of a device, group or second stream in `mirrorsd run`; the name itself without entry."""
         device = name.removesuffix(SECOND_STREAM)
         return self.lanes.get(device, device) + name[len(device) :]
 
     def pool_of(self, device: str) -> tuple[str, MemoryPool]:
-        """Return the memory that a device reads and its name: one of `memory_pools`, or its own by its own name.
+        """Return (name, memory) of the memory that a device reads: one of `memory_pools`, else (device, its own).
 
         Raises:
             ProfileError: there is no such device, or its own memory has no bandwidth.
@@ -153,14 +155,15 @@ class Platform(Priced):
         return device, own
 
     def has_own_memory(self, device: str) -> bool:
-        """Return whether a device has a memory of its own: it is no part of a chip and in no pool with others."""
+        """Return whether no other device uses a device's memory: neither its chip nor a pool shares it."""
         pools = (pool for pool in self.memory_pools.values() if device in pool.devices)
         return self.device(device).memory_pool is None and all(len(pool.devices) == 1 for pool in pools)
 
     def own_part(self, device: str) -> Quantity | None:
-        """Return the part of a shared memory that a device has for itself, as set in a BIOS; None where it has none.
+        """Return the part of a shared memory that is reserved for a device, such as by a BIOS; None if there is none.
 
-        It is the device's own capacity where that is another one than its sheet's, which is that of the whole memory.
+        The device's `memory_bytes` means such a part if it is less than the pool and not the value of its sheet, which
+        is the capacity of the whole memory.
         """
         placed, (name, pool) = self.device(device), self.pool_of(device)
         own = placed.memory_bytes
@@ -171,15 +174,15 @@ class Platform(Priced):
         return None if name == device or is_whole else own
 
     def room_of(self, device: str) -> str:
-        """Return the name of the memory that has to hold what a device reads: its own part of a shared one, if any."""
+        """Return the name of the memory that must hold a device's weights: its reserved part, else its pool."""
         return device if self.own_part(device) is not None else self.pool_of(device)[0]
 
     def reading_peak(self, device: str) -> Quantity:
-        """Return the bandwidth of which a device's efficiency is a share; errors are those of `pool_of`.
+        """Return the bandwidth that a device's `memory_efficiency` refers to; raises as `pool_of`.
 
-        It is the device's own where the platform gives another one than its memory's: a sheet tells the bandwidth of
-        the memory that its chip shares, which a pool describes here. Of an NPU in another chip's memory it is the
-        sheet's: NPUs read a small share of a memory, which is a rate of theirs that a slower memory does not change.
+        Normally that is the memory's. It is the device's if the platform gives one that is neither its sheet's (which
+        describes the chip's shared memory) nor the pool's. For an NPU in another chip's memory it is the sheet's: NPUs
+        reach a small share of a memory's bandwidth, limited by themselves, which slower memory does not change.
         """
         placed, (_, pool) = self.device(device), self.pool_of(device)
         if (rate := self.carried_rate(device)) is not None:
@@ -189,19 +192,19 @@ class Platform(Priced):
         return pool.bytes_per_s if own is None or own == of_sheet or own.value == pool.bytes_per_s.value else own
 
     def carried_rate(self, device: str) -> Quantity | None:
-        """Return the bandwidth of the chip on which an NPU was measured, if it shares another one's memory here."""
+        """Return the bandwidth of the chip on which an NPU was measured, if it shares another chip's memory here."""
         placed = self.device(device)
         if placed.kind != "npu" or placed.sheet is None or placed.memory_efficiency is None:
             return None
         sheet, (_, pool) = device_sheet(placed.sheet), self.pool_of(device)
         is_as_measured = placed.memory_efficiency == sheet.memory_efficiency
         is_as_measured &= placed.memory_bytes_per_s in (None, sheet.memory_bytes_per_s)
-        others = (self.device(one).memory_pool for one in pool.devices if one != device)
-        is_elsewhere = sheet.memory_pool not in others
+        chips_of_neighbours = (self.device(one).memory_pool for one in pool.devices if one != device)
+        is_elsewhere = sheet.memory_pool not in chips_of_neighbours
         return sheet.memory_bytes_per_s if is_as_measured and is_elsewhere else None
 
     def link(self, start: str, end: str) -> PlacedLink:
-        """Return the link from one device straight to another; `ProfileError` if there is none, or no such device."""
+        """Return the direct link from `start` to `end`; raises `ProfileError` without one or for an unknown device."""
         self.device(start)
         self.device(end)
         if (start, end) not in self._links:
@@ -209,7 +212,7 @@ class Platform(Priced):
         return self._links[start, end]
 
     def path(self, start: str, end: str, num_bytes: float = 0.0) -> tuple[str, ...]:
-        """Return the devices on the fastest way of a message of that size, both ends included.
+        """Return the devices on the fastest path of a message of `num_bytes`, both ends included.
 
         Raises:
             ProfileError: a device is unknown, or nothing connects the two.
@@ -221,11 +224,11 @@ class Platform(Priced):
 
     @cached_property
     def _paths(self) -> dict[tuple[str, str, float], tuple[str, ...]]:
-        """Paths that were asked for: a plan asks for the same ones again and again."""
+        """Cache of `path`: a plan asks for the same paths again and again."""
         return {}
 
     def _fastest(self, start: str, end: str, num_bytes: float) -> tuple[str, ...]:
-        """Return the way by Dijkstra's algorithm; of equal ways that of the links named first."""
+        """Return the fastest path by Dijkstra's algorithm; among equals, the one whose links are listed first."""
         self.device(start)
         self.device(end)
         ways: list[tuple[float, int, tuple[str, ...]]] = [(0.0, 0, (start,))]
@@ -243,17 +246,15 @@ class Platform(Priced):
         raise ProfileError(f"platform {self.name!r}: no link leads from {start} to {end}")
 
     def transfer_s(self, start: str, end: str, num_bytes: float) -> float:
-        """Return seconds of a message between two devices, which each link passes on whole; errors as in `path`."""
+        """Return seconds of a message along `path`; each link forwards it only when all of it has arrived."""
         return sum(self.link(*hop).transfer_s(num_bytes) for hop in pairwise(self.path(start, end, num_bytes)))
 
 
 def load_platform(name_or_path: str | Path) -> Platform:
-    """Return a shipped platform by its name, one's own by the path of its file, or a machine made of a device.
-
-    A device is named, or is the sheet in a file.
+    """Return a platform: a shipped one by name, that of a file, or a machine made of a device (its name or sheet file).
 
     Raises:
-        ProfileError: neither a platform, a file nor a device is called so; lists those there are.
+        ProfileError: no platform, file or device has that name; lists the valid ones.
         ConfigError: the file is wrong; names file, line and value.
     """
     name, path = str(name_or_path), Path(name_or_path)
@@ -271,7 +272,7 @@ def load_platform(name_or_path: str | Path) -> Platform:
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """Return the data of a file; raises `ProfileError` where a calibration wrote them."""
+    """Return the data of a YAML file; raises `ProfileError` for a calibrated profile."""
     data = load_yaml(path, dict[str, Any])
     if str(data.get("format")).startswith("mirrorsd-profile"):
         raise ProfileError(f"{path}: is a calibrated profile, no data sheet; plan with it: --profile {path}")
@@ -284,7 +285,7 @@ def _with_own_device(path: Path) -> Platform:
 
 
 def of_this_make(platform: Platform) -> Platform:
-    """Return the platform's make whose instruction sets are this host's; else the platform itself."""
+    """Return the platform of `platform.makes` whose instruction sets this host has; else `platform`."""
     here = {*describe_host()["instruction_sets"].split()} if platform.makes else set()
     return next((load_platform(name) for name, sets in platform.makes.items() if here == {*sets}), platform)
 
@@ -297,7 +298,7 @@ MODELS: Final[Mapping[Kind, type[Platform | DeviceSheet | LinkSheet]]] = {
 
 
 class Entry(NamedTuple):
-    """A platform, device or link that ships, by its name, or that a file describes, by its path."""
+    """A platform, device or link with its name: an id of what ships, or the path of a file."""
 
     kind: Kind
     name: str
@@ -305,7 +306,7 @@ class Entry(NamedTuple):
 
 
 def kind_of(data: Mapping[str, Any]) -> Kind:
-    """Return what the data of a file describe, by their fields."""
+    """Return whether a file's data describe a platform, a link or a device, judged by their fields."""
     if "devices" in data:
         return "platform"
     return "link" if {"bytes_per_s", "latency_s"} & set(data) else "device"
@@ -318,7 +319,7 @@ def shipped_entries() -> Iterator[Entry]:
 
 
 def find_entry(name_or_path: str) -> Entry:
-    """Return the platform, device or link of a name or a file; errors are those of `load_platform`."""
+    """Return the platform, device or link of a name or file; raises as `load_platform`."""
     for kind, model in MODELS.items():
         if name_or_path in shipped_names(kind):
             return Entry(kind, name_or_path, load_yaml(shipped_file(kind, name_or_path), model))

@@ -1,6 +1,6 @@
-"""Devices, links and memories of a platform: a shipped sheet, with whatever fields the platform gives itself.
+"""Devices, links and memories of a platform. Each may name a shipped sheet; fields that the platform gives replace it.
 
-Own fields win over the sheet's, one by one. A bare number among them counts as guessed.
+A bare number counts as guessed.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,15 +25,15 @@ from hwprofiles.sheets import (
 )
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_+:@.-]{1,60}$")]
-"""Of a device, a memory pool or a group."""
+"""Name of a device, a memory pool or a group."""
 
 
 class PlacedDevice(DeviceSheet):
     """A device of a platform.
 
     Attributes:
-        sheet: name of the shipped sheet below its own fields, if any.
-        cores: the host's cores that it is; two devices with a common core cannot work at once.
+        sheet: id of the shipped sheet that gives all fields not set here; None: no sheet.
+        cores: cores of the host that the device consists of; devices with a common core cannot work at once.
     """
 
     sheet: str | None = None
@@ -49,9 +49,9 @@ class PlacedLink(LinkSheet):
     """A link of a platform.
 
     Attributes:
-        between: its ends. Each direction has the whole bandwidth and a queue of its own.
-        one_way: whether it leads only from the first end to the second.
-        sheet: name of the shipped sheet below its own fields, if any.
+        between: the two devices. Each direction has the full bandwidth and a separate queue.
+        one_way: whether the link leads only from the first device to the second.
+        sheet: id of the shipped sheet that gives all fields not set here; None: no sheet.
     """
 
     between: Pair[Name]
@@ -80,7 +80,7 @@ class PlacedLink(LinkSheet):
         return (self.between,) if self.one_way else (self.between, self.between[::-1])
 
     def transfer_s(self, num_bytes: float) -> float:
-        """Return seconds for one message: latency, and bytes over bandwidth unless nothing is copied."""
+        """Return seconds of one message: latency, plus bytes over bandwidth unless memory is unified."""
         assert self.latency_s is not None
         return self.latency_s.value + (num_bytes / self.bytes_per_s.value if self.bytes_per_s is not None else 0.0)
 
@@ -89,10 +89,10 @@ class MemoryPool(Sourced):
     """A memory, and the devices that share it.
 
     Attributes:
-        bytes_per_s: bandwidth of all devices together, reads and writes.
+        bytes_per_s: total bandwidth of all devices, reads and writes.
         memory_bytes: capacity.
-        transfers_per_s: transfers per second and pin (8.533e9 of LPDDR5X-8533).
-        bus_bits: width of its bus.
+        transfers_per_s: transfers per second and pin (8.533e9 for LPDDR5X-8533).
+        bus_bits: bus width.
     """
 
     devices: Annotated[Many[Name], Field(min_length=1)]
@@ -103,7 +103,7 @@ class MemoryPool(Sourced):
 
     @property
     def peak_bytes_per_s(self) -> float | None:
-        """Memory speed times bus width; None unless both are known."""
+        """Transfer rate times bus width; None unless both are known."""
         if self.transfers_per_s is None or self.bus_bits is None:
             return None
         return self.transfers_per_s.value * self.bus_bits.value / 8
@@ -112,7 +112,7 @@ class MemoryPool(Sourced):
 def _laid_over_sheet(
     data: Any, kind: Literal["device", "link"], read: Callable[[str], StrictModel], model: type[StrictModel]
 ) -> Any:
-    """Return the fields of a shipped sheet, if one is named, with the given ones in their place."""
+    """Return the data of a part over the fields of the shipped sheet that it names, if any."""
     if not isinstance(data, Mapping):
         return data
     own, name, names = with_quantities(with_facts_that_are_told(data), model), data.get("sheet"), shipped_names(kind)

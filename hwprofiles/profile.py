@@ -1,4 +1,4 @@
-"""A profile: what was measured on one machine, and its errors. Written by calibration, read by the simulator."""
+"""A profile: the times of one machine for one model pair, with their errors. Calibration writes it, `sim` reads it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,19 +29,20 @@ __all__ = [
 
 OfTwoLanes = TypeVar("OfTwoLanes", "Contention", "LinkProfile")
 BYTES_PER_CANDIDATE = 8
-"""A candidate crosses a link as a 32-bit id and a 32-bit log-prob."""
+"""Size of a candidate token in a message: a 32-bit id and a 32-bit log-probability."""
 
 
 class Contention(StrictModel):
-    """What two lanes cost each other while both work.
+    """How much two lanes slow each other down while both work.
 
     Attributes:
         lanes: the target's lane, then the draft's.
-        slowdown: for each lane, its latency while the other works over its latency alone.
-        anchor_slowdown: the same of anchors on both lanes at the time of measuring; None where there were none.
-        pool_bytes_per_s: bandwidth of a memory that both read: each operation takes its max-min fair share of it,
-            besides that slowdown; None if it never binds.
-        relative_error: half-width (90 %) of the error of either slowdown.
+        slowdown: for each lane, its latency while the other lane works over its latency alone.
+        anchor_slowdown: the slowdown of the anchors on both lanes, measured together with `slowdown`; None if not
+            measured.
+        pool_bytes_per_s: bandwidth of a memory that both lanes read: beyond `slowdown`, each operation gets its
+            max-min fair share of it; None if this bandwidth is never the limit.
+        relative_error: half-width (90 %) of the error of each slowdown.
     """
 
     lanes: Pair[str]
@@ -53,7 +54,7 @@ class Contention(StrictModel):
 
 
 class LinkProfile(StrictModel):
-    """The way between two lanes: `latency_s` + bytes / `bytes_per_s`."""
+    """A link between two lanes: a message takes `latency_s` + bytes / `bytes_per_s`."""
 
     lanes: Pair[str]
     latency_s: Seconds
@@ -67,18 +68,17 @@ class Profile(StrictModel):
     Errors are relative half-widths (90 %).
 
     Attributes:
-        dtype, draft_dtype: how the weights of target and draft are stored; None: the draft's as the target's.
-        round_overhead_s: the driver's own time per round, between the target's reply and the next operation.
-        memory_pool_bytes_per_s: `pool_bytes_per_s` of all pairs of lanes that have none of their own.
-        features_bytes_per_row: hidden states of one row that an exit message carries to a draft with features.
-        calibration_s: how long measuring took.
-        relative_error: common error of all times; ratios of two schedules are free of it.
-        pace_error: change of the machine's pace between the calibration and runs; likewise.
-        schedule_error: common error of one schedule's times, beyond that; a ratio of two schedules has it twice.
-        is_row_invariant: whether a row's result does not depend on how many others are computed with it; None if
-            that was not tested.
-        samples: name of the file beside this one that holds all timings; None if they were not kept.
-        notes: remarks on how it was measured, for people.
+        dtype, draft_dtype: weight formats of target and draft; `draft_dtype` None: the same as the target's.
+        round_overhead_s: the driver's time per round, between the target's reply and the next operation.
+        memory_pool_bytes_per_s: `Contention.pool_bytes_per_s` of all pairs of lanes that do not give one.
+        features_bytes_per_row: bytes of hidden states per row that an exit message carries to a draft with features.
+        calibration_s: how long the calibration took.
+        relative_error: error common to all times; it cancels in the ratio of two schedules.
+        pace_error: change of the machine's speed between the calibration and runs; it cancels likewise.
+        schedule_error: further error, common to one schedule's times; a ratio of two schedules has it twice.
+        is_row_invariant: whether a row's result is the same whatever rows share its pass; None if not tested.
+        samples: name of the file beside the profile that holds all timings; None if they were not kept.
+        notes: remarks for people on how the profile was measured.
     """
 
     format: Literal["mirrorsd-profile-4"] = "mirrorsd-profile-4"
@@ -119,7 +119,7 @@ class Profile(StrictModel):
         return max(self.relative_error, self.pace_error)
 
     def lane(self, name: str) -> LaneProfile:
-        """Return the lane of that name; `ProfileError` where there is none lists the names."""
+        """Return the lane of that name; raises `ProfileError`, which lists the names, if there is none."""
         for lane in self.lanes:
             if lane.name == name:
                 return lane
@@ -127,48 +127,51 @@ class Profile(StrictModel):
         raise ProfileError(f"the profile has no lane {name!r}; it has {names}")
 
     def split_pairs(self) -> list[tuple[str, str]]:
-        """Return every two lanes that share no core and no device, both ways round."""
+        """Return all ordered pairs of lanes that share no core and no device."""
         devices = {lane.name: set(lane.devices) for lane in self.lanes}
         return [pair for pair in split_pairs(self.lanes) if not devices[pair[0]] & devices[pair[1]]]
 
     def take_turns(self, one: str, other: str) -> bool:
-        """Return whether two lanes are one, or a group and one of its devices; two streams of a device work at once."""
+        """Return whether two lanes cannot work at once: they are the same, or a group and one of its devices.
+
+        Two streams of one device do work at once.
+        """
         devices = [{*self.lane(name).devices} for name in (one, other)]
         return one == other or (devices[0] != devices[1] and not devices[0].isdisjoint(devices[1]))
 
     def whole_lanes(self) -> list[str]:
-        """Return the lanes that are no part of another one."""
+        """Return the names of the lanes whose cores are not a proper part of another lane's cores."""
         return whole_lanes(self.lanes)
 
     def link(self, target_lane: str, draft_lane: str) -> LinkProfile | None:
-        """Return the link between two lanes, that of the other direction where there is no other; None without one."""
+        """Return the link between two lanes, else that of the opposite direction, else None."""
         return _either_way(self.links, target_lane, draft_lane)
 
     def contention_of(self, target_lane: str, draft_lane: str) -> Contention | None:
-        """Return what two lanes cost each other, the other way round where there is no other; None without one."""
+        """Return the contention of two lanes, else that with their roles swapped, else None."""
         return _either_way(self.contention, target_lane, draft_lane)
 
     def slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float]:
-        """Return latency while both work over latency alone, of target and draft; (1, 1) for an unknown pair."""
+        """Return the slowdowns (target's, draft's) while both work; (1, 1) for an unknown pair."""
         entry = self.contention_of(target_lane, draft_lane)
         if entry is None:
             return 1.0, 1.0
         return entry.slowdown if entry.lanes[0] == target_lane else entry.slowdown[::-1]
 
     def anchor_slowdown(self, target_lane: str, draft_lane: str) -> tuple[float, float] | None:
-        """Return the same of anchors; None for a pair without."""
+        """Return the anchors' slowdowns (target's lane, draft's lane) while both work; None if not measured."""
         entry = self.contention_of(target_lane, draft_lane)
         if entry is None or entry.anchor_slowdown is None:
             return None
         return entry.anchor_slowdown if entry.lanes[0] == target_lane else entry.anchor_slowdown[::-1]
 
     def pool_bytes_per_s(self, target_lane: str, draft_lane: str) -> float | None:
-        """Return the bandwidth of the memory that two lanes share; None if it never binds."""
+        """Return the bandwidth of the memory that two lanes share; None if it is never the limit."""
         entry = self.contention_of(target_lane, draft_lane)
         return (entry and entry.pool_bytes_per_s) or self.memory_pool_bytes_per_s
 
     def __repr_args__(self) -> Iterator[tuple[str, object]]:
-        """Return what `repr` shows: the tables would fill pages."""
+        """Limit `repr` to a few fields: the tables would fill pages."""
         yield "target", self.target
         yield "drafter", self.drafter
         yield "lanes", [lane.name for lane in self.lanes]
@@ -183,11 +186,11 @@ def _either_way(entries: Sequence[OfTwoLanes], one: str, other: str) -> OfTwoLan
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Return the profile of a YAML file; `ConfigError` where it is missing or wrong names file, line and value."""
+    """Return the profile in a YAML file; raises `ConfigError` (file, line, value) if it is missing or wrong."""
     return load_yaml(path, Profile)
 
 
 def save_profile(profile: Profile, path: str | Path) -> None:
-    """Write a profile YAML atomically, defaults left out; what is cut short is refused by its end."""
+    """Write a profile as YAML, atomically and without defaults; an end mark lets readers refuse a truncated file."""
     data = {"format": profile.format} | profile.model_dump(mode="json", exclude_defaults=True)
     save_yaml(data, path, is_marked=True)

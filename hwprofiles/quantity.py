@@ -17,9 +17,9 @@ Status = Literal["datasheet", "measured", "derived", "guessed"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 CALIBRATION: Final = "this calibration"
-"""`by` of what comes from a profile of `mirrorsd calibrate`."""
+"""`Quantity.by` of numbers that `mirrorsd calibrate` measured."""
 UNSOURCED: Final = "given without a source"
-"""The source of a bare number in a platform."""
+"""`Quantity.source` of a number that a platform gives without a source."""
 
 _PREFIXES: Final = {
     "n": 1e-9,
@@ -45,10 +45,10 @@ _UNITS: Final[Mapping[str, tuple[Mapping[str, float], tuple[str, ...]]]] = {
     "w": (_PREFIXES, ("W",)),
     "": ({"": 0.01}, ("%",)),
 }
-"""Prefixes and units of numbers as people write them, by the endings of the fields' names."""
+"""Accepted SI prefixes and units, by the ending of the field's name (`memory_bytes_per_s`); "" is any other field."""
 _EXAMPLES: Final = {"bytes_per_s": "80 GB/s", "bytes": "24 GB", "flops": "125 TFLOP/s", "ops": "50 TOPS", "s": "3 us"}
 _LONGEST: Final = 400
-"""Characters of a number: a longer text would take time by the square of its length."""
+"""Most characters of a number: matching `_NUMBER` takes time quadratic in the length."""
 _NUMBER: Final = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*(\S*)", re.IGNORECASE)
 
 
@@ -56,8 +56,8 @@ def number_in(text: str, field: str) -> float:
     """Return a number in the SI unit of its field: `80 GB/s`, `80e9`, `3 us`.
 
     Raises:
-        ValueError: it is no number, or has another kind of unit; gives an example, and leaves it to the caller to say
-            what was found.
+        ValueError: `text` is not a number or has the wrong kind of unit. The message is only the expected form (`a
+            number such as ...`); the caller adds what was found.
     """
     ending = next(one for one in _UNITS if field == one or field.endswith(f"_{one}") or not one)
     factors = _spellings(ending)
@@ -70,9 +70,9 @@ def number_in(text: str, field: str) -> float:
 
 @cache
 def _spellings(ending: str) -> dict[str, float]:
-    """Return all units with their prefixes, and none; bytes and operations in lower case too.
+    """Return the factor to SI of every accepted prefix + unit, and 1 for no unit.
 
-    Bits (Gb/s) are no unit, and so in lower case bytes per second are none: `120 gbps` of a cable are bits.
+    Bytes and operations may be in lower case. Bytes per second may not: `120 gbps` on a cable means bits.
     """
     prefixes, units = _UNITS[ending]
     exact = {prefix + unit: factor for prefix, factor in prefixes.items() for unit in units}
@@ -84,12 +84,12 @@ class Quantity(StrictModel):
     """A number with its origin.
 
     Attributes:
-        value: in the SI unit that the field's name ends with.
+        value: in the SI unit at the end of the field's name.
         span: lowest and highest known value, where sources or conditions differ.
-        status: `datasheet` (the maker's word), `measured`, `derived` from other numbers, or `guessed`.
-        source: where it is from, and how it was derived or why it was guessed.
-        by: who measured it; belongs to `measured`.
-        as_of: the day for which it holds; prices need one.
+        status: `datasheet` (published by the maker), `measured`, `derived` from other numbers, or `guessed`.
+        source: where the number is from, and how it was derived or why it was guessed.
+        by: who measured it; only with status `measured`.
+        as_of: the day on which the number was valid; required for prices.
     """
 
     value: Annotated[Finite, Field(gt=0)]
@@ -130,7 +130,7 @@ def within(low: float, high: float) -> AfterValidator:
 
 @cache
 def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of a model that may hold a quantity."""
+    """Return the names of a model's fields whose type allows a `Quantity`."""
 
     def may_be_quantity(annotation: Any) -> bool:
         return annotation is Quantity or any(map(may_be_quantity, get_args(annotation)))
@@ -139,10 +139,10 @@ def quantity_fields(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any, Any]:
-    """Return the data of a model with numbers for texts, and bare ones as guessed quantities.
+    """Return `data` with texts such as `80 GB/s` parsed, and bare numbers turned into guessed quantities.
 
     Raises:
-        ValidationError: a text is no number; names its field, so that its line can be found.
+        ValidationError: a text is not a number; it carries the field, so that callers can name the line of the file.
     """
     found, fields = dict(data), quantity_fields(model)
     for field in (field for field in data if field in fields):
@@ -153,7 +153,7 @@ def with_quantities(data: Mapping[Any, Any], model: type[BaseModel]) -> dict[Any
 
 
 def _with_numbers(given: Any, field: str, place: tuple[str | int, ...], model: type[BaseModel]) -> Any:
-    """Return numbers for a text, or for those that a quantity has as its value and the ends of its span."""
+    """Parse texts in a bare value, or in the `value` and `span` of a quantity; other data stay as they are."""
     if isinstance(given, Mapping):
         numbers = {
             key: _with_numbers(given[key], field, (*place, key), model) for key in ("value", "span") if key in given

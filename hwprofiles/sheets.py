@@ -1,7 +1,7 @@
 """Data sheets of devices and links: published numbers, each with its source and its status.
 
-Peaks are dense, bandwidths single-direction, units SI and base 10. What a machine really does is measured by
-calibration and lives in `hwprofiles.profile`; nothing here is a measurement of the user's machine.
+Peaks are dense, bandwidths are per direction, units are SI and base 10. Measurements of the user's machine are not
+here: calibration writes them into a profile (`hwprofiles.profile`).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ Kind = Literal["device", "link", "platform"]
 KINDS: Final[tuple[Kind, ...]] = ("device", "link", "platform")
 DeviceKind = Literal["cpu", "gpu", "npu"]
 
-# Least and most of each kind of number, in SI units.
+# Types of numbers with their plausible ranges in SI units.
 _Times = Annotated[Quantity, within(1e-12, LONGEST_S)]
 ByteRates = Annotated[Quantity, within(1.0, 1e18)]
 OperationRates = Annotated[Quantity, within(1.0, 1e21)]
@@ -32,7 +32,7 @@ Capacities = Annotated[Quantity, within(1.0, 1e15)]
 Powers = Annotated[Quantity, within(1e-6, 1e6)]
 _Shares = Annotated[Quantity, within(1e-6, 1.0)]
 _Prices = Annotated[Quantity, within(1e-6, 1e9)]
-GrowthsPerRow = Annotated[Quantity, within(1e-6, 4.0)]  # old kernels read the weights again for each row
+GrowthsPerRow = Annotated[Quantity, within(1e-6, 4.0)]  # up to 4: old kernels read the weights again for each row
 WriteOffs = Annotated[Quantity, within(LONGEST_S, 1e10)]
 
 STARTED_BY: Final = {"cpu": "kernel", "gpu": "kernel", "npu": "graph"}
@@ -43,7 +43,7 @@ _WeightFormat = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "nf4", "in
 
 
 class Sourced(StrictModel):
-    """A model whose numbers have origins; a bare number counts as guessed."""
+    """A pydantic model whose numbers are `Quantity`s with sources; a bare number counts as guessed."""
 
     @model_validator(mode="before")
     @classmethod
@@ -52,13 +52,13 @@ class Sourced(StrictModel):
 
     @property
     def quantities(self) -> dict[str, Quantity]:
-        """Its own numbers, by field."""
+        """The quantities that are given, by field."""
         values = {field: getattr(self, field) for field in quantity_fields(type(self))}
         return {field: value for field, value in values.items() if value is not None}
 
 
 class Priced(Sourced):
-    """A thing with a rent (`price_usd_per_hour`), or a price that is written off over some time of use."""
+    """Something rented (`price_usd_per_hour`), or bought (`price_usd`) and written off over `write_off_s` of use."""
 
     price_usd_per_hour: _Prices | None = None
     price_usd: _Prices | None = None
@@ -73,7 +73,7 @@ class Priced(Sourced):
 
     @property
     def usd_per_hour(self) -> float | None:
-        """The rent, else the purchase over its write-off (power not included); None where neither is known."""
+        """The rent, else the price over its write-off time (without power); None if neither is known."""
         if self.price_usd_per_hour is not None:
             return self.price_usd_per_hour.value
         if self.price_usd is None or self.write_off_s is None:
@@ -82,7 +82,7 @@ class Priced(Sourced):
 
 
 def with_facts_that_are_told(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a device without a maker or a chip that is left empty, which tells nothing."""
+    """Return a device's data without an empty `maker` or `chip`, so that they are derived from its name instead."""
     return {field: value for field, value in data.items() if field not in _TOLD or value not in (None, "")}
 
 
@@ -90,41 +90,40 @@ class DeviceSheet(Priced):
     """One compute device.
 
     Attributes:
-        name, aliases: its maker's, and other names that people use.
-        maker: who makes it, as far as that decides which engines run there.
-        chip: what public curves call it (`hwprofiles.curves.names`), which tells its architecture.
-        before_volta: whether it is a GPU of NVIDIA older than that, for which servers' engines have no kernels.
-        host_link: sheet of the usual link to its CPU; None for devices of one chip.
-        peer_link: sheet of the usual link to others of its kind; None where they talk through the CPU.
+        name, aliases: the maker's name, and other names that people use.
+        maker: the maker, if it decides which engines run on the device.
+        chip: the device's key in public curves (`hwprofiles.curves.names`), from which its architecture is known.
+        before_volta: whether it is an NVIDIA GPU older than Volta, for which vLLM and the like have no kernels.
+        host_link: sheet of the usual link to its CPU; None for devices on the CPU's chip.
+        peer_link: sheet of the usual link to devices of the same kind; None if they talk through the CPU.
         memory_pool: name of the memory it shares with other devices of its chip; None if it has its own.
-        bf16_flops: dense half-precision peak, FLOP/s; of status `measured`, what was reached instead.
+        bf16_flops: dense half-precision peak, FLOP/s; with status `measured`, the rate that was reached.
         int8_ops: dense peak of 8-bit integers, operations/s.
-        fp8_flops, fp4_flops: dense peaks of floating-point numbers of 8 and 4 bits (summed up in 32), FLOP/s.
-        memory_bytes_per_s: bandwidth of its memory, or of the pool it shares.
+        fp8_flops, fp4_flops: dense peaks of 8-bit and 4-bit floating point (32-bit accumulation), FLOP/s.
+        memory_bytes_per_s: bandwidth of its memory, or of the pool that it shares.
         memory_cap_bytes_per_s: the most that this device alone can draw from a shared pool; None if not known.
-        int8_cap_bytes_per_s, int4_cap_bytes_per_s: the same of weights in these formats, where unpacking them is what
-            takes the time.
+        int8_cap_bytes_per_s, int4_cap_bytes_per_s: the same for weights in these formats, if unpacking is the limit.
         memory_bytes: capacity of that memory.
-        memory_efficiency: share of `memory_bytes_per_s` that was reached by this device alone.
+        memory_efficiency: share of `memory_bytes_per_s` that this device reaches alone.
         flops_efficiency: share of `bf16_flops` that was reached.
-        growth_per_row: by what share every further row, up to eight, slows kernels that are bound by memory.
-        kernel_start_s: of a measured kernel law: what each kernel takes beside reading and computing, all of which add
-            up; kernels of a replayed graph.
-        unhidden_share: of such a law: the share of the time at peak that computing adds to reading.
-        engine_step_s: what the engine's host takes for each pass, beside what such a law or kernels of a draft take.
-        starts_of_mixtures: how many times as many kernels an eager framework starts for a mixture of experts.
-        engine: what runs models on it, `llama.cpp` or `llama.cpp vulkan` say; None: what most people run on such a one.
+        growth_per_row: relative slowdown of memory-bound kernels per further row, up to eight rows.
+        kernel_start_s: of a measured kernel law: start of each kernel in a replayed graph, added to reading and
+            computing.
+        unhidden_share: of a measured kernel law: share of the computing time (at peak) that reading does not hide.
+        engine_step_s: time of the engine's host code per pass, added to the kernels' time.
+        starts_of_mixtures: kernels that an eager framework starts for a mixture of experts, over a dense model's.
+        engine: the engine on the device, such as `llama.cpp` or `llama.cpp vulkan`; None: the default one.
         power_w: board or package power while working.
-        idle_power_w: the same while waiting.
-        power_of: whether that is the power of this device, or of a package that it shares with others.
+        idle_power_w: board or package power while waiting.
+        power_of: whether the power is of this device alone, or of a package that it shares with others.
         dispatch_s: fixed cost of starting one kernel or one compiled graph.
-        dispatch_of: what `dispatch_s` starts: a `kernel` (several a layer) or a `graph` (one a model part).
-        two_streams_slowdown: time of work on one of two streams of this device over its time alone.
-        static_shapes: whether every shape must be compiled before: rows and contexts are padded to a bucket then.
-        row_buckets: numbers of rows it is compiled for, ascending; empty if not known.
-        max_prompt_tokens: longest prompt that it is compiled for; None if there is no limit or it is not known.
-        weight_formats: types of weights it runs; empty if not known.
-        facts_source: where `static_shapes`, `row_buckets`, `max_prompt_tokens` and `weight_formats` are from.
+        dispatch_of: what `dispatch_s` starts: a `kernel` (several per layer) or a `graph` (one per model part).
+        two_streams_slowdown: time of work on one of two busy streams of this device, over its time alone.
+        static_shapes: whether shapes must be compiled in advance, so that rows and contexts are padded to buckets.
+        row_buckets: numbers of rows that it is compiled for, ascending; empty if not known.
+        max_prompt_tokens: longest prompt that it is compiled for; None if unlimited or not known.
+        weight_formats: weight types that it runs; empty if not known.
+        facts_source: source of `static_shapes`, `row_buckets`, `max_prompt_tokens` and `weight_formats`.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -195,7 +194,7 @@ class DeviceSheet(Priced):
         return self
 
     def runs(self, weights: str) -> bool:
-        """Return whether it runs weights of that format, or of the plain type like it, as far as is known."""
+        """Return whether it runs a weight format, or the plain type that stands in for it; True if nothing is known."""
         like = stored_weights(weights).like
         alike = {weights, like, "fp16" if like == "bf16" else weights}
         return not self.weight_formats or bool(alike & {*self.weight_formats})
@@ -205,12 +204,12 @@ class LinkSheet(Sourced):
     """One kind of link.
 
     Attributes:
-        bytes_per_s: bandwidth of one direction; None where nothing is copied (unified memory).
-        latency_s: of an empty message.
-        collective_latency_s: of one step of a collective, in which kernels wait for each other; None: as a message.
-        mesh_links: of how many such links a device uses one for each other device of a group, all at once; None where
-            a collective goes over one link.
-        most_joined: how many devices bridges of this kind join; others talk through the CPU. None: all of a machine.
+        bytes_per_s: bandwidth per direction; None if nothing is copied (unified memory).
+        latency_s: time of an empty message.
+        collective_latency_s: time of one step of a collective, whose kernels wait for each other; None: `latency_s`.
+        mesh_links: links of a device in a mesh: a collective uses one to each other device of the group, all at once;
+            None if it uses a single link.
+        most_joined: devices that one bridge joins (devices of different bridges talk through the CPU); None: all.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -222,22 +221,18 @@ class LinkSheet(Sourced):
 
     @property
     def step_s(self) -> Quantity | None:
-        """Seconds of one step of a collective over it; None where its latency is not known either."""
+        """Seconds of one step of a collective over this link; None if no latency is known."""
         return self.collective_latency_s or self.latency_s
 
 
 @cache
 def shipped_names(kind: Kind) -> tuple[str, ...]:
-    """Return ids of all that is shipped of a kind."""
+    """Return the ids of all shipped files of a kind."""
     return tuple(sorted(path.stem for path in (_FOLDER / f"{kind}s").glob("*.yaml")))
 
 
 def shipped_file(kind: Kind, name: str) -> Path:
-    """Return the file of what is shipped under a name.
-
-    Raises:
-        ProfileError: there is none of that name; lists those there are.
-    """
+    """Return the path of the shipped file of a name; raises `ProfileError`, which lists the names, if there is none."""
     if name not in (names := shipped_names(kind)):
         raise ProfileError(unknown(kind, name, names))
     return _FOLDER / f"{kind}s" / f"{name}.yaml"
@@ -245,16 +240,16 @@ def shipped_file(kind: Kind, name: str) -> Path:
 
 @cache
 def device_sheet(name: str) -> DeviceSheet:
-    """Return a shipped data sheet of a device; errors as in `shipped_file`."""
+    """Return the shipped data sheet of a device; raises as `shipped_file`."""
     return load_yaml(shipped_file("device", name), DeviceSheet)
 
 
 @cache
 def link_sheet(name: str) -> LinkSheet:
-    """Return a shipped data sheet of a link; errors as in `shipped_file`."""
+    """Return the shipped data sheet of a link; raises as `shipped_file`."""
     return load_yaml(shipped_file("link", name), LinkSheet)
 
 
 def is_shipped(field: str, number: Quantity) -> bool:
-    """Return whether a number is that of some shipped device, not what somebody says of his own."""
+    """Return whether some shipped device sheet has exactly this quantity; False for a user's number."""
     return any(getattr(device_sheet(name), field) == number for name in shipped_names("device"))

@@ -1,1 +1,1 @@
-"""The cost of passes over several rows on real devices: public measurements, and prices for other devices."""
+"""The cost of passes over several rows: public measurements, and predictions from them for other devices."""

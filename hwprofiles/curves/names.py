@@ -1,10 +1,10 @@
-"""Names that people give devices, engines and weights, as one name each, so that measurements can be compared."""
+"""Maps the many names of devices, engines and weights to one key each, so that measurements can be compared."""
 
 import re
 from typing import Any, Final, Literal, get_args
 
 Maker = Literal["NVIDIA", "AMD", "Apple", "Intel", "Qualcomm", "AWS", "Google", "Habana", "Tenstorrent"]
-"""Of accelerators; Habana is the part of Intel that makes Gaudi."""
+"""Makers of accelerators; Habana is Intel's maker of Gaudi."""
 
 _DEVICE: Final = re.compile(
     r"rtx ?pro ?\d{4}|rtx ?\d{4}(?: ?sff)? ?ada|rtx ?a?\d{4}(?: ?ti)?(?: ?super)?|cmp \d+hx|gtx ?\d{4}(?: ?ti)?"
@@ -43,7 +43,7 @@ _ENGINES: Final = {
         r"|(?:authors?'?s?|papers?'?s?|official|reference|research) (?:own )?(?:code|implementation)))-?\d?\b"
     ),
 }
-"""Engines by their names, and by those that papers call their own code by: most of it is PyTorch's, run eagerly."""
+"""Engines by their names; names of papers' own code mean transformers, since most of it is eager PyTorch."""
 _BACKENDS: Final = ("cuda", "rocm", "hip", "vulkan", "metal", "sycl", "cpu")
 _USUAL_BACKENDS: Final = {
     "apple": "metal", "cdna": "rocm", "gcn": "rocm", "rdna2": "vulkan", "rdna3": "vulkan", "rdna4": "vulkan",
@@ -55,7 +55,7 @@ _DATA_CENTRE: Final = re.compile(
 _BEFORE_VOLTA: Final = re.compile(
     r"NVIDIA.* (?:[KMP]\d|GTX? (?:10\d\d|[4-9]\d\d)|GTX Titan|Titan (?:X|Z|Black))", re.IGNORECASE
 )
-"""Names of Kepler's, Maxwell's and Pascal's cards, most of which have no curves and so no family."""
+"""Names of Kepler, Maxwell and Pascal cards, most of which have no curves and so no family."""
 _WEIGHTS: Final = {
     "codebook": re.compile(r"(?:^|[^a-z])iq[123]"),
     "low": re.compile(r"q[123]_|^q[123]\b|[23]-?bit"),
@@ -67,14 +67,14 @@ _WEIGHTS: Final = {
 
 
 def is_of_data_centre(key: str) -> bool:
-    """Return whether a device, by its `device_key`, is a card of data centres."""
+    """Return whether a `device_key` is that of a data-centre GPU."""
     return _DATA_CENTRE.match(key) is not None
 
 
 def facts_in(name: str) -> dict[str, Any]:
-    """Return the facts of a data sheet that the name of its device tells: what it is where the sheet does not say it.
+    """Return the fields of a data sheet that a device's name implies; fields in the sheet win.
 
-    Nothing else reads a name for what a device is.
+    No other code infers facts from a device's name.
     """
     chip, maker = device_key(name), next((one for one in get_args(Maker) if name.startswith(one)), None)
     return {
@@ -85,21 +85,22 @@ def facts_in(name: str) -> dict[str, Any]:
 
 
 def device_key(label: str) -> str:
-    """Return the one name of the device whose curves a label's has: cards for export have those of their chips."""
+    """Return the key of a label's device in public curves; export variants have the key of the original chip."""
     key = device_in(label)
     return _SAME.get(key, key)
 
 
 def device_in(label: str) -> str:
-    """Return the name of the device in a label; the label itself, squeezed, where none is known."""
+    """Return the device's name in a label, letters and digits only; the whole label if no known name is in it."""
     found = _DEVICE.search(label.lower().replace("-", " "))
     return re.sub(r"[^a-z0-9]", "", found.group() if found else label.lower())
 
 
 def family_of(key: str, engine: str = "", weights: str = "") -> str | None:
-    """Return the architecture of a device, as far as an engine's kernels for such weights tell it; None of others.
+    """Return the architecture of a device, None if not known; devices of one family have similar curves.
 
-    MLX reads quantised weights once a row up to the M2, and once for several rows from the M3 on (mlx#3764).
+    With MLX and quantised weights, M1 and M2 are a family of their own: they read the weights once per row, an M3 or
+    later once for several rows (mlx#3764).
     """
     family = next((family for family, known in _FAMILIES.items() if known.match(key)), None)
     reads_again = engine == "mlx" and weights not in ("", "sixteen") and key[:2] in ("m1", "m2")
@@ -107,12 +108,12 @@ def family_of(key: str, engine: str = "", weights: str = "") -> str | None:
 
 
 def engine_of(label: str) -> str | None:
-    """Return the one name of the engine that a label is of; None of any other."""
+    """Return the engine that a label names; None if it names none."""
     return next((engine for engine, known in _ENGINES.items() if known.search(label.lower())), None)
 
 
 def backend_of(label: str, key: str) -> str:
-    """Return what an engine computes with: what the label says, else what the maker's devices are run with."""
+    """Return the back end that a label names, else the usual one of the device with that key."""
     told = next((one for one in _BACKENDS if one in label.lower()), None)
     family = family_of(key)
     usual = _USUAL_BACKENDS.get(family or "", "cuda")
@@ -120,5 +121,5 @@ def backend_of(label: str, key: str) -> str:
 
 
 def weights_class(name: str) -> str | None:
-    """Return which kernels read such weights: how many bits they have, and whether in codebooks; None of any other."""
+    """Return the class of a weight format: formats of one class have similar kernels; None if not known."""
     return next((kind for kind, known in _WEIGHTS.items() if known.search(name.lower())), None)

@@ -1,7 +1,7 @@
-"""Public curves of what passes over several rows take, next to the pass over one: a table with its sources.
+"""Reads the table of public row curves: times of passes over several rows, relative to a pass over one row.
 
-Each curve is of one device, engine, back end, model and weights. Times are relative to the pass over one row, and
-nothing between measured rows is in the table (`benchmarks/row_curves.py` made it).
+Each curve is of one device, engine, back end, model and weight format, and has its source. `benchmarks/row_curves.py`
+made the table; it holds measured rows only.
 """
 
 import csv
@@ -27,20 +27,20 @@ class PublicCurve(StrictModel, strict=False):
     """One curve.
 
     Attributes:
-        device, family: by the names of `hwprofiles.curves.names`; family is empty where it is not known.
-        engine, backend: what ran the model, and on what.
-        weights, stored: which kernels read them, and what the source calls them.
-        model, billions: as the source calls it, and how many weights a row reads; 0 where nobody tells.
-        expert_share, experts, per_token: of a mixture: share of the bytes of one row's weights that are of routed
-            experts, experts of a layer, and those of a token; 0 for a dense model, or where nobody tells.
-        context: as the source tells it.
-        rows, ratios: measured numbers of rows, from 1 on, and times over that of one; many sources tell
-            of one row only.
-        one_row_s: seconds of that pass.
-        efficiency: share of the device's bandwidth at which it read the weights, kernels' starts apart; None where the
-            sizes are not known.
-        starts: share of that pass that kernels' starts take; 0 where the sizes are not known.
-        source, date: where it is from, and when.
+        device, family: `device_key` and `family_of` (`hwprofiles.curves.names`); family is empty if not known.
+        engine, backend: the engine that ran the model, and its back end.
+        weights, stored: `weights_class` of the weight format, and the format's name in the source.
+        model, billions: the model's name in the source, and billions of weights that a row reads (0: not known).
+        expert_share, experts, per_token: of a mixture: routed experts' share of the weight bytes that one row reads,
+            number of experts per layer, and experts per token; 0 for a dense model, or if not known.
+        context: context length as the source tells it.
+        rows, ratios: measured numbers of rows, starting at 1, and times relative to one row; many sources have one row
+            only.
+        one_row_s: seconds of the pass over one row.
+        efficiency: share of the device's bandwidth at which the weights were read, without the time of kernels'
+            starts; None if the sizes are not known.
+        starts: share of `one_row_s` that the kernels' starts take; 0 if the sizes are not known.
+        source, date: where the curve is from, and when it was published.
     """
 
     device: _Text
@@ -78,19 +78,19 @@ class PublicCurve(StrictModel, strict=False):
 
     @property
     def is_deep(self) -> bool:
-        """Whether it is of long contexts, which rows do not read twice."""
+        """Whether it was measured at a long context, where rows share the reading of the KV cache."""
         return longest_context(self.context) > LONG_CONTEXT
 
     def expert_factor(self, rows: float) -> float:
-        """Return the time of rows over that of one for the experts that they read alone: starts stay.
+        """Return the growth of the time with `rows` that comes from reading more experts alone; 1 for one row.
 
-        Tokens are taken to choose their experts evenly and on their own.
+        Assumes that tokens choose experts uniformly and independently; kernels' starts do not grow.
         """
         read = expert_factor(rows, self.expert_share, self.experts, self.per_token)
         return self.starts + (1 - self.starts) * read
 
     def ratio(self, rows: float) -> float | None:
-        """Return the time over that of one row; between measured rows on the straight line, None beyond them."""
+        """Return the time relative to one row, interpolated linearly; None outside the measured rows."""
         if not 1 <= rows <= self.rows[-1]:
             return None
         for (low, at_low), (high, at_high) in pairwise(zip(self.rows, self.ratios, strict=True)):
@@ -100,7 +100,10 @@ class PublicCurve(StrictModel, strict=False):
 
 
 def expert_factor(rows: float, share: float, experts: int, per_token: int) -> float:
-    """Return bytes that rows read over those of one row, of which routed experts have a share; 1 for a dense model."""
+    """Return the weight bytes that `rows` read relative to one row's; 1 for a dense model.
+
+    `share`: routed experts' share of one row's bytes.
+    """
     if not experts:
         return 1.0
     chosen = per_token / experts
@@ -109,13 +112,13 @@ def expert_factor(rows: float, share: float, experts: int, per_token: int) -> fl
 
 
 def longest_context(told: str) -> int:
-    """Return the largest number in what is told of a context, `8k` being 8,000."""
+    """Return the largest number in a source's text about the context; `8k` counts as 8,000."""
     return max((int(digits) * (1000 if kilo else 1) for digits, kilo in _NUMBER.findall(told)), default=0)
 
 
 @cache
 def read_curves() -> tuple[PublicCurve, ...]:
-    """Return all curves that ship."""
+    """Return all shipped curves."""
     with FILE.open(encoding="utf-8", newline="") as file:
         lines = [{name: value for name, value in line.items() if value} for line in csv.DictReader(file)]
     return TypeAdapter(tuple[PublicCurve, ...]).validate_python(lines)

@@ -1,9 +1,9 @@
-"""Prices rows by the nearest public curves, with the error of such prices.
+"""Predicts the cost of further rows, and the reading efficiency, from the nearest public curves, with errors.
 
-Every curve of the same kind (dense or a mixture of experts; on a CPU or not) counts, weighted by how near it is:
-device, architecture, back end, engine, kernels that read such weights, the model's size and the curve's age. Errors
-were measured by leaving curves and devices out (`benchmarks/row_curves.py`, source-errors.yaml). Mixtures are priced
-relative to the experts that rows touch in expectation.
+All curves of the same kind (dense or mixture of experts; CPU or not) are averaged. Their weights depend on similarity:
+device, architecture, back end, engine, class of weights, model size and age. Errors were measured by leaving curves and
+devices out (`benchmarks/row_curves.py`, source-errors.yaml). Mixtures are averaged after dividing by the expected
+growth of the experts read (`PublicCurve.expert_factor`).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ from hwprofiles.curves.row_curves import PublicCurve, read_curves
 from hwprofiles.sheets import DeviceSheet
 
 Step = Literal["device", "device otherwise", "family", "engine", "others"]
-"""How near the nearest curve is: of this device, engine, back end and such weights; of others of these two; of a
-device of the same architecture, with that engine on that back end; of that engine anywhere; of other engines."""
+"""How near the nearest curve is, nearest first: same device, engine, back end and class of weights; same device and
+engine; same architecture, engine and back end; same engine; none of these."""
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 STEP_IN_WORDS: Final[dict[Step, str]] = {
     "device": "this device, engine and such weights",
@@ -34,41 +34,42 @@ STEP_IN_WORDS: Final[dict[Step, str]] = {
 }
 GRID: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)
 _FARTHER: Final = {"device": 1.0, "family": 2.5, "backend": 2.0, "engine": 3.0}
-"""How much less a curve counts that differs in one of these, as a power of e; chosen by leaving curves out."""
+"""Distance of a curve that differs in this respect; its weight is exp(-distance). Chosen by leaving curves out."""
 _OWN_KERNELS: Final = ("vllm",)
-"""Engines whose rows others' say nothing of on cards of data centres: there they multiply by the makers' libraries, for
-which one row costs as much as eight, where kernels that others wrote for one row read weights again. By curves of vLLM
-alone, dense models left out are off by 8 % in nine of ten cases, by those of all engines by 32 % (up to eight rows, 24
-points of four). On other cards it has kernels that do worse: 20 gains that were known were 9 % off, and 15 % so."""
+"""Engines whose rows on data-centre GPUs are predicted from their own curves only. There vLLM uses the makers' matrix
+libraries, for which eight rows cost as much as one, while other engines' one-row kernels read the weights again for
+further rows. Predicting left-out dense models (up to eight rows, 24 points of four models) from vLLM's curves alone is
+within 8 % in nine of ten cases, from all engines' within 32 %. On other GPUs all curves do better: 20 known gains were
+9 % off, against 15 % with vLLM's alone."""
 _WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
-"""Kernels that read weights, in the order of their bits."""
+"""Position of each class of weights, ordered by bits; distances grow with the difference (`_FARTHER_PER_KIND`)."""
 _FARTHER_PER_KIND = 1.5
 _FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
 _LEAST_LOG: Final = 0.2
-"""Added to the logarithm of a ratio that errors are relative to: flat curves are not known perfectly."""
+"""Added to the logarithm of a ratio that errors are relative to, so that flat curves have an error too."""
 KERNEL_STARTS_S: Final = {"vllm": 7e-6, "mlx": 10e-6, "cuda": 5e-6, "vulkan": 3e-6, "rocm": 12e-6, "metal": 18e-6}
-"""Seconds of every kernel besides reading, by engine or back end: those that predict passes over one row best on
-devices that are left out (benchmarks/results/row-curves.json). Efficiencies are net of it: without it wide memories and
-small models seem to be read slowly."""
+"""Seconds that starting one kernel takes, by engine or back end: the values that predict one-row passes of left-out
+devices best (benchmarks/results/row-curves.json). Reading efficiencies exclude these starts; else fast memories and
+small models would seem to read slowly."""
 USUAL_KERNEL_START_S: Final = 7e-6
-"""Of all other engines: the best single number."""
+"""Kernel start of all other engines: the best single number."""
 STARTS_OF_MIXTURES: Final = {"vllm": 1.75}
-"""How many times as long starts take in a mixture's layers, which also choose, sort and sum up experts: what predicts
-one-row speeds best of devices that are left out, if barely (benchmarks/results/row-curves.json). With 2.5 three curves
-of nine read at their whole bandwidth. Engines that fuse those kernels have no such cost."""
+"""Factor on the kernels' starts in a mixture's layers, which also choose, sort and sum up experts: the value that
+predicts one-row speeds of left-out devices best, if barely (benchmarks/results/row-curves.json). With 2.5, three of
+nine curves would read at the full bandwidth. Engines without an entry fuse these kernels."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
-"""When the curves were collected; ages count from there."""
+"""Year in which the curves were collected; ages count from it."""
 
 
 class StepErrors(StrictModel):
-    """Errors of prices of one step.
+    """Errors (half-widths, 90 %) of predictions whose nearest curve is of one `Step`.
 
     Attributes:
-        rows: in nine of ten cases, as a share of the logarithm of the ratio (and 0.05).
-        reading: the same of a dense model's pass over one row, relative.
-        reading_of_mixtures: and of that of a mixture of experts.
+        rows: error of a ratio, in the units of `relative_log_error`.
+        reading: relative error of a dense model's pass over one row.
+        reading_of_mixtures: relative error of a mixture's pass over one row.
     """
 
     rows: Annotated[float, Field(gt=0, le=10)]
@@ -77,7 +78,10 @@ class StepErrors(StrictModel):
 
 
 class Asked(NamedTuple):
-    """The chip, engine and model to price, by `hwprofiles.curves.names`; `billions` of weights that a row reads."""
+    """The chip, engine and model to predict, as keys of `hwprofiles.curves.names`.
+
+    `billions`: of weights that one row reads.
+    """
 
     device: str
     family: str
@@ -89,7 +93,7 @@ class Asked(NamedTuple):
 
     @classmethod
     def of(cls, sheet: DeviceSheet, engine: str, weights: str, billions: float, *, is_mixture: bool) -> "Asked":
-        """Return it by the names that people use of engines and weights."""
+        """Return the question for a data sheet, and for an engine and weights under any of their names."""
         backend = "cpu" if sheet.kind == "cpu" else backend_of(engine, sheet.chip)
         kernels = weights_class(weights) or "four"
         known = engine_of(engine) or engine
@@ -99,13 +103,13 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowPrices:
-    """What passes over rows take over the pass of one, apart from the experts that they touch.
+    """Predicted times of passes over several rows relative to one row, without the growth of the experts read.
 
     Attributes:
-        rows, ratios: from one row on.
-        errors: half-width at 90 % of each ratio, relative.
+        rows, ratios: numbers of rows, starting at 1, and relative times.
+        errors: relative half-width (90 %) of each ratio.
         step: how near the nearest curve is.
-        source: of the curves that count most.
+        source: the curves with the largest weights.
     """
 
     rows: tuple[int, ...]
@@ -116,7 +120,10 @@ class RowPrices:
 
 
 class Reading(NamedTuple):
-    """The share of its bandwidth at which a device reads, its half-width at 90 %, relative, and kernels' start."""
+    """Predicted share of its bandwidth at which a device reads weights, and the start of each kernel.
+
+    `error`: relative half-width (90 %) of a pass over one row.
+    """
 
     efficiency: float
     error: float
@@ -127,12 +134,15 @@ class Reading(NamedTuple):
 
 @cache
 def source_errors() -> dict[Step, StepErrors]:
-    """Return the measured errors of every step."""
+    """Return the measured errors of each step."""
     return load_yaml(ERRORS_FILE, dict[Step, StepErrors])
 
 
 def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> RowPrices | None:
-    """Return what rows cost by the nearest curves; None where no curve is of such a device and model."""
+    """Return the relative cost of rows by the nearest `curves` (None: all); None if there is no curve of the same kind.
+
+    Errors are given only for all curves.
+    """
     near = _of_own_kernels(asked, _nearest(asked, curves, lambda curve: len(curve.rows) > 1))
     if not near:
         return None
@@ -162,38 +172,40 @@ def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Row
 
 
 def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Reading | None:
-    """Return the efficiency of reading by the nearest curves that tell it; None where none does."""
+    """Return the reading efficiency by the nearest `curves` (None: all) that tell it; None if none does."""
     near = _nearest(asked, curves, lambda curve: curve.efficiency is not None)
     if not near:
         return None
     step = _step(asked, near)
     total = sum(weight for _, weight in near)
     value = exp(sum(weight * log(curve.efficiency or 1.0) for curve, weight in near) / total)
-    question = "reading_of_mixtures" if asked.is_mixture else "reading"
-    error = float(getattr(source_errors()[step], question)) if curves is None else 0.0
+    error = 0.0
+    if curves is None:
+        errors = source_errors()[step]
+        error = errors.reading_of_mixtures if asked.is_mixture else errors.reading
     return Reading(min(value, 1.0), error, kernel_start_s(asked), step, _told(near))
 
 
 def kernel_start_s(of: Asked | PublicCurve) -> float:
-    """Return what every kernel takes beside reading."""
+    """Return the seconds that starting one kernel takes."""
     usual_s = KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
     return usual_s * STARTS_OF_MIXTURES.get(of.engine, 1.0) if of.is_mixture else usual_s
 
 
 def started_by(of: Asked | PublicCurve) -> str:
-    """Return what starts kernels: an engine of its own graphs, else the back end."""
+    """Return the key of `KERNEL_STARTS_S`: the engine if it has an entry, else the back end."""
     return of.engine if of.engine in KERNEL_STARTS_S else of.backend
 
 
 def relative_log_error(found: float, predicted: float) -> float:
-    """Return what a ratio is off by, in the units of `StepErrors.rows`."""
+    """Return the error of a predicted ratio as a share of |log(predicted)| + `_LEAST_LOG`."""
     return abs(log(found / predicted)) / (abs(log(predicted)) + _LEAST_LOG)
 
 
 def _nearest(
     asked: Asked, curves: Sequence[PublicCurve] | None, counts: Callable[[PublicCurve], bool]
 ) -> list[tuple[PublicCurve, float]]:
-    """Return the curves that count and their weights, the largest first."""
+    """Return the curves of the same kind that `counts` accepts, with their weights, largest first."""
     found = [
         (one, exp(-_distance(asked, one)))
         for one in (read_curves() if curves is None else curves)
@@ -203,7 +215,7 @@ def _nearest(
 
 
 def _of_own_kernels(asked: Asked, near: list[tuple[PublicCurve, float]]) -> list[tuple[PublicCurve, float]]:
-    """Return the curves of an engine whose kernels there are like no other's, if it has several; else all of them."""
+    """Return only the engine's own curves for `_OWN_KERNELS` on data-centre GPUs, if there are several; else `near`."""
     own = [(curve, weight) for curve, weight in near if curve.engine == asked.engine]
     is_apart = asked.engine in _OWN_KERNELS and is_of_data_centre(asked.device)
     return own if is_apart and len(own) > 1 else near
@@ -219,7 +231,7 @@ def _distance(asked: Asked, curve: PublicCurve) -> float:
 
 
 def _step(asked: Asked, near: Sequence[tuple[PublicCurve, float]]) -> Step:
-    """Return the nearest relation that any curve has."""
+    """Return the nearest step that any of the curves has."""
     found = {_relation(asked, curve) for curve, _ in near}
     return next(step for step in STEPS if step in found)
 
@@ -240,7 +252,7 @@ def _log_ratio(curve: PublicCurve, rows: int) -> float:
 
 
 def _told(near: Sequence[tuple[PublicCurve, float]]) -> str:
-    """Name the curves that count most."""
+    """Name the curves with more than a tenth of the total weight."""
     total = sum(weight for _, weight in near)
     most = [curve for curve, weight in near if weight / total > 0.1] or [near[0][0]]
     return "; ".join(

@@ -1,1 +1,1 @@
-"""Machines by the names that people type: what a label of a device means, and a machine made of it."""
+"""Machines by the names that people type: finds the device that a label means, and makes a platform of it."""

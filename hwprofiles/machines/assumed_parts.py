@@ -1,4 +1,4 @@
-"""What nobody said of a machine: parts that are assumed and told, and numbers without which there is no answer."""
+"""Parts of a machine that the user did not describe: which are assumed (and said so), and which must be given."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -11,17 +11,17 @@ _NEEDED: Final = {
     "bf16_flops": "its dense half-precision peak (bf16_flops: 60 TFLOPS)",
     "memory_bytes_per_s": "the bandwidth of its memory (memory_bytes_per_s: 250 GB/s), or the pool that it is in",
 }
-"""What no guess can stand in for of a GPU or NPU, by field, and how it is given."""
+"""Fields of a GPU or NPU that cannot be guessed, and how to give them."""
 
 
 def assumed_cpu(platform: Platform) -> str | None:
-    """Return the host of a machine that was called by its cards alone, so that its CPU is assumed; None of others."""
+    """Return the host's name if its CPU is assumed (the machine was named by its cards only); else None."""
     host = platform.host
     return host if host is not None and platform.device(host).sheet in ASSUMED_CPUS else None
 
 
 def assumed_of(platform: Platform) -> Iterator[str]:
-    """Yield what nobody said of a machine's devices, in sentences: memories, and its CPU with its links."""
+    """Yield a sentence on each assumption about a machine's devices: memories, and the CPU with its links."""
     yield from dict.fromkeys(filter(None, (other_memory(one, one.sheet) for one in platform.devices.values())))
     for name, device in platform.devices.items():
         if (peak := platform.carried_rate(name)) is not None and device.memory_efficiency is not None:
@@ -31,7 +31,7 @@ def assumed_of(platform: Platform) -> Iterator[str]:
                 f"--set {name}.memory_efficiency= takes a share of this memory."
             )
     host = assumed_cpu(platform)
-    if host is None or (memory := platform.device(host).memory_bytes) is None:  # a server's only passes messages on
+    if host is None or (memory := platform.device(host).memory_bytes) is None:  # a server's CPU only forwards messages
         return
     ways: dict[str, list[str]] = {}
     for link in platform.links:
@@ -45,12 +45,9 @@ def assumed_of(platform: Platform) -> Iterator[str]:
 
 
 def require_speeds(platform: Platform, devices: Iterable[str], files: Iterable[str] = ()) -> None:
-    """Refuse accelerators that give no peak or no bandwidth, for which nothing can stand in.
+    """Raise `ProfileError` for a GPU or NPU without peak FLOP/s or bandwidth; the message says what to give.
 
-    `files` describe them. CPUs may be there only for what is linked to them.
-
-    Raises:
-        ProfileError: names files, device and field, and says what to give.
+    `files` are the files that describe the devices, for the message. CPUs are exempt: they may only forward messages.
     """
     for name in devices:
         device, is_pooled = platform.device(name), any(name in one.devices for one in platform.memory_pools.values())

@@ -1,8 +1,7 @@
-"""Finds the device of a label: `RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`.
+"""Finds the device that a label means (`RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`).
 
-What stands in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used, not which one it is. A
-device makes a machine: a PC or a server with so many of a card, or the chip that it is part of, with the usual CPU and
-links for it.
+Text in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used and is ignored. `machine_of` makes
+a platform of a device: a PC or server with its cards, or the device's whole chip, with the usual CPU and links.
 """
 
 import re
@@ -16,42 +15,42 @@ from hwprofiles.quantity import Quantity, quantity_fields
 from hwprofiles.sheets import DeviceSheet, Priced, device_sheet, link_sheet, shipped_names
 
 MOST_DEVICES: Final = 16
-"""Of one machine."""
+"""Most devices of one kind in a machine."""
 _MAKERS: Final = re.compile(
     r"\b(nvidia|amd|intel|apple|qualcomm|geforce|radeon|tesla|quadro|instinct|gpus?|igpu|graphics|imac|"
     r"mac ?book( air| pro)?|mac (mini|studio|pro))\b"
 )
 _LINE: Final = re.compile(r"^(rtx|gtx|rx|arc)(?=[ab]?\d)")
-"""Of products, which people leave out: `2x3090`."""
+"""Product lines that people omit, as in `2x3090`."""
 _NOTES: Final = re.compile(r"\(.*?\)|,.*$|\btp[ =]?\d+$| (?:with |over )?nvlink$")
 _SERVER: Final = re.compile(r"\b(?:nvidia )?dgx (?=[abh]\d{3})")
-"""Of eight cards, before their name; a DGX Spark or Station has one."""
+"""DGX servers with eight cards, followed by the card's name; a DGX Spark or Station has one."""
 _NODES: Final = re.compile(r"^(\d{1,2}) ?(?:[x×*]|nodes?(?: of| with)?(?: ?[x×*])?) ?(?=\d{1,2}(?: ?[x×*] ?| )[a-z])")
 _IN_NODES: Final = re.compile(r"\b(\d{1,2}) ?(?:nodes|servers)\b")
 _BEFORE: Final = re.compile(r"^(?:(\d{1,3}) ?[x*×] ?(?=[a-z0-9])|(\d{1,2}) (?!gi?b|cores?|w\b)(?=[a-z]))")
 _CORES: Final = re.compile(r"(?<=7x)-(\d{1,5})\b")
-"""Of TPUs that have two a chip, and are called by these (Google Cloud, TPU7x)."""
+"""Google Cloud's names of TPU7x count cores, of which a chip has two."""
 _BEHIND: Final = re.compile(r"(?:(?<=[a-z0-9]) ?[x×] ?(?=\d{1,2}$)|(?<=v[56]e)-|(?<=7x)-)(\d{1,5})$")
 _BESIDE: Final = re.compile(r"[(,] ?(?:[x×] ?(\d{1,2})|(\d{1,2}) ?(?:[x×]|gpus?|cards?)) ?(?=[),;]|$)")
 TOGETHER: Final = re.compile(
     r"(?:(\d{1,3})[ -]way )?(?:tensor|\btp(?![a-z]))(?:parallel(?:ism)?|size|of|[ _=:-])*(\d{1,3}\b)?|row split",
     re.IGNORECASE,
 )
-"""Says that devices share every layer, before or behind how many."""
+"""Tensor parallelism, with the number of devices before or behind it."""
 _CAPACITY: Final = re.compile(r"[ -]?(\d{1,4}) ?g(?:i?b)?(?=$|[ -])")
 _FEWER_CORES: Final = {
     "m3-max-gpu": (30, (36, 96), 3.0e11), "m4-max-gpu": (32, (36,), 4.1e11), "m5-max-gpu": (32, (36,), 4.6e11),
 }  # fmt: skip
-"""Chips that are sold with fewer cores and channels too: those cores, their GB, and bytes per second (Apple)."""
+"""Apple chips that are also sold with fewer GPU cores and memory channels: these cores, their sizes in GB, bytes/s."""
 
 
 class NamedDevice(NamedTuple):
     """What a label means.
 
     Attributes:
-        sheet: id of the sheet that ships.
-        num_devices: how many of them.
-        memory_bytes: of each, where the label says so; None: as the sheet has it.
+        sheet: id of the shipped data sheet.
+        num_devices: number of such devices.
+        memory_bytes: memory of each device as the label tells it; None: that of the sheet.
     """
 
     sheet: str
@@ -60,13 +59,13 @@ class NamedDevice(NamedTuple):
 
     @property
     def own_sheet(self) -> DeviceSheet:
-        """Its data sheet, with the memory that the label says."""
+        """The data sheet with the memory that the label tells."""
         own = {field: Quantity.model_validate(value) for field, value in self.own_fields.items()}
         return device_sheet(self.sheet).model_copy(update=own)
 
     @property
     def own_fields(self) -> dict[str, Any]:
-        """Fields beside its data sheet's: the memory that the label says, where that is another one."""
+        """Fields that replace those of the data sheet: the memory that the label tells, if it differs."""
         if self.memory_bytes is None:
             return {}
         usual = device_sheet(self.sheet).memory_bytes
@@ -84,8 +83,8 @@ def device_named(label: str) -> NamedDevice:
     """Return the device that a label means.
 
     Raises:
-        ProfileError: no sheet that ships is called so, says what is close; there are too many, or without memory; or
-            the label names a second device behind a comma.
+        ProfileError: unknown device (lists close names), too many devices, 0 GB of memory, or a second device behind
+            a comma.
     """
     found = find_device(label)
     if others := [one for one in label.split(",")[1:] if find_device(one) is not None]:
@@ -100,10 +99,10 @@ def device_named(label: str) -> NamedDevice:
 
 
 def find_device(label: str) -> NamedDevice | None:
-    """Return the device that a label means; None if no sheet that ships is called so."""
+    """Return the device that a label means; None if there is no shipped sheet for it."""
     count, name, _ = counted(label)
     if label.lower() in (name, f"{count}x{name}") and name in shipped_names("device"):
-        return NamedDevice(name, count)  # an id is told without reading the sheets, of which there are hundreds
+        return NamedDevice(name, count)  # an id needs none of the hundreds of sheets, which are slow to read
     if (sheet := _sheet(label.lower())) is not None:
         return _with_cores(NamedDevice(sheet), label)
     for one in (_plain(label), name, name.removesuffix("s")):
@@ -117,14 +116,14 @@ def find_device(label: str) -> NamedDevice | None:
 
 
 def _with_cores(named: NamedDevice, label: str) -> NamedDevice:
-    """Return a device with the memory that a chip of so few cores has, where a label tells cores alone."""
+    """Return the device with the memory of the variant with fewer cores, if the label tells that number of cores."""
     cores, sizes, _ = _FEWER_CORES.get(named.sheet, (0, (0,), 0.0))
     is_fewer = cores and re.search(rf"\b{cores}[ -]?core", label.lower())
     return named._replace(memory_bytes=sizes[-1] * 1e9) if is_fewer else named
 
 
 class Counted(NamedTuple):
-    """How many devices a label tells: of so many nodes together, and what each is called."""
+    """Total number of devices that a label tells, the name of each, and the number of nodes that they are in."""
 
     num_devices: int
     name: str
@@ -132,7 +131,7 @@ class Counted(NamedTuple):
 
 
 def counted(label: str) -> Counted:
-    """Return how many devices a label tells: `2 nodes of 8x H800`, `DGX H100`, `8 H100 GPUs`, `H100 TP8`."""
+    """Split a label into the number of devices and their name: `2 nodes of 8x H800`, `DGX H100`, `H100 TP8`."""
     text = _CORES.sub(lambda found: f"-{max(1, int(found[1]) // 2)}", _SERVER.sub("8x ", label.lower().strip()))
     found = _NODES.match(text) or _IN_NODES.search(text)
     nodes, text = int(found[1]) if found else 1, _NODES.sub("", text)
@@ -153,7 +152,10 @@ def _sheet(text: str) -> str | None:
 
 @cache
 def _by_key() -> Mapping[str, str]:
-    """Return sheets by all their names: whole before without notes, an id before an alias, an alias before a name."""
+    """Return ids of sheets by `_key` of each of their names.
+
+    Where two sheets have one key, a whole name wins over one without notes, an id over an alias, an alias over a name.
+    """
     sheets = {name: device_sheet(name) for name in shipped_names("device")}
     labels = [
         *((name, name) for name in sheets),
@@ -161,6 +163,7 @@ def _by_key() -> Mapping[str, str]:
         *((sheet.name, name) for name, sheet in sheets.items()),
         *((name.removesuffix("-gpu"), name) for name in sheets),
     ]
+    # later entries of the dictionary win
     return {_key(form(label)): name for form in (_plain, str.lower) for label, name in reversed(labels)}
 
 
@@ -174,13 +177,13 @@ def _key(text: str) -> str:
 
 DEFAULT_HOST_LINK: Final = "pcie-4-x16"
 _OF_A_PC, _OF_A_SERVER = ASSUMED_CPUS = ("desktop-cpu", "generic-cpu")
-"""CPUs of machines that are called by their cards."""
+"""Data sheets of the assumed CPUs of machines that are named by their cards only."""
 AS_CALLED: Final = "as the machine was called"
-"""The source of a memory that a label tells."""
+"""`Quantity.source` of a memory size that a label tells."""
 
 
 def other_memory(device: DeviceSheet, sheet: str | None) -> str | None:
-    """Say whose bandwidth a device has that was called with another memory than its shipped sheet's; None of others."""
+    """Say that a device is assumed to keep its sheet's bandwidth although its label tells another memory; else None."""
     shipped = None if sheet is None else device_sheet(sheet)
     own, usual = device.memory_bytes, None if shipped is None else shipped.memory_bytes
     if own is None or own.source != AS_CALLED or usual is None or own.value == usual.value:
@@ -192,10 +195,10 @@ def other_memory(device: DeviceSheet, sheet: str | None) -> str | None:
 
 
 def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[str, Any]:
-    """Return the data of a platform, as its file would hold them; `sheet` is that of a device which does not ship.
+    """Return the data of a platform with a device, as in a platform's file; `sheet` describes an unshipped device.
 
     Raises:
-        ProfileError: several chips that share memories with CPUs of their own are no machine.
+        ProfileError: several chips (with CPU and memory) or CPUs, whose links are not known; or no memory bandwidth.
     """
     own: dict[str, Any] = {"sheet": device.sheet} if sheet is None else sheet.model_dump(exclude_none=True)
     sheet = sheet or device_sheet(device.sheet)
@@ -206,7 +209,7 @@ def machine_of(device: NamedDevice, sheet: DeviceSheet | None = None) -> dict[st
 
 
 def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """Return a PC with cards, or a server where these have links among themselves; bridges join neighbours."""
+    """Return a PC with cards, or a server if the cards have peer links; a bridge joins neighbouring cards."""
     lane: str = sheet.kind
     cards = [lane] if device.num_devices == 1 else [f"{lane}{index}" for index in range(device.num_devices)]
     host_link, peer_link = sheet.host_link or DEFAULT_HOST_LINK, sheet.peer_link
@@ -226,13 +229,13 @@ def _with_cards(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) ->
 
 
 def devices_of_chip(sheet: DeviceSheet) -> list[str]:
-    """Return the ids of all shipped devices that share a device's memory, itself among them; none for a card."""
+    """Return the ids of all shipped devices that share a device's memory, itself included; empty for a card."""
     pool = sheet.memory_pool
     return [one for one in shipped_names("device") if pool is not None and device_sheet(one).memory_pool == pool]
 
 
 def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> dict[str, Any]:
-    """Return the machine of a chip: all devices that have sheets and share its memory, and its CPU."""
+    """Return the machine of a chip: its CPU, and all shipped devices that share its memory."""
     if device.num_devices > 1:
         msg = f"{device.num_devices} of {sheet.name} are as many machines: describe their links in a platform's YAML"
         raise ProfileError(msg)
@@ -257,7 +260,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
 
 
 def require_memory(sheet: DeviceSheet) -> None:
-    """Refuse (`ProfileError`) a sheet without the bandwidth of the memory that a machine of it would have."""
+    """Raise `ProfileError` if a sheet gives no memory bandwidth."""
     if sheet.memory_bytes_per_s is None:
         raise ProfileError(
             f"the sheet of {sheet.name} gives no memory_bytes_per_s: give a platform's YAML, or calibrate"
@@ -265,7 +268,7 @@ def require_memory(sheet: DeviceSheet) -> None:
 
 
 def require_one_socket(sheet: DeviceSheet, count: int) -> None:
-    """Refuse (`ProfileError`) several CPUs of a machine, whose links nothing tells."""
+    """Raise `ProfileError` for several CPUs: the links between their sockets are not known."""
     if count > 1:
         raise ProfileError(f"several of {sheet.name}: describe the links of their sockets in a platform's YAML")
 

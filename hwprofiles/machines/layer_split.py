@@ -1,4 +1,4 @@
-"""A lane of several devices that have different layers of a target, as llama.cpp's `-ngl` and `-ts` split them."""
+"""A lane of several devices that hold different layers of one target, as llama.cpp's `-ngl` and `-ts` split them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ _ON_CPU: Final = re.compile(rf"(.+)\((?:(\d+)(?:, |(?=\))))?(?:(\d+) {_EXPERTS})
 
 
 class LayerSplit(NamedTuple):
-    """Layers of a target on a CPU, and after them those on cards, one card's after the other's.
+    """The first layers of a target on a CPU, the following ones on one card after the other.
 
-    Of a mixture the experts of some of the cards' layers may be on the CPU, too (llama.cpp's `--n-cpu-moe`).
+    The CPU may also hold the experts of some of the cards' layers (llama.cpp's `--n-cpu-moe`).
 
     Attributes:
-        layers: how many are on each card, the fastest first, as CUDA mostly has them; the last has the `lm_head`, too.
-        cpu: what has the others; None where there are none.
-        num_left: layers on the CPU.
-        num_apart: layers on cards whose experts are on the CPU: the first that have any.
+        layers: number of layers on each card, fastest card first (CUDA's usual order); the last has the `lm_head` too.
+        cpu: name of the CPU; None if it holds nothing.
+        num_left: number of layers on the CPU.
+        num_apart: number of the cards' layers whose experts are on the CPU: the first layers with experts.
     """
 
     layers: Mapping[str, int]
@@ -28,7 +28,7 @@ class LayerSplit(NamedTuple):
 
     @classmethod
     def of(cls, lane: str) -> Self | None:
-        """Return the split of a lane of that name; None for other lanes, whose names have no such signs."""
+        """Return the split that a lane's name describes; None for the name of any other lane."""
         if not any(sign in lane for sign in (_BESIDE, _NEXT)):
             return None
         cards, _, rest = lane.partition(_BESIDE)
@@ -41,19 +41,23 @@ class LayerSplit(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """The name of the lane: `gpu(45) + cpu(35)`, `gpu0(30)/gpu1(6) + cpu(24 experts)`."""
-        left = [str(self.num_left)] * (self.num_left > 0) + [f"{self.num_apart} {_EXPERTS}"] * (self.num_apart > 0)
-        on_cpu = f"{_BESIDE}{self.cpu}({', '.join(left)})" if left else ""
+        """The lane's name: `gpu(45) + cpu(35)`, `gpu0(30)/gpu1(6) + cpu(24 experts)`."""
+        held = []
+        if self.num_left > 0:
+            held.append(str(self.num_left))
+        if self.num_apart > 0:
+            held.append(f"{self.num_apart} {_EXPERTS}")
+        on_cpu = f"{_BESIDE}{self.cpu}({', '.join(held)})" if held else ""
         return _NEXT.join(f"{card}({count})" for card, count in self.layers.items()) + on_cpu
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The cards, and the CPU if it has anything."""
+        """The cards, and the CPU if it holds anything."""
         return (*self.layers, *filter(None, [self.cpu]))
 
     @property
     def last(self) -> str:
-        """The card with the last layers, the `lm_head` and what heads of the target there are."""
+        """The card with the last layers, the `lm_head` and the target's draft heads."""
         return [*self.layers][-1]
 
     @property
@@ -62,7 +66,7 @@ class LayerSplit(NamedTuple):
         return self.num_left + sum(self.layers.values())
 
     def experts_on(self, dense_layers: int = 0) -> dict[str, int]:
-        """Return of how many layers each device has the experts; the target's first `dense_layers` have none."""
+        """Return for each device the number of layers whose experts it holds; the first `dense_layers` have none."""
         first, found = self.num_left, {}
         stop = max(first, dense_layers) + self.num_apart
         for card, count in self.layers.items():
@@ -72,23 +76,26 @@ class LayerSplit(NamedTuple):
         return found | ({self.cpu: rest} if self.cpu else {})
 
     def apart_on(self, dense_layers: int = 0) -> dict[str, int]:
-        """Return the layers of each card whose experts are elsewhere."""
+        """Return for each card the number of its layers whose experts are on the CPU."""
         together = self._replace(num_apart=0).experts_on(dense_layers)
         return {
             card: together[card] - count for card, count in self.experts_on(dense_layers).items() if card != self.cpu
         }
 
     def share_of(self, device: str) -> str:
-        """Return in words what a device has of the target."""
-        count = self.layers.get(device, self.num_left)
-        told = [f"{count} of {self.num_layers} layers"] * (count > 0)
-        return " and ".join(told + [f"the experts of {self.num_apart}"] * (device == self.cpu and self.num_apart > 0))
+        """Say which part of the target a device holds."""
+        count, held = self.layers.get(device, self.num_left), []
+        if count > 0:
+            held.append(f"{count} of {self.num_layers} layers")
+        if device == self.cpu and self.num_apart > 0:
+            held.append(f"the experts of {self.num_apart}")
+        return " and ".join(held)
 
     def options(self, dense_layers: int = 0, num_more: int = 0) -> str:
-        """Return what llama.cpp is told; it counts the `lm_head` as a layer, and the first that a card gets (#18148).
+        """Return llama.cpp's options for this split.
 
-        Of the first layers whose experts are to be on the CPU it counts those that have none, too. `num_more` counts
-        blocks of a head that are in the target's file, on the last card.
+        `-ngl` counts the `lm_head` as a layer, which goes to a card first (#18148). `--n-cpu-moe` counts from the first
+        layer, dense ones included. `num_more`: layers of a draft head in the target's file, on the last card.
         """
         *others, last = self.layers.values()
         counts: Sequence[int] = [*others, last + num_more + 1]

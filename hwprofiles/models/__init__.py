@@ -1,1 +1,1 @@
-"""Shapes that ship, and what of a Hugging Face config one is made of."""
+"""Shipped model shapes (YAML), layer kinds, shapes of draft heads, and the reader of Hugging Face configs."""

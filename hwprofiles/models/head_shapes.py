@@ -1,4 +1,4 @@
-"""Shapes of drafters that are no separate model: a few layers beside the target, `lm_head`s, or nothing."""
+"""Shapes of drafters that are not draft models: heads with a few layers, Medusa's `lm_head`s, or prompt lookup."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.layer_kinds import Mixer
 
 EAGLE_VOCABULARY: Final = 32_000
-"""Rows of the `lm_head` that EAGLE-3's drafters keep (arXiv 2503.01840)."""
+"""Rows of the reduced `lm_head` of EAGLE-3 heads (arXiv 2503.01840)."""
 LOOKUP: Final = "prompt-lookup"
 HEADS: Final[Mapping[str, str]] = {
     "mtp": "MTP head",
@@ -17,9 +17,9 @@ HEADS: Final[Mapping[str, str]] = {
     "dflash": "DFlash drafter",
     LOOKUP: "prompt lookup",
 }
-"""Names that stand in place of a draft model, and what they are called."""
+"""Names that may be given instead of a draft model, with their titles."""
 IN_ONE_PASS: Final[Mapping[str, str]] = {"medusa": "medusa", "dflash": "block", LOOKUP: "prompt_lookup"}
-"""Those that draft a whole window at once, and by which method; others draft token by token."""
+"""Drafters that draft a whole window in one pass, with their method; the others draft token by token."""
 _ALIASES: Final[Mapping[str, str]] = {
     "nextn": "mtp",
     "eagle": "eagle3",
@@ -32,15 +32,17 @@ BLOCK_LAYERS: Final = 5
 """Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
 MEDUSA_HEADS: Final = 4
 _BORROWERS: Final = ("mtp", "dflash", "eagle")
-"""Heads whose `lm_head` is the target's."""
+"""Heads that use the target's `lm_head`."""
 _HYDRA_STATES: Final = 3.5
-"""States that one of its four heads reads in the mean: the target's and those of tokens before (arXiv 2402.05109)."""
+"""Mean number of states that one of Hydra's four heads reads: the target's and one per drafted token before it
+(arXiv 2402.05109)."""
 _JOINING: Final = ("mtp", "eagle", "eagle3")
+"""Heads that project a hidden state and an embedding to one state before their layer."""
 _WITH_ASSISTANTS: Final = "gemma-4"
-"""Whose tokenizer models have that are drafted for by a small model of its own, which is called MTP."""
+"""Tokenizer of the targets whose MTP head is a small model, called assistant."""
 _ASSISTANT_LAYERS: Final = 4
 _SMALLEST_WIDE: Final = 2816
-"""Width of the smallest target, 26B-A4B, whose assistant is 1024 wide; E2B's and E4B's are 256."""
+"""Least target width (26B-A4B) with an assistant 1024 wide; the assistants of E2B and E4B are 256 wide."""
 _ONE_LAYER: Final[Mapping[str, Any]] = {
     "num_layers": 1,
     "dense_layers": 0,
@@ -62,34 +64,36 @@ _DENSE: Final[Mapping[str, Any]] = {
 
 
 def head_named(name: str) -> str | None:
-    """Return which of `HEADS` a name means, such as `EAGLE-3` or `ngram`; None for none of them."""
+    """Return the key of `HEADS` that a name such as `EAGLE-3` or `ngram` means; None if none."""
     plain = re.sub(r"[ _-]", "", name.lower())
-    return next((own for own in HEADS if re.sub("-", "", own) == plain), _ALIASES.get(plain))
+    return next((head for head in HEADS if head.replace("-", "") == plain), _ALIASES.get(plain))
 
 
 def head_shape(name: str, target: ModelShape) -> ModelShape:
-    """Return the shape of one of `HEADS` for a target; or of EAGLE's first two, or of one of Hydra's four heads.
+    """Return the shape of a drafter for a target: one of `HEADS`, or `eagle` (EAGLE-1 and 2), or `hydra` (one head).
 
-    A head for multi-token prediction is a layer like the target's, experts and all, but Gemma 4's is a small model of
-    its own (`_assistant`); those of EAGLE and DFlash are dense, and as wide as what a token reads of the target's.
-    Heads for multi-token prediction and EAGLE's join two states into one before their layer. Each Medusa head is a
-    square matrix and an `lm_head`. A lookup reads nothing. None holds an embedding table, and those of multi-token
-    prediction, DFlash and EAGLE's first two (arXiv 2401.15077, 2406.16858) no `lm_head`: engines give them the
-    target's, even where a checkpoint has copies, as DeepSeek's and GLM's do (vLLM logs "Sharing target model lm_head
-    weights with the draft model"; llama.cpp's `nextn.shared_head_head` is optional). EAGLE-3's published heads have an
-    `lm_head` of their own rows (`d2t`), and mostly no embeddings.
+    - MTP: a layer like the target's, with its experts. Gemma 4's is a small model (`_assistant`).
+    - EAGLE: a dense layer, as wide as what one token reads of a target's layer. MTP and EAGLE heads also project two
+      states to one before their layer.
+    - DFlash: `BLOCK_LAYERS` dense layers of that width.
+    - Medusa: each head is a square matrix and an `lm_head`. Prompt lookup reads nothing.
+
+    No head holds an embedding table. MTP, DFlash and EAGLE-1/2 (arXiv 2401.15077, 2406.16858) hold no `lm_head`:
+    engines use the target's, even if a checkpoint has copies, as DeepSeek's and GLM's do (vLLM logs "Sharing target
+    model lm_head weights with the draft model"; llama.cpp's `nextn.shared_head_head` is optional). EAGLE-3 has an
+    `lm_head` of fewer rows (`d2t`).
     """
     if name == "mtp" and target.tokenizer == _WITH_ASSISTANTS:
         return _assistant(target)
     called = LOOKUP if name == LOOKUP else f"{target.name} {HEADS.get(name, f'{name} head')}"
-    latent = target.latent and target.latent.model_copy(update={"num_index_layers": 0})  # its layer has an indexer
-    fields = {field: getattr(target, field) for field in ModelShape.model_fields}  # not what was worked out of them
+    latent = target.latent and target.latent.model_copy(update={"num_index_layers": 0})  # 0: all layers have an indexer
+    fields = {field: getattr(target, field) for field in ModelShape.model_fields}
     fields |= dict(_ONE_LAYER) | {"latent": latent, "name": called, "source": "a layer of its target"}
     fields["borrows_lm_head"] = name in _BORROWERS
     wide = target.shared_intermediate_size + max(1, target.experts_per_token) * target.intermediate_size
     if name in _JOINING:
         layers = [*ModelShape.model_validate(fields).layer_kinds]
-        if name == "mtp":  # which is like a layer of full attention, where shapes tell these apart from others
+        if name == "mtp":  # an MTP layer is like the target's layers of full attention
             layers += [one for one in target.mixers if one.window is None and not one.state_bytes]
         joined = {"num_layers": 1, "parameters": layers[-1].parameters + 2 * target.width**2}
         fields |= {"mixers": (layers[-1].model_copy(update=joined),), "latent": None}
@@ -109,11 +113,11 @@ def head_shape(name: str, target: ModelShape) -> ModelShape:
 
 
 def _assistant(target: ModelShape) -> ModelShape:
-    """Return the shape of the model that drafts for a Gemma 4: google/gemma-4-31b-it-assistant and its like.
+    """Return the shape of the small model that drafts for a Gemma 4, such as google/gemma-4-31b-it-assistant.
 
-    Its layers have queries only, and read what the target's last layers keep, so it keeps nothing (which is not told
-    apart). States of the target are projected to its width, and back. Its `lm_head` is its own table. By its config and
-    this the one for 31B has 469 million parameters, and that for 12B 423; their model cards say 470 and 423.
+    Its layers have queries only and read the KV cache of the target's last layers. It keeps no cache, although this
+    shape counts one. States of the target are projected to its width, and back. It has its own `lm_head`. This shape
+    has 469 million parameters for 31B and 423 million for 12B; the model cards say 470 and 423.
     """
     width = 256 if target.hidden_size < _SMALLEST_WIDE else 1024
     projections = 3 * width * target.hidden_size / _ASSISTANT_LAYERS
@@ -122,7 +126,7 @@ def _assistant(target: ModelShape) -> ModelShape:
     reads = [target.mixer(_ASSISTANT_LAYERS - num_sliding, width)]
     reads += [sliding.mixer(num_sliding, width, window=sliding.window)] if sliding else []
     mixers = [
-        # queries and output alone: a key takes four operations for each of their elements
+        # parameters of the query and output projections only: a key takes 4 FLOPs per element of the queries
         one.model_copy(update={"parameters": width * one.flops_per_key / 2 + projections})
         for one in reads
     ]

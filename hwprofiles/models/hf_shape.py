@@ -1,7 +1,7 @@
-"""The fields of a Hugging Face `config.json` that a shape is made of, with their types.
+"""Reads the fields of a Hugging Face `config.json` that a `ModelShape` needs.
 
-Nothing is converted: a number in quotes is a damaged file. Parts that a shape has no field for are refused: their bytes
-would be missing from every prediction.
+Types are strict: a number in quotes is an error. Configs with parts that a shape cannot describe are refused, since
+their bytes would be missing from every prediction.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ UNKNOWN_PARTS: Final = (
     "intermediate_size_mlp",
     "moe_num_experts",
 )
-"""Fields that stand for parts a shape has no field for."""
+"""Config fields whose presence means a part that a shape cannot describe."""
 _WITH_EXPERTS: Final = (
     "n_shared_experts",
     "num_shared_experts",
@@ -41,7 +41,7 @@ _WITH_EXPERTS: Final = (
     "first_k_dense_replace",
 )
 _WITH_MTP: Final = "qwen3_next"
-"""Whose checkpoints have a layer for multi-token prediction, which their configs do not count."""
+"""Model type whose checkpoints have a layer for multi-token prediction that the config does not count."""
 _KINDS: Final = frozenset({"full_attention", "sliding_attention", "linear_attention"})
 TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
     "llama-2": ("llama", frozenset({32000})),
@@ -59,20 +59,20 @@ TOKENIZERS: Final[Mapping[str, tuple[str, frozenset[int]]]] = {
     "kimi-k2": ("kimi", frozenset({163840})),
     "opt": ("opt", frozenset({50272})),
 }
-"""Tokenizers by how `model_type` begins, and by the rows of the `lm_head`, which are padded to several sizes."""
+"""Tokenizers with the beginning of `model_type` and the vocabulary sizes (padded in several ways) that tell them."""
 
 _WITHOUT_GATE: Final = frozenset(
     {"starcoder2", "nemotron", "phi", "gpt_neox", "persimmon", "arcee", "apertus", "jais2"}
 )
-"""Kinds whose feed-forward part has two matrices, without a gate, which their configs do not say."""
+"""Model types whose feed-forward part has no gate (two matrices), which their configs do not say."""
 _TIED: Final = ("gemma", "starcoder2", "cohere")
-"""How kinds begin whose `lm_head` is the embedding matrix where a config does not say so."""
+"""Beginnings of the model types that tie `lm_head` and embeddings unless the config says otherwise."""
 
 _Number = Annotated[int, Field(ge=0, le=1 << 25)] | None
 
 
 class HfShape(BaseModel):
-    """Sizes of a decoder; the file has more fields than are read."""
+    """The fields that are read; a config has more."""
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
@@ -135,12 +135,12 @@ class HfShape(BaseModel):
 
     @property
     def kind(self) -> str:
-        """Of the model, as its family calls it."""
+        """`model_type`, or an empty text."""
         return self.model_type or ""
 
     @property
     def tokenizer(self) -> str | None:
-        """Whose tokenizer it is, as far as its kind and its vocabulary tell."""
+        """The key of `TOKENIZERS` by model type and vocabulary; None if not known."""
         rows = self.vocab_size
         return next(
             (name for name, (start, sizes) in TOKENIZERS.items() if self.kind.startswith(start) and rows in sizes), None
@@ -148,38 +148,39 @@ class HfShape(BaseModel):
 
     @property
     def layers(self) -> Counter[str]:
-        """How many layers there are of each kind; empty where all have full attention."""
+        """Number of layers of each kind; empty if all have full attention."""
         num_layers = self.num_hidden_layers or 0
         if self.layer_types is not None:
             return Counter(self.layer_types[:num_layers])
-        every, other = self.full_attention_interval, "linear_attention"
-        if self.sliding_window and not every:
-            never = num_layers + 1
-            gemma3, cohere2 = (self.sliding_window_pattern or usual for usual in (6, 4))
-            of_kind = {"gemma3": gemma3, "gemma2": 2, "cohere2": cohere2, "gpt_oss": 2}
-            of_kind |= {"mistral": never, "starcoder2": never}
-            every, other = (
-                next((n for start, n in of_kind.items() if self.kind.startswith(start)), None),
-                "sliding_attention",
-            )
-        if not every:
+        interval, other_kind = self.full_attention_interval, "linear_attention"
+        if self.sliding_window and not interval:
+            interval, other_kind = self._full_among_sliding, "sliding_attention"
+        if not interval:
             return Counter()
-        num_full = num_layers // every
-        return Counter({"full_attention": num_full, other: num_layers - num_full})
+        num_full = num_layers // interval
+        return Counter({"full_attention": num_full, other_kind: num_layers - num_full})
+
+    @property
+    def _full_among_sliding(self) -> int | None:
+        """Interval of full-attention layers among sliding ones, by model type; None if the type is not known."""
+        pattern, never = self.sliding_window_pattern, (self.num_hidden_layers or 0) + 1
+        intervals = {"gemma3": pattern or 6, "gemma2": 2, "cohere2": pattern or 4, "gpt_oss": 2}
+        intervals |= {"mistral": never, "starcoder2": never}
+        return next((interval for start, interval in intervals.items() if self.kind.startswith(start)), None)
 
     @property
     def num_all_experts(self) -> int:
-        """Experts that tokens are sent to."""
+        """Number of routed experts per layer; 0 for a dense model."""
         if self.enable_moe_block is False:
             return 0
         return self.num_experts or self.num_local_experts or self.n_routed_experts or 0
 
 
 def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
-    """Return the fields of the shape that a config describes; of one with several parts that of its text model.
+    """Return the fields of `ModelShape` for a config, or for the text model in a multimodal config.
 
     Raises:
-        ModelError: a field has another type, or there are parts that a shape does not know.
+        ModelError: a field has a wrong type, or the model has parts that a shape cannot describe.
     """
     found = hf_shape(raw, source=source)
     is_opt = found.ffn_dim is not None
@@ -204,11 +205,11 @@ def shape_fields(raw: Mapping[str, Any], *, source: str) -> dict[str, Any]:
 
 
 _OF_EXPERTS: Final = {"pack-quantized": "int4-experts", "mxfp4-pack-quantized": "mxfp4"}
-"""Formats of experts alone in checkpoints of compressed-tensors, as Moonshot's are."""
+"""Our weight formats for compressed-tensors checkpoints in which only experts are quantised, as in Kimi K2."""
 
 
 def _published_in(quantization: Mapping[str, Any]) -> str:
-    """Return the format of a checkpoint's weights by its `quantization_config`; bf16 where that names none of ours."""
+    """Return our weight format for a `quantization_config`; bf16 if it names none that we know."""
     method, bits = quantization.get("quant_method"), quantization.get("bits", 4)
     if method == "compressed-tensors" and any("self_attn" in str(one) for one in quantization.get("ignore") or ()):
         return _OF_EXPERTS.get(str(quantization.get("format")), "bf16")
@@ -216,12 +217,12 @@ def _published_in(quantization: Mapping[str, Any]) -> str:
 
 
 _OF_TARGET: Final = {"num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads"}
-"""Names of fields where the config of a trained draft says what its layers are like."""
+"""Hugging Face's names for fields of `target_shape` in the config of a draft that was trained here."""
 _ANY_POSITION: Final = 1 << 24
 
 
 def _of_trained_draft(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a draft that was made of some layers of its target, in the fields of other models; others as they are."""
+    """Translate the config of a draft trained here (some layers of its target); return any other config unchanged."""
     sizes, layers = raw.get("target_shape"), raw.get("source_layers")
     if not isinstance(sizes, Mapping) or not isinstance(layers, list):
         return raw
@@ -231,7 +232,7 @@ def _of_trained_draft(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
-    """Return the text model that a config describes, or a draft that was trained here; errors as in `shape_fields`."""
+    """Return the fields of a config's text model, or of a draft that was trained here; raises as `shape_fields`."""
     raw = _of_trained_draft(raw)
     text = raw.get("text_config") or {}
     if not isinstance(text, Mapping):
@@ -240,12 +241,13 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
     found = validated(HfShape, fields, ModelError, source=source)
     unknown = [name for name in UNKNOWN_PARTS if fields.get(name)]
     types = found.layer_types
-    unknown += ["layer_types"] * (
-        types is not None and (not set(types) <= _KINDS or len(types) < (found.num_hidden_layers or 0))
-    )
+    if types is not None and (not set(types) <= _KINDS or len(types) < (found.num_hidden_layers or 0)):
+        unknown.append("layer_types")
     unknown += [name for name in _WITH_EXPERTS if fields.get(name) and not found.num_all_experts]
-    unknown += ["decoder_sparse_step"] * ((found.decoder_sparse_step or 1) > 1)
-    unknown += ["word_embed_proj_dim"] * (found.word_embed_proj_dim not in (None, found.hidden_size))
+    if (found.decoder_sparse_step or 1) > 1:
+        unknown.append("decoder_sparse_step")
+    if found.word_embed_proj_dim not in (None, found.hidden_size):
+        unknown.append("word_embed_proj_dim")
     if unknown:
         msg = f"{source}: {unknown[0]} is {shown(fields[unknown[0]])}; a shape does not describe such models yet"
         raise ModelError(msg)
@@ -253,7 +255,7 @@ def hf_shape(raw: Mapping[str, Any], *, source: str) -> HfShape:
 
 
 def _attention(found: HfShape) -> dict[str, Any]:
-    """Return the fields of how layers mix tokens; those of full attention are the shape's own."""
+    """Return the fields that describe attention; those of full attention are `ModelShape`'s own."""
     hidden, heads = found.hidden_size, found.num_attention_heads
     head_dim = found.head_dim or (hidden // heads if hidden and heads else None)
     sliding_heads = {"num_heads": heads, "num_kv_heads": found.num_key_value_heads or heads, "head_dim": head_dim}
@@ -294,7 +296,7 @@ def _attention(found: HfShape) -> dict[str, Any]:
 
 
 def _gates(found: HfShape) -> bool:
-    """Return whether full attention gates its output; Qwen3-Next does, and its config does not say so."""
+    """Return whether full attention gates its output; Qwen3-Next and Qwen3.5 do, even if the config does not say so."""
     if found.attn_output_gate is None:
         return found.kind.startswith(("qwen3_next", "qwen3_5"))
     return found.attn_output_gate

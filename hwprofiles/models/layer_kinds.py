@@ -1,6 +1,6 @@
-"""Kinds of layers by how they mix tokens: what each reads, keeps and computes beyond a layer of full attention.
+"""Kinds of layers by how they mix tokens: parameters, KV cache, memory traffic and FLOPs of each kind.
 
-A shape describes full attention by its own sizes; these are what other layers have instead.
+Full attention is described by `ModelShape`'s own sizes (`Heads`); the other classes describe the other kinds.
 """
 
 from math import ceil, inf
@@ -16,30 +16,30 @@ Size = Annotated[int, Field(ge=1, le=1 << 24)]
 Count = Annotated[int, Field(ge=0, le=4096)]
 Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False, strict=False)]
 Number = TypeVar("Number", float, NDArray[np.float64])
-"""One context, or several at once."""
+"""A result for one context length, or an array of results for several."""
 ELEMENT_BYTES: Final = 2
-"""Of activations."""
+"""Bytes of an element of activations."""
 _STATE_ELEMENT_BYTES: Final = 4
 """States of linear attention are kept in fp32, as in vLLM, SGLang and llama.cpp."""
 _FLOPS_PER_STATE_ELEMENT: Final = 6
-"""Of one token: the state is read for the key, changed, and read for the query."""
+"""Per token: the state is read by the key, updated, and read by the query (2 FLOPs each)."""
 
 
 class Mixer(StrictModel):
-    """What layers of one kind cost to mix tokens.
+    """The cost of mixing tokens (attention or its like) in the layers of one kind.
 
     Attributes:
-        num_layers: of this kind.
-        parameters: matrices of one such layer.
-        cached_elements: kept of each token, and read for each token that comes later.
-        indexed_elements: kept and read beside them of every token, whatever is read of the cache.
-        window: how many tokens it reaches back, and keeps; None for all.
-        read_tokens: how many of those it keeps it reads at most; None for all.
-        flops_per_key: for each pair of a token and one that it reads.
-        prompt_flops_per_key: the same in a prompt; None: as many.
-        state_bytes: kept of a sequence, whatever its length.
-        cache_heads: among how many devices what is kept is shared out; of more, several hold the same.
-        flops_per_token: beyond matrices and keys.
+        num_layers: number of layers of this kind.
+        parameters: of the mixing matrices of one layer.
+        cached_elements: elements kept per token, and read for each later token.
+        indexed_elements: elements of an indexer's keys per token; always read for all tokens.
+        window: number of past tokens that are kept and read; None: all.
+        read_tokens: most kept tokens that one token reads (sparse attention); None: all.
+        flops_per_key: FLOPs per pair of a token and a key that it reads.
+        prompt_flops_per_key: the same in a prefill; None: as `flops_per_key`.
+        state_bytes: state of a sequence, independent of its length.
+        cache_heads: number of devices that the cache can be split over; further devices hold copies.
+        flops_per_token: FLOPs per token beyond matrices and keys.
     """
 
     num_layers: Size
@@ -55,7 +55,7 @@ class Mixer(StrictModel):
     flops_per_token: Amount = 0
 
     def kept_bytes(self, num_tokens: float, cache_bits: float, num_devices: int = 1) -> float:
-        """Return the bytes that each of some devices keeps of a sequence for one layer."""
+        """Return the cache bytes of a sequence that each of `num_devices` keeps for one layer."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
         num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
         return (num_elements * cache_bits / 8 + self.state_bytes) / self._num_shares(num_devices)
@@ -63,20 +63,20 @@ class Mixer(StrictModel):
     def moved_bytes(
         self, rows: float, context: Number, cache_bits: float, *, num_states: float, num_devices: int = 1
     ) -> Number:
-        """Return the bytes that each of some devices reads of a layer's cache and writes for `rows` tokens.
+        """Return the cache bytes of one layer that each of `num_devices` reads, and writes for `rows` tokens.
 
-        Of linear attention it writes so many states.
+        `num_states`: how often the state of linear attention is written.
         """
         num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
         moved: Number = num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
         return moved / self._num_shares(num_devices)
 
     def _num_shares(self, num_devices: int) -> float:
-        """Return by what the heads' bytes are divided on the device with the most: 8 heads on 3 devices by 8 / 3."""
+        """Return the total cache over the share of the device with most heads: 8 / 3 for 8 heads on 3 devices."""
         return self.cache_heads / ceil(self.cache_heads / num_devices)
 
     def flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
-        """Return FLOPs of one layer, its matrices left out, over `rows` tokens that read cached ones and each other."""
+        """Return FLOPs of one layer without its matrices, over `rows` tokens that read cached ones and each other."""
         of_prompt = self.prompt_flops_per_key if is_prompt else None
         per_key = self.flops_per_key if of_prompt is None else of_prompt
         return rows * (per_key * mean_keys(rows, context, self._limit) + self.flops_per_token)
@@ -91,7 +91,7 @@ class Mixer(StrictModel):
 
 
 def mean_keys(rows: float, context: Number, limit: float) -> Number:
-    """Return how many keys `rows` new tokens read on average: of what is cached, of those before it, and its own.
+    """Return the mean number of keys that `rows` new tokens read: cached ones, those of new tokens before, and its own.
 
     That is the mean of min(context + i, limit) over i from 1 to `rows`.
     """
@@ -104,8 +104,8 @@ class Heads(StrictModel):
     """Heads of attention.
 
     Attributes:
-        num_heads, num_kv_heads, head_dim: of queries, of keys and values, and their width.
-        values_are_keys: whether one matrix and one cache serve as both (Gemma 4's full attention).
+        num_heads, num_kv_heads, head_dim: heads of queries, heads of keys and values, and the width of a head.
+        values_are_keys: whether keys and values share one matrix and one cache (Gemma 4's full attention).
         gates_output: whether queries are projected twice, to gate the output (Qwen3.5).
     """
 
@@ -116,7 +116,7 @@ class Heads(StrictModel):
     gates_output: bool = False
 
     def mixer(self, num_layers: int, hidden_size: int, *, num_tracks: int = 1, window: int | None = None) -> Mixer:
-        """Return what layers of such heads cost."""
+        """Return the cost of `num_layers` layers with such heads."""
         caches = 1 if self.values_are_keys else 2
         columns = (3 if self.gates_output else 2) * self.num_heads + caches * self.num_kv_heads
         return Mixer(
@@ -130,7 +130,7 @@ class Heads(StrictModel):
 
 
 class SlidingAttention(Heads):
-    """Layers that reach back `window` tokens only."""
+    """Layers whose tokens read the last `window` tokens only."""
 
     num_layers: Size
     window: Size
@@ -140,10 +140,10 @@ class LinearAttention(StrictModel):
     """Layers with a state of constant size (Gated DeltaNet, Kimi Delta Attention).
 
     Attributes:
-        num_layers: of this kind.
-        num_key_heads, num_value_heads, key_head_dim, value_head_dim: of its heads; each value head has a state of key
-            times value width.
-        conv_kernel: tokens that the convolution before it reads.
+        num_layers: number of layers of this kind.
+        num_key_heads, num_value_heads, key_head_dim, value_head_dim: numbers and widths of heads; the state of a value
+            head has key_head_dim x value_head_dim elements.
+        conv_kernel: tokens that the preceding convolution reads.
     """
 
     num_layers: Size
@@ -154,7 +154,7 @@ class LinearAttention(StrictModel):
     conv_kernel: Size = 4
 
     def mixer(self, hidden_size: int) -> Mixer:
-        """Return what these layers cost."""
+        """Return the cost of these layers."""
         keys, values = self.num_key_heads * self.key_head_dim, self.num_value_heads * self.value_head_dim
         state = values * self.key_head_dim
         convolved = (2 * keys + values) * (self.conv_kernel - 1)
@@ -168,16 +168,16 @@ class LinearAttention(StrictModel):
 
 
 class LatentAttention(StrictModel):
-    """Keys and values compressed into one vector a token (DeepSeek's MLA), read by all heads.
+    """Keys and values compressed into one vector per token (DeepSeek's MLA), read by all heads.
 
     Attributes:
-        query_rank: of queries; 0 where they are not compressed.
-        kv_rank: width of what is kept of a token, beside `rope_dim`.
-        rope_dim, nope_dim, value_dim: of a head.
+        query_rank: width of compressed queries; 0 if they are not compressed.
+        kv_rank: width of the compressed keys and values; the cache holds them and `rope_dim` more elements per token.
+        rope_dim, nope_dim, value_dim: widths of a head: with and without rotary positions, and of values.
         gates_output: whether the output is gated.
-        read_tokens: how many tokens an indexer lets it read; 0 for all.
-        index_heads, index_dim: of that indexer, whose keys are kept in eight bits.
-        num_index_layers: layers that have one of their own; 0 for all.
+        read_tokens: number of tokens that an indexer selects (sparse attention); 0: all are read.
+        index_heads, index_dim: sizes of the indexer, whose keys are kept in 8 bits.
+        num_index_layers: number of layers with an indexer; 0: all.
     """
 
     query_rank: Annotated[int, Field(ge=0, le=1 << 20)]
@@ -192,10 +192,10 @@ class LatentAttention(StrictModel):
     num_index_layers: Count = 0
 
     def mixer(self, num_layers: int, hidden_size: int, num_heads: int) -> Mixer:
-        """Return what these layers cost.
+        """Return the cost of these layers.
 
-        Scores are taken on what is kept where engines decode, and where an indexer chooses what is read; in other
-        prompts on keys and values that are widened again, once for all rows.
+        Engines compute scores on the compressed keys when they decode, and in a prefill with an indexer. In any other
+        prefill they first expand keys and values, once for all rows.
         """
         asked = self.query_rank or hidden_size
         head_dim = self.nope_dim + self.rope_dim

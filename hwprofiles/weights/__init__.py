@@ -1,1 +1,1 @@
-"""How weights are stored, by the names that people type."""
+"""Weight formats by the names that people type."""

@@ -1,6 +1,6 @@
-"""How weights are stored: true bits of a weight by the names that people type (`Q4_K_M`, `nvfp4`, `awq`, `UD-Q4_K_XL`).
+"""Weight formats: effective bits per weight by the names that people type (`Q4_K_M`, `nvfp4`, `awq`, `UD-Q4_K_XL`).
 
-Bits are those of files: scales, zeros and the mix of types in one file included (`formats.yaml`).
+Effective bits (`formats.yaml`) include scales, zero points and the mix of types in one file.
 """
 
 import re
@@ -17,12 +17,12 @@ from decoding.yaml_file import StrictModel, load_yaml
 
 _FILE: Final = Path(__file__).with_name("formats.yaml")
 _DECORATION: Final = re.compile(r"^ud[-_ ]|[-_ ]r[48]$|[-_ ]g\d+$")
-"""Around a name: Unsloth's `UD-`, ik_llama.cpp's interleaved rows, the size of a group."""
+"""Prefixes and suffixes of a format's name: Unsloth's `UD-`, ik_llama.cpp's `_R4` (interleaved rows), a group size."""
 _BITS: Final = re.compile(r"(?<![\d.])(\d(?:\.\d+)?)[ -]?(?:bpw|bit)|exl[23][ _-](\d(?:\.\d+)?)", re.IGNORECASE)
 _IN_MLX: Final = re.compile(
     r"mxfp4(?:[-_]q[468])?(?!_)|mxfp8|nvfp4|(?:bf|fp|f)16|(?<=-int)\d+|(?<=-q)\d|(?<![\d.])\d+(?:\.\d+)?(?=[ -]?bit)"
 )
-"""What tells the weights in the name of a repository of MLX's."""
+"""The part of an MLX repository's name that tells the weight format."""
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
 
 
@@ -30,12 +30,12 @@ class StoredWeights(StrictModel):
     """How a model's matrices are stored.
 
     Attributes:
-        bits: of one weight in the layers, scales included.
-        dense_bits: of what is no expert in a mixture of experts; None: as the experts.
-        head_bits: of the `lm_head`, a tied embedding too.
-        embedding_bits: of an embedding table of its own.
-        like: the plain type whose measurements stand in for it, and that devices say they run.
-        aliases: what it is called too.
+        bits: effective bits of a weight in the layers.
+        dense_bits: effective bits of a mixture's weights outside of experts; None: as `bits`.
+        head_bits: effective bits of the `lm_head`, tied or not.
+        embedding_bits: effective bits of an embedding table that is not tied to the `lm_head`.
+        like: the plain type whose measurements stand in for the format, and that data sheets list.
+        aliases: other names of the format.
         source: where the bits are from.
     """
 
@@ -50,21 +50,21 @@ class StoredWeights(StrictModel):
 
 @cache
 def weight_formats() -> Mapping[str, StoredWeights]:
-    """Return all formats by name, those of eight and more bits among them."""
+    """Return all formats by name."""
     return load_yaml(_FILE, dict[str, StoredWeights])
 
 
 def stored_weights(name: str) -> StoredWeights:
-    """Return how weights of that name are stored; errors as in `weights_named`."""
+    """Return the format of a name; raises as `weights_named`."""
     return weight_formats()[weights_named(name)]
 
 
 @cache
 def weights_named(text: str) -> str:
-    """Return the format that a name means: `UD-Q4_K_M`, `q4-k-m` and `Q4_K` are all `q4_k_m`.
+    """Return the key of the format that a name means: `UD-Q4_K_M`, `q4-k-m` and `Q4_K` are all `q4_k_m`.
 
     Raises:
-        ConfigError: no format is called so; says what is close.
+        ConfigError: unknown name; the message lists close ones.
     """
     plain = text.strip().lower()
     for spelt in (plain, _DECORATION.sub("", plain)):
@@ -74,12 +74,12 @@ def weights_named(text: str) -> str:
 
 
 def weights_told(text: str) -> str:
-    """Return the format that people's words mean: the most of them that are a format's name, as in `QAT Q4_0`.
+    """Return the key of the format in a text such as `QAT Q4_0`: the longest run of words that is a format's name.
 
-    Bits alone (`4.5bpw`) mean the nearest format of files whose head has more bits, but fewer than 16.
+    A number of bits alone (`4.5bpw`) means the nearest mixed format: one whose `lm_head` has more bits, but below 16.
 
     Raises:
-        ConfigError: none of the words is known; says what is close.
+        ConfigError: no format is in the text; the message lists close ones.
     """
     words = re.split(r"[^\w.]+|\.(?!\d)|_(?=ud|qat)|(?<=qat)_", text.strip().lower())
     for count in range(len(words), 0, -1):
@@ -95,20 +95,20 @@ def weights_told(text: str) -> str:
 
 
 def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
-    """Return the format that a model's name tells, as in `Qwen3-8B-Q8_0.gguf` and `Qwen/Qwen3-8B-AWQ`; None if none.
+    """Return the format in a model's name, such as `Qwen3-8B-Q8_0.gguf` or `Qwen/Qwen3-8B-AWQ`; None without one.
 
-    Where nothing else is asked for (`:Q8_0` of `-hf`, or in a tag of Ollama's), llama.cpp takes Q4_K_M of a repository
-    of GGUF files, and so does Ollama (`qwen3:8b`), but what gpt-oss is published in has a GGUF type of its own.
+    Without a tag (`:Q8_0`), both llama.cpp's `-hf` (for a GGUF repository) and Ollama (`qwen3:8b`) load Q4_K_M; except
+    for gpt-oss (published in mxfp4), which has a GGUF type of its own.
     """
-    owner, _, own = str(name).lower().rpartition("/")
-    own, colon, tag = own.partition(":")
-    is_gguf = "gguf" in own
-    # before "unquantized" stands a format that a model was trained for, and behind it how it is stored
-    _, is_unquantized, behind = own.rpartition("unquantized")
-    if not is_gguf and (owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", own)):
+    owner, _, repository = str(name).lower().rpartition("/")
+    repository, colon, tag = repository.partition(":")
+    is_gguf = "gguf" in repository
+    # before "unquantized" is the format that a model was trained for, behind it the one that it is stored in
+    _, is_unquantized, behind = repository.rpartition("unquantized")
+    if not is_gguf and (owner == "mlx-community" or "mlx" in re.split(r"[^a-z0-9]+", repository)):
         return weights_of_mlx(behind) or (published_in if is_unquantized else None)
     try:
-        told = weights_told(f"{tag} {behind.replace('mlx', '')}")  # which means 4 bits
+        told = weights_told(f"{tag} {behind.replace('mlx', '')}")  # "mlx" alone would mean 4 bits
     except ConfigError:
         if not (is_gguf or colon):
             return published_in if is_unquantized else None
@@ -116,12 +116,12 @@ def weights_in_name(name: str | Path, published_in: str = "bf16") -> str | None:
     return "mxfp4_moe" if told == "mxfp4" and is_gguf else told
 
 
-def weights_of_mlx(own: str) -> str | None:
-    """Return the format of a repository of MLX's, where most say the bits only; None where nothing tells it.
+def weights_of_mlx(repository: str) -> str | None:
+    """Return the format in the name of an MLX repository (most tell the bits only); None if the name tells none.
 
-    No other engine loads such files, so bits of which MLX has no format mean the nearest one.
+    Bits without a format of MLX mean the nearest one: no other engine loads such files.
     """
-    found = _IN_MLX.search(own) or re.search("mlx$", own)
+    found = _IN_MLX.search(repository) or re.search("mlx$", repository)
     if found is None:
         return None
     told = {"mlx": "4", "fp16": "bf16", "f16": "bf16", "16": "bf16"}.get(found[0], found[0])
@@ -133,7 +133,7 @@ def weights_of_mlx(own: str) -> str | None:
 
 
 def _checked(value: object) -> object:
-    """Return the format that a text means; anything else is left to pydantic."""
+    """Return the key of the format that a text names; pydantic refuses values that are not text."""
     try:
         return weights_named(value) if isinstance(value, str) else value
     except ConfigError as error:
@@ -141,7 +141,7 @@ def _checked(value: object) -> object:
 
 
 WeightFormat = Annotated[str, BeforeValidator(_checked)]
-"""The name of a format; keys, values and activations are 16 bits wide in all of them."""
+"""The key of a weight format. Formats say nothing of the KV cache and of activations, which have 16 bits by default."""
 
 
 @cache
