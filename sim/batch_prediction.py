@@ -1,10 +1,10 @@
-"""Decoding in batches, simulated: the sequences of a batch share one machine, see `sim.events.simulated_batch`.
+"""Predicts batches: several sequences decoded at once on one machine (`sim.events.simulated_batch`).
 
-Prompts are taken in order, `batch_size` at a time. A batch stays full: the next prompt (after the last the first again)
-takes the place of a sequence that has ended, until the first ones have all ended. So a batch brings `batch_size` tokens
-in the time that each of these takes for one, however unlike they are. Prefill is not counted.
+Prompts are taken in order, `batch_size` at a time. A batch stays full: when a sequence ends, the next prompt takes its
+place (after the last prompt the first one again), until all `batch_size` initial sequences have ended. So throughput is
+`batch_size` over their time per token, however different their lengths are. Prefill is not counted.
 
-Nothing here runs for real yet: the runtime decodes one sequence at a time.
+The runtime decodes one sequence at a time, so batches exist in simulation only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ MAX_BATCH = 256
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPrediction:
-    """The prediction of one schedule at one batch size; sums run over all batches, one after the other.
+    """The prediction of one schedule at one batch size; totals are over all batches, one after the other.
 
     Attributes:
-        tpot_s: a sequence's own decoding time over its tokens, on average over tokens.
-        decode_s, num_passes: until the last sequence that a batch began with ends: seconds, target passes.
+        tpot_s: decoding time of all prompts' sequences over their tokens.
+        decode_s, num_passes: seconds and target passes until the last of each batch's initial sequences has ended.
         num_tokens: committed tokens of all prompts.
-        mean_rows: rows of a pass.
+        mean_rows: mean number of rows per target pass.
     """
 
     schedule: Schedule
@@ -47,27 +47,27 @@ class BatchPrediction:
 
     @property
     def tokens_per_s(self) -> float:
-        """Committed tokens of a full batch, per second."""
+        """Committed tokens per second of a full batch."""
         return self.batch_size / self.tpot_s
 
 
 class BatchPredictor:
-    """Predicts batches on one machine and one acceptance; what schedules share is looked up once."""
+    """Predicts batches for one machine and one acceptance; results that schedules share are computed once."""
 
     def __init__(
         self, profile: Profile, acceptance: Acceptance, *, costs: Mapping[str, LaneCost] | None = None
     ) -> None:
-        """Take what `sim.evaluator.predict` takes."""
+        """Take the arguments of `sim.evaluator.predict`."""
         self._acceptance = replay_of(acceptance)
         self._tables = DurationTables(profile, self._acceptance.contexts(None), costs)
         self._played = cache(self._play)
 
     def estimate(self, schedule: Schedule, batch_size: int, alone: Prediction) -> float:
-        """Estimate a batch's tokens per second from the prediction of one sequence `alone`, without playing it.
+        """Estimate a batch's tokens per second from the prediction of one sequence `alone`, without simulating it.
 
-        A round takes as much longer as its least does: if all have a window, contexts are the shortest, and a draft
-        that works at the same time as the target is hidden. What else one sequence waits for (misses, above all) is
-        taken to be no more for several. Errors are those of `predict` for full batches.
+        A round is assumed to become longer by as much as `RoundCosts.least_s` does: all sequences have a window,
+        contexts are shortest, and an overlapping draft is hidden. Other waits of a sequence, misses above all, are
+        assumed not to grow. Raises as `predict`.
         """
         costs = self._costs(schedule, batch_size)
         costs.check(batch_size)
@@ -75,30 +75,23 @@ class BatchPredictor:
         return batch_size / (alone.tpot_s + longer_s / alone.mean_acceptance_length)
 
     def predict(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
-        """Predict what a schedule does with `batch_size` sequences at once (1..256).
+        """Predict a schedule with `batch_size` sequences at once (1..256).
 
         Raises:
-            ProfileError: the profile lacks what the schedule uses (`OutOfRangeError`: passes of so many rows).
+            ProfileError: the profile lacks a part that the schedule uses (`OutOfRangeError`: passes of so many rows).
             RecordError: the acceptance does not cover the schedule.
-            ConfigError: the batch size is not among these.
+            ConfigError: the batch size is outside 1..256.
         """
         return self._played(schedule, batch_size)
 
     def _play(self, schedule: Schedule, batch_size: int) -> BatchPrediction:
         costs, outcomes = self._costs(schedule, batch_size), self._acceptance.outcomes(schedule, None)
         count = len(outcomes.lengths)
-        ends = [min(first + batch_size, count) for first in range(0, count, batch_size)]
-        batches = [
-            SimulatedBatch(
-                schedule,
-                costs,
-                outcomes,
-                range(place * batch_size, end),
-                size=batch_size,
-                others=islice(cycle(range(count)), end, None),
-            )
-            for place, end in enumerate(ends)
-        ]
+        batches = []
+        for first in range(0, count, batch_size):
+            end = min(first + batch_size, count)
+            others = islice(cycle(range(count)), end, None)
+            batches.append(SimulatedBatch(schedule, costs, outcomes, range(first, end), size=batch_size, others=others))
         played = [batch.play() for batch in batches]
         decode_s = sum(max(trace.decode_s for trace in traces) for traces in played)
         num_tokens, num_passes = sum(outcomes.lengths), sum(batch.num_passes for batch in batches)
@@ -126,9 +119,9 @@ def best_by_batch(
     *,
     batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
 ) -> dict[int, BatchPrediction]:
-    """Return for every batch size the schedule of most tokens per second; errors as in `BatchPredictor.predict`.
+    """Return for each batch size the prediction with most tokens per second.
 
-    Raises `ConfigError` as well if there is no schedule.
+    Raises as `BatchPredictor.predict`, and `ConfigError` for no schedules.
     """
     if not schedules:
         raise ConfigError("there is no schedule to be the best one")
@@ -140,7 +133,7 @@ def best_by_batch(
 
 
 def switch_off_at(best: Mapping[int, BatchPrediction]) -> int | None:
-    """Return the least batch size from which plain decoding stays fastest; None if speculation wins at the largest."""
+    """Return the smallest batch size from which on plain decoding is fastest; None if it is not at the largest."""
     off: int | None = None
     for size in sorted(best, reverse=True):
         if best[size].schedule.traits.window != "none":

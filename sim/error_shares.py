@@ -1,8 +1,8 @@
 """The error of a predicted time: seconds * (1 + sum over causes of share * error), with independent errors.
 
-A cause makes times wrong together (all times of the profile, all of a lane, a table, the slowdowns of a pair); its
-share is how much of the time it acts on, so a cause that two schedules share cancels in the ratio of their times.
-Shares are what rounds wait for: drafting hidden behind the target has none.
+A cause is an error that several times have in common: all times of a profile, of a lane or of a table, or the slowdowns
+of a pair of lanes. Its share is the part of the predicted time that it affects. A cause that affects two schedules
+equally cancels in the ratio of their times. Only time that rounds wait for counts: hidden drafting has no share.
 """
 
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 
 ALL_TIMES = "all times"
-"""The cause that acts on everything, messages and dispatch included."""
+"""Cause that affects the whole time, including messages and dispatch."""
 
 DRAWS = "the draws of assumed acceptance"
-"""The cause that acts on everything where texts are drawn and not recorded."""
+"""Cause that affects the whole time if texts are drawn from assumed rates."""
 
 SAMPLES = "the chance of sampled texts"
-"""The cause that acts on everything where the target sampled the recorded texts. How prompts differ in the ratio of two
-times holds it too, so that it is no error of a ratio's own."""
+"""Cause that affects the whole time if the target sampled the recorded texts. `ratio_error` leaves it out: the spread
+of a ratio between prompts, which is accounted for elsewhere, includes it."""
 
 
 class ErrorShare(NamedTuple):
-    """The share of a time that a cause acts on, and the half-width (90 %) of that share's relative error."""
+    """The share of a time that a cause affects, and the relative error (half-width, 90 %) of that share."""
 
     share: float
     relative_error: float
 
     @property
     def half_width(self) -> float:
-        """Half-width (90 %) of the whole time for this cause alone, relative."""
+        """Relative half-width (90 %) of the whole time from this cause alone."""
         return self.share * self.relative_error
 
 
@@ -40,22 +40,22 @@ Errors = Mapping[str, ErrorShare]
 """Error shares by the name of their cause."""
 _NOTHING = ErrorShare(0.0, 0.0)
 _STRAIGHT: Final = 0.5
-"""Relative errors up to this one are taken off a time as they are."""
+"""Relative error up to which the lower end of an interval is 1 - error."""
 
 
 def relative_error(errors: Errors) -> float:
-    """Return the half-width (90 %) of a time: causes are independent."""
+    """Return the relative half-width (90 %) of a time from independent causes."""
     return hypot(*(one.half_width for one in errors.values()))
 
 
 def interval(seconds: float, relative_error: float) -> tuple[float, float]:
-    """Return the ends of a time's interval. The lower end stays above zero: far off it falls with 1 / error."""
+    """Return the ends of a time's interval. For large errors the lower end falls with 1 / error, to stay above zero."""
     lowest = 1 - relative_error if relative_error <= _STRAIGHT else _STRAIGHT**2 / relative_error
     return seconds * lowest, seconds * (1 + relative_error)
 
 
 def ratio_error(one: Errors, other: Errors) -> float:
-    """Return the half-width (90 %) of the log of the ratio of two times: of every cause only the difference is left."""
+    """Return the half-width (90 %) of the log of the ratio of two times: for each cause the difference of both."""
     return hypot(
         *(
             one.get(cause, _NOTHING).half_width - other.get(cause, _NOTHING).half_width
@@ -66,7 +66,7 @@ def ratio_error(one: Errors, other: Errors) -> float:
 
 
 def own_share(profile: Profile, schedule: Schedule) -> dict[str, ErrorShare]:
-    """Return the cause that no other schedule shares, if the profile knows of one."""
+    """Return the error of this schedule alone (`Profile.schedule_error`), if the profile has one."""
     if not profile.schedule_error:
         return {}
     name = schedule.model_dump_json(exclude_defaults=True)
@@ -78,8 +78,8 @@ def error_shares(
 ) -> dict[str, ErrorShare]:
     """Return the error shares of a schedule's time, by cause.
 
-    `target_s` and `draft_s` are waits for the target (slowdowns included) and for the drafter; in `both_s` both
-    compute, and err as their slowdown does. The rest of `total_s` is messages and dispatch.
+    `target_s` and `draft_s`: waits for the target (slowdowns included) and for the drafter. `both_s`: time in which
+    both compute, affected by the error of their slowdowns. The rest of `total_s` is messages and dispatch.
     """
     plan, shares = facts.plan, {ALL_TIMES: ErrorShare(1.0, profile.common_error)}
     lanes = profile.lane(plan.target_lane), profile.lane(plan.draft_lane)

@@ -1,8 +1,8 @@
-"""The fast simulator: whole prompts as array operations, for searching over many schedules.
+"""The fast simulator (array world): all rounds of all prompts at once as array operations, to search many schedules.
 
-It answers exactly as the event world of `sim.world` does, for one sequence at a time on any profile. What a window
-holds decides which rounds a sequence goes through; a schedule decides how long each takes. Both are found for all
-rounds of all prompts at once. What several sequences make each other wait for is a matter of events.
+For one sequence at a time it gives exactly the results of the event world (`sim.world`), on any profile: acceptance
+decides which rounds a sequence goes through, and the schedule decides how long each round takes. Batches, in which
+sequences wait for each other, need the event world (`sim.batch_prediction`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sim.prediction import Prediction, RoundTimes, summarise
 
 
 class Evaluator:
-    """Predicts schedules on one machine and one acceptance; what they share is looked up once."""
+    """Predicts schedules for one machine and one acceptance; results that schedules share are computed once."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Evaluator:
         costs: Mapping[str, LaneCost] | None = None,
         tables: DurationTables | None = None,
     ) -> None:
-        """Take what `predict` takes, and perhaps the tables of another evaluator on the same machine.
+        """Take the arguments of `predict`; `tables` are those of another evaluator on the same machine, to reuse.
 
-        Raises `RecordError` if the record has no text, or was cut before `max_new_tokens`.
+        Raises `RecordError` if the record has no text, or only texts shorter than `max_new_tokens`.
         """
         self._acceptance = replay_of(acceptance)
         self._max_new_tokens = max_new_tokens
@@ -39,17 +39,17 @@ class Evaluator:
         self._tables = DurationTables(profile, contexts, costs) if tables is None else tables.over(contexts)
 
     def with_texts(self, acceptance: Acceptance) -> "Evaluator":
-        """Return an evaluator of other texts on the same machine; what operations take is looked up once for both."""
+        """Return an evaluator of another acceptance on the same machine that shares this one's duration tables."""
         tables = self._tables
         return Evaluator(tables.profile, acceptance, max_new_tokens=self._max_new_tokens, tables=tables)
 
     def missing(self, schedule: Schedule) -> str | None:
-        """Return why `predict` would refuse the schedule (not recorded, or not measured), or None."""
+        """Return why `predict` would refuse a schedule (not recorded or not measured); None if it would not."""
         reason = self._acceptance.missing(schedule)
         return reason or self._tables.missing(schedule, self._acceptance.shape(schedule))
 
     def predict(self, schedule: Schedule) -> Prediction:
-        """Return the prediction of one schedule; errors are those of the function `predict`."""
+        """Return the prediction of one schedule; raises as the function `predict`."""
         walk, times = self._timed(schedule)
         return summarise(
             walk,
@@ -62,12 +62,12 @@ class Evaluator:
         )
 
     def tpot_s(self, schedule: Schedule) -> float:
-        """Return the `tpot_s` of `predict`, without all else that it works out."""
+        """Return only the `tpot_s` of `predict`, which is faster."""
         decode_s, tokens = self.prompt_times(schedule)
         return float(decode_s.sum()) / int(tokens.sum())
 
     def prompt_times(self, schedule: Schedule) -> tuple[Floats, Floats]:
-        """Return the seconds that decoding takes, and the tokens that it commits, both by prompt."""
+        """Return (decoding seconds, committed tokens), both [prompts]."""
         walk, times = self._timed(schedule)
         return walk.sums(times.seconds), walk.tokens_by_prompt
 
@@ -89,12 +89,12 @@ def predict(
     max_new_tokens: int | None = None,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> Prediction:
-    """Predict what a schedule does on `profile`; all schedules meet the same texts, cut at `max_new_tokens`.
+    """Predict a schedule on `profile`; all schedules decode the same texts, cut at `max_new_tokens`.
 
     The profile must cover every context in which a round could start; `costs` replace its tables, by lane.
 
     Raises:
-        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
+        ProfileError: the profile lacks a part that the schedule uses (`OutOfRangeError`: rows or contexts).
         RecordError: the record does not cover the schedule.
         ConfigError: the schedule does not fit the target.
     """

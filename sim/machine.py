@@ -1,7 +1,7 @@
-"""The machine that sequences are decoded on: devices, the memory that they share, and the links between them.
+"""The simulated hardware: devices, the memory that they share (where they slow each other down), and links.
 
-Work is re-timed only when a device starts or stops computing: what has been done at the old pace is settled, and the
-next end is scheduled. An end that was scheduled before stays in SimPy's queue and is ignored when it comes.
+When a device starts or stops computing, the progress of all jobs at the old speed is recorded (settled), and the
+earliest end at the new speed is scheduled. The end scheduled before stays in SimPy's queue and is ignored later.
 """
 
 from bisect import bisect_left
@@ -21,7 +21,7 @@ from costs.ticks import one_in_ticks
 
 
 class Wake(Event):
-    """A `simpy.Timeout` with one callback, made without SimPy's checks: most events of a simulation are such."""
+    """A `simpy.Timeout` with one callback, created without SimPy's checks for speed: most events are of this class."""
 
     def __init__(self, env: Environment, delay: float, callback: Callable[[Event], Any]) -> None:
         self.env = env
@@ -31,19 +31,20 @@ class Wake(Event):
         env.schedule(self, NORMAL, delay)
 
     def again(self, delay: float) -> None:
-        """Schedule this event once more after it has come: SimPy has taken its callbacks away, so it gets them back."""
+        """Schedule this event again after it was processed; SimPy removed its callbacks, so restore them."""
         self.callbacks = self._kept
         self.env.schedule(self, NORMAL, delay)
 
 
 class Job:
-    """Work under way on one device, of `work_s` while the other device is idle.
+    """Work on one device, which takes `work_s` if the other device is idle.
 
     Attributes:
-        bytes_per_s: the bandwidth that it wants.
-        done_s, slowdown: what was done when the memory last settled, and time over time alone since then.
-        place: of its device.
-        marks: (time, work done) whenever the memory settled; of memories with marks only.
+        bytes_per_s: the bandwidth that it draws when alone.
+        done_s: work done (in seconds alone) when the memory last settled.
+        slowdown: elapsed time over work done since then.
+        place: index of its device in the memory.
+        marks: (time, work done) whenever the memory settled; only if the memory `has_marks`.
     """
 
     __slots__ = ("bytes_per_s", "done_s", "marks", "place", "slowdown", "work_s")
@@ -56,7 +57,7 @@ class Job:
         self.done_s = 0.0
 
     def end_times_s(self, works_s: Sequence[float]) -> list[float]:
-        """Return when it started, and when each of these pieces of work ended; to be asked at its own end."""
+        """Return when the job started, and when each of its consecutive pieces of work ended. Call it at its end."""
         times, done = zip(*self.marks, strict=True)
         ends_s = [times[0]]
         for done_s in accumulate(works_s):
@@ -68,26 +69,26 @@ class Job:
 
 
 Jobs = Iterator[Job | None]
-"""An operation: one job after the other, each asked for when the one before has ended; None to wait for `resume`."""
+"""An operation's jobs in order, each requested when the previous one has ended; None waits for `resume`."""
 Slowdowns = Callable[[float, float], tuple[float, float]]
-"""How many times as long work of the first device and of the second takes at once, by the bandwidths they want."""
+"""Maps the bandwidths that two devices draw alone to their slowdowns while both compute."""
 NextJob = Callable[[], Job | None]
-"""Returns what a device does next, None to be idle; called when its job has ended."""
+"""Returns the next job of a device, or None to be idle; called when the device's job has ended."""
 _END = Job(0.0)
 _place = attrgetter("place")
 
 
 class SharedMemory:
-    """One memory and the two devices that compute out of it, or the only one.
+    """One memory and the one or two devices that use it.
 
-    `slowdowns` holds what was measured of both and their fair shares of the bandwidth, see `costs.contention`;
-    `has_marks` is whether jobs shall be able to tell when each of their pieces ended.
+    `slowdowns` combines measured slowdowns and fair shares of the bandwidth, see `costs.contention`; `has_marks` lets
+    jobs tell when each of their pieces ended (`Job.end_times_s`).
     """
 
     def __init__(self, env: Environment, slowdowns: Slowdowns, *, has_marks: bool = False) -> None:
         self.env = env
         self._slowdowns, self._has_marks = slowdowns, has_marks
-        self._next_jobs: list[NextJob] = []  # of the devices
+        self._next_jobs: list[NextJob] = []  # one per device
         self._active: list[Job] = []  # in the order of their devices
         self._first: Job | None = None  # the active job that ends first
         self._settled_s = self._ends_s = self._asked_s = env.now
@@ -95,24 +96,24 @@ class SharedMemory:
         self._asked: list[int] = []  # devices whose jobs begin at `_asked_s`
 
     def join(self, next_job: NextJob) -> int:
-        """Take a device in, and return its place."""
+        """Register a device and return its place."""
         self._next_jobs.append(next_job)
         return len(self._next_jobs) - 1
 
     def begin(self, place: int, job: Job) -> None:
-        """Let an idle device start to compute."""
+        """Start a job on an idle device now."""
         self._take_up(place, job)
         self._set_pace()
 
     def begin_at(self, place: int, time_s: float) -> None:
-        """Ask an idle device for a job later; those of the same time share an event and are re-timed once."""
+        """Ask an idle device for a job at `time_s`; devices with the same time share one event and one re-timing."""
         if time_s != self._asked_s:
             self._asked_s, self._asked = time_s, []
             Wake(self.env, time_s - self.env.now, partial(self._ask, self._asked))
         self._asked.append(place)
 
     def cut(self, job: Job, step_s: float) -> int:
-        """Let a job of equal steps end at its next boundary; return the number of steps until there."""
+        """Shorten a job of equal steps to end at its next step boundary; return the number of steps that it keeps."""
         self._settle(self.env.now)
         num_steps = min(ceil(job.done_s / step_s), round(job.work_s / step_s))
         if num_steps * step_s != job.work_s:
@@ -150,7 +151,7 @@ class SharedMemory:
                 job.marks.append((now_s, job.done_s))
 
     def _set_pace(self) -> None:
-        """Go on as fast as devices let each other, and wake up when the first of them has done its work."""
+        """Set the speeds of the active jobs, and schedule the end of the one that ends first."""
         active = self._active
         if not active:
             return
@@ -192,11 +193,11 @@ class SharedMemory:
 
 
 class SimulatedDevice:
-    """A device that shares a memory: one operation at a time, first in, first out.
+    """A device that runs one operation at a time, first in, first out.
 
-    Half of the dispatch (`half_s`, in whole ticks) lies between the sending of an operation and its start, half between
-    its end and the reply; the sender waits for both, and the device is free meanwhile. A second stream of a device is
-    another `SimulatedDevice` of the same memory; a group that computes everything together (`costs.cost_model`) is one.
+    Half of the dispatch (`half_s`, in whole ticks) passes between sending an operation and its start, the other half
+    between its end and the reply; the sender waits for both, while the device is free. A second stream of a device is
+    another `SimulatedDevice` of the same memory; a group of devices (`costs.cost_model.GroupCost`) is a single one.
     """
 
     def __init__(self, memory: SharedMemory, *, half_s: float = 0.0) -> None:
@@ -207,7 +208,7 @@ class SimulatedDevice:
         self._place = memory.join(self._next_job)
 
     def submit(self, jobs: Jobs, *, after_s: float = 0.0) -> None:
-        """Queue an operation that is sent `after_s` from now: operations are sent in the order of calls."""
+        """Queue an operation that is sent `after_s` from now; calls must be in the order of sending."""
         now_s = self._env.now
         arrives_s = now_s + after_s + self._half_s
         self._queue.append((arrives_s, jobs))
@@ -218,12 +219,12 @@ class SimulatedDevice:
                 self._go_on()
 
     def resume(self) -> None:
-        """Go on if idle: an operation under way no longer waits."""
+        """Continue an operation that waits (that yielded None)."""
         if self._under_way is not None and not self._computes:
             self._go_on()
 
     def _next_job(self) -> Job | None:
-        """Return the next job of the operation under way, or the first one of the next operation that has arrived."""
+        """Return the next job of the current operation, else the first job of the next operation that has arrived."""
         queue = self._queue
         while True:
             if self._under_way is not None:
@@ -249,19 +250,19 @@ class SimulatedDevice:
 
 
 class Link:
-    """One direction of a link, by the name of its track in a trace; the other one is another `Link`.
+    """One direction of a link; `name` is its track in a trace.
 
-    A message occupies it for its bytes over the bandwidth, after the messages sent before (until `free_s`), and is on
-    its way for the latency, in which others may follow.
+    A message waits for earlier ones (until `free_s`), occupies the link for bytes / bandwidth, and arrives a latency
+    later; the next message may follow during the latency.
     """
 
     def __init__(self, hop: Hop) -> None:
         self.name, self._latency_s, self._bytes_per_s = hop
         self.free_s = 0.0
-        self._occupied_s: dict[float, float] = {}  # by bytes: few sizes are sent again and again
+        self._occupied_s: dict[float, float] = {}  # cached by bytes: there are few different sizes
 
     def send(self, num_bytes: float, sent_s: float) -> float:
-        """Send a message at a time that is known already, after all others, and return when it arrives."""
+        """Send a message at `sent_s`, not before any earlier call's; return when it arrives."""
         occupied_s = self._occupied_s.get(num_bytes)
         if occupied_s is None:
             occupied_s = self._occupied_s[num_bytes] = one_in_ticks(num_bytes / self._bytes_per_s)
@@ -270,11 +271,11 @@ class Link:
 
 
 Path = tuple[Link, ...]
-"""Links in a row; each passes a message on when it has all of it. Without links nothing is crossed."""
+"""Consecutive links; each forwards a message when all of it has arrived. An empty path takes no time."""
 
 
 def send_along(path: Path, num_bytes: float, sent_s: float) -> float:
-    """Send a message along a path on which no other comes in between; return when it arrives."""
+    """Send a message along a path that carries no other traffic; return when it arrives."""
     for link in path:
         sent_s = link.send(num_bytes, sent_s)
     return sent_s

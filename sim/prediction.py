@@ -1,4 +1,4 @@
-"""What a simulation predicts: the time per token with an interval, where the time goes, and whole requests."""
+"""The result of a simulation: time per token with an interval, bottlenecks, and times of whole requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,16 +17,16 @@ from sim.error_shares import DRAWS, SAMPLES, Errors, ErrorShare, error_shares, i
 
 
 class Bottlenecks(NamedTuple):
-    """Seconds by what the sequence waited for; they add up to the decoding time.
+    """Seconds by what the sequence waited for; they sum to the decoding time.
 
     Attributes:
-        target_prefix, target_suffix, target_verify: the target's layers, at the speed it has alone.
-        draft: drafting that nothing hides: synchronous rollouts, the rest of a branch that was hit, and what streams
-            add to the target's pass.
-        channel: messages between lanes: windows, and verdicts, including their wait for the round's exit message.
-        overhead: dispatching operations, and the driver's own time.
-        contention: what the draft, computing at the same time, adds to the target's time.
-        fallback: after a miss, the step under way and the fresh rollout.
+        target_prefix, target_suffix, target_verify: passes of the target, at the speed it has alone.
+        draft: drafting that is not hidden behind the target: synchronous rollouts, the rest of a branch after a hit,
+            and the time that streams add to the target's pass.
+        channel: messages between lanes: windows, and verdicts with their wait for the round's exit message.
+        overhead: dispatch of operations, and the driver's time.
+        contention: time that the draft adds to the target's passes by computing at the same time.
+        fallback: after a miss: the draft step under way, and the new rollout.
     """
 
     target_prefix: float = 0.0
@@ -41,16 +41,16 @@ class Bottlenecks(NamedTuple):
 
 @dataclass(slots=True)
 class RoundTimes:
-    """What the rounds of a schedule take.
+    """The times of a schedule's rounds.
 
     Attributes:
-        seconds: from one round's first operation to the next one's, [rounds]; a drafting that precedes the
-            verification counts for its round.
-        handing_over_s: how much of that lies after the commit, [rounds]; nothing where the next round begins with it.
-        waits_s: where they went, by the names of `Bottlenecks`.
-        target_busy_s, draft_busy_s: time in which either computes.
-        hidden_draft_s: time in which both do.
-        num_hits, num_asked: rounds whose outcome had a branch, and rounds that asked for one.
+        seconds: from a round's first operation to the next round's, [rounds]; drafting before a verification belongs
+            to the round of that verification.
+        handing_over_s: the part of `seconds` after the commit, [rounds]; 0 if the next round begins at the commit.
+        waits_s: total seconds by the names of `Bottlenecks`.
+        target_busy_s, draft_busy_s: total time in which target and draft compute.
+        hidden_draft_s: total time in which both compute at once.
+        num_hits, num_asked: rounds whose outcome had a branch, and rounds that looked for one.
     """
 
     seconds: Floats
@@ -65,25 +65,25 @@ class RoundTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """One schedule on one machine over some prompts; sums run over all prompts.
+    """The prediction of one schedule on one machine over some prompts; totals are over all prompts.
 
     Attributes:
         tpot_s: decoding time per committed token.
-        errors: what the machine's numbers may make it off by, see `sim.error_shares`. The chance of recorded prompts
-            is not among them: a run to compare with decodes the same ones. That of drawn and of sampled texts is.
-        prefill_s: time before decoding; None if it was not measured.
-        ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None likewise.
-        e2e_s: mean time of a request, from its prompt to its last token; None likewise.
-        decode_s: time from the first operation to the last commit.
-        prompt_decode_s: the same by text, in order.
-        prompt_numbers: which prompt each text answers, see `AcceptanceRecord.prompt_numbers`.
+        errors: error shares of `tpot_s` by cause, see `sim.error_shares`. The choice of the recorded prompts is no
+            cause: a run to compare with decodes the same ones. The chance in drawn or sampled texts is one.
+        prefill_s: total time before decoding; None if it was not measured.
+        ttft_s: mean time to the first token: prefill, and decoding up to the first commit; None without prefill.
+        e2e_s: mean time of a request from its prompt to its last token; None without prefill.
+        decode_s: total time from the first operation to the last commit.
+        prompt_decode_s: decoding time of each text, in order.
+        prompt_numbers: the prompt that each text answers, see `AcceptanceRecord.prompt_numbers`.
         num_tokens, num_rounds: committed tokens, verifications.
         num_accepted_tokens: drafted tokens that were committed.
         mean_acceptance_length: committed tokens per verification.
-        reuse_rate: hits over rounds that asked for a branch; NaN if none did.
+        reuse_rate: hits over rounds that looked for a branch; NaN if none did.
         target_busy_s: time in which the target computes.
-        hidden_draft_s, exposed_draft_s: time in which the draft computes, while the target does or not.
-        bottlenecks: what the decoding time went to.
+        hidden_draft_s, exposed_draft_s: time in which the draft computes while the target does, and does not.
+        bottlenecks: what the decoding time was spent on.
         source: where acceptance and times come from.
     """
 
@@ -107,7 +107,7 @@ class Prediction:
     source: str
 
     def __repr__(self) -> str:
-        """One line: the times of all prompts would fill pages."""
+        """Show a summary: the times of all prompts would fill pages."""
         low, high = 1e3 * self.tpot_s_low, 1e3 * self.tpot_s_high
         return (
             f"<Prediction: {1e3 * self.tpot_s:.1f} ms per token ({low:.1f} to {high:.1f}), {self.num_tokens} tokens in "
@@ -116,21 +116,21 @@ class Prediction:
 
     @property
     def relative_error(self) -> float:
-        """Half-width of the interval of `tpot_s` that holds 90 %, relative."""
+        """Relative half-width (90 %) of `tpot_s`."""
         return relative_error(self.errors)
 
     @property
     def tpot_s_low(self) -> float:
-        """Lower end of that interval."""
+        """Lower end of the 90 % interval of `tpot_s`."""
         return interval(self.tpot_s, self.relative_error)[0]
 
     @property
     def tpot_s_high(self) -> float:
-        """Upper end of that interval."""
+        """Upper end of the 90 % interval of `tpot_s`."""
         return interval(self.tpot_s, self.relative_error)[1]
 
     def e2e_at(self, num_tokens: float) -> float | None:
-        """Return the mean time of a request for `num_tokens` new tokens: prefill, and `tpot_s` for each."""
+        """Return the mean time of a request for `num_tokens` new tokens: prefill, and `tpot_s` per token."""
         return None if self.prefill_s is None else self.prefill_s / len(self.prompt_decode_s) + num_tokens * self.tpot_s
 
 
@@ -152,7 +152,7 @@ def summarise(
     errors = error_shares(
         profile,
         facts,
-        # a slowed target is as wrong as it is alone, and as the slowdown is
+        # a target slowed by contention has its own error, and (below, by `both_s`) that of the slowdown
         target_s=waits.target_prefix + waits.target_suffix + waits.target_verify + waits.contention,
         draft_s=waits.draft + waits.fallback,
         both_s=times.hidden_draft_s,
@@ -181,10 +181,10 @@ def summarise(
 
 
 def _chance(walk: Walk, seconds: Floats, tpot_s: Floats) -> dict[str, ErrorShare]:
-    """Return the error by chance of drawn or sampled texts, from how much these differ.
+    """Return the error from the chance in drawn or sampled texts, estimated from the spread of their times.
 
-    Sampled texts differ within prompts, which two of each can show: of fewer the prompts differ too, which is more. A
-    single text shows it by its rounds.
+    The chance in sampled texts is the spread between texts of one prompt. With fewer than two texts per prompt it is
+    the spread between all texts, which is larger, and with a single text the spread between its rounds.
     """
     if walk.is_drawn and len(tpot_s) > 1:
         return {DRAWS: ErrorShare(1.0, _mean_error(tpot_s, np.zeros(len(tpot_s), dtype=np.int64)))}
@@ -202,7 +202,7 @@ def _chance(walk: Walk, seconds: Floats, tpot_s: Floats) -> dict[str, ErrorShare
 
 
 def _mean_error(values: Floats, groups: Ints) -> float:
-    """Return the half-width (90 %) of the mean of values that differ by chance within groups alone, relative."""
+    """Return the relative half-width (90 %) of the mean of `values`, from their spread within groups only."""
     means = np.bincount(groups, values) / np.bincount(groups)
     degrees = len(values) - len(means)
     variance = float(((values - means[groups]) ** 2).sum()) / degrees

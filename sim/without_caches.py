@@ -1,11 +1,11 @@
-"""Copies and pickles of objects that keep results: these are worked out again where they are asked for."""
+"""A base class whose pickles and copies omit cached functions; the caches are built again on first use."""
 
 from typing import Any
 
 
 class WithoutCaches:
-    """A base of classes whose cached properties are functions with results of their own, which no pickle can hold."""
+    """Base of classes with cached properties that hold an `lru_cache` function, which cannot be pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all that is no such function."""
+        """Return all attributes except cached functions."""
         return {name: value for name, value in vars(self).items() if not hasattr(value, "cache_info")}

@@ -1,4 +1,4 @@
-"""The event world: plays a method's own generator over simulated lanes."""
+"""The event world: runs a method's generator on simulated lanes (SimPy) and returns traces."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,10 @@ def simulate(
     trace: bool = True,
     costs: Mapping[str, LaneCost] | None = None,
 ) -> list[Trace]:
-    """Play `schedule` on `profile`; return one trace per prompt, each from time zero.
+    """Simulate `schedule` on `profile`; return one trace per prompt, each starting at time zero.
 
-    `trace=False` leaves out spans, never rounds. If one prompt's prefill was not measured, `prefill_s` is None in
-    all traces. Other arguments and errors are those of `sim.evaluator.predict`.
+    `trace=False` omits spans but not rounds. If the prefill of any prompt was not measured, `prefill_s` is None in all
+    traces. Other arguments and errors are those of `sim.evaluator.predict`.
     """
     replay = replay_of(acceptance)
     contexts, outcomes = replay.contexts(max_new_tokens), replay.outcomes(schedule, max_new_tokens)

@@ -1,1 +1,1 @@
-"""What the models say: drawn acceptance and the replay of acceptance records."""
+"""Acceptance: which tokens the target accepts, from recorded texts or from texts drawn by assumed rates."""

@@ -1,8 +1,8 @@
-"""Acceptance without a record: assumed rates, drawn into texts. Usable wherever an acceptance record is.
+"""Acceptance without a record: texts drawn from assumed rates. It can be used wherever an acceptance record can.
 
-What rates cannot answer is asked for: a schedule with branches from an exit needs `exit_coverage`, one with branches
-from the draft's own alternatives `alternative_rates`, trees need `trees` (and are then taken as independent from level
-to level), a draft with features or streams `feature_rates` or `stream_rates`.
+Some schedules need further assumptions: branches from an exit need `exit_coverage`, branches from the draft's
+alternatives `alternative_rates`, trees `trees` (their levels count as independent), and a draft with features or
+streams `feature_rates` or `stream_rates`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from sim.acceptance.replay import Replay
 
 
 class AssumedAcceptance(Replay):
-    """Texts drawn from rates, by task; `record` holds them. The three subclasses are the usual ways to make one."""
+    """Texts drawn from rates by task, held in `record`. The three subclasses are convenient constructors."""
 
     def __init__(self, by_task: Mapping[str, TaskRates], texts: Texts | None = None) -> None:
         """Raise `ConfigError` if there is no task, or tasks differ in which assumptions are given."""
@@ -29,40 +29,40 @@ class AssumedAcceptance(Replay):
         super().__init__(draw_record(self.by_task, self.texts))
 
     def within(self, profile: Profile) -> "AssumedAcceptance":
-        """Return the same assumptions, drawn as texts in the contexts that the profile's target was measured in."""
+        """Return the same rates with texts drawn within the contexts in which the profile's target was measured."""
         return AssumedAcceptance(self.by_task, self.texts.within(profile))
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
-        """Return committed tokens per verification of a chain in closed form, to which drawn texts come but for chance.
+        """Return committed tokens per verification of a chain in closed form; drawn texts differ from it by chance.
 
-        Every task has as many tokens, so that this is the harmonic mean over tasks. Errors are
-        those of `TaskRates.mean_acceptance_length`.
+        It is the harmonic mean over tasks, as all have equally many tokens. Raises as
+        `TaskRates.mean_acceptance_length`.
         """
         lengths = [rates.mean_acceptance_length(num_speculative_tokens) for rates in self.by_task.values()]
         return len(lengths) / sum(1 / length for length in lengths)
 
 
 class Bernoulli(AssumedAcceptance):
-    """Every drafted token is accepted with the same rate, given that all before it were."""
+    """Each drafted token is accepted with the same rate, given that all before it were accepted."""
 
     def __init__(self, rate: float, *, texts: Texts | None = None, **assumptions: Any) -> None:
         """Draw texts; `assumptions` are further fields of `TaskRates`, such as `exit_coverage`.
 
-        Raises `ConfigError` where a rate is no probability, or another assumption is impossible.
+        Raises `ConfigError` if a rate is not within 0..1, or another assumption is invalid.
         """
         super().__init__({"": _rates(rate, assumptions)}, texts)
 
 
 class PositionRates(AssumedAcceptance):
-    """A rate for each drafted place, given that all places before it were accepted (conditional acceptance)."""
+    """A rate for each position in the window, given that all positions before it were accepted."""
 
     def __init__(self, rates: Sequence[float], *, texts: Texts | None = None, **assumptions: Any) -> None:
-        """Arguments and errors are those of `Bernoulli`; longer windows than there are rates are refused."""
+        """Take the arguments of `Bernoulli`; raises likewise. Windows longer than the rates are refused later."""
         super().__init__({"": _rates(tuple(rates), assumptions)}, texts)
 
 
 class ByTask(AssumedAcceptance):
-    """Rates by kind of task, all tasks of the same weight."""
+    """Rates by kind of task; all tasks have the same weight."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class ByTask(AssumedAcceptance):
         texts: Texts | None = None,
         **assumptions: Any,
     ) -> None:
-        """Take rates by task; `assumptions` hold for tasks given as rates alone; errors are those of `Bernoulli`."""
+        """Take rates by task; `assumptions` apply to tasks given as plain rates. Raises as `Bernoulli`."""
         super().__init__({task: _rates(one, assumptions) for task, one in rates.items()}, texts)
 
 
 class AcceptanceFile(StrictModel):
-    """A YAML file of assumptions: the fields of `TaskRates`, or under `tasks` those of each; and `texts`, if wanted."""
+    """A YAML file of assumptions: the fields of `TaskRates`, or `tasks` with the fields of each; optionally `texts`."""
 
     tasks: dict[str, TaskRates]
     texts: Texts | None = None
@@ -91,16 +91,16 @@ class AcceptanceFile(StrictModel):
 
 
 def parse_acceptance(text: str, *, texts: Texts | None = None) -> AssumedAcceptance:
-    """Return the acceptance that a text means: `0.8` or `80%`, `0.8,0.7,0.6` by position, or the name of a YAML file.
+    """Return the acceptance that `text` means: `0.8` or `80%`, `0.8,0.7,0.6` by position, or the path of a YAML file.
 
-    Such a file has the fields of `TaskRates`, or `tasks` with those of each; its `texts` (fields of `Texts`) count more
-    than the argument::
+    The file has the fields of `TaskRates`, or `tasks` with the fields of each; its `texts` (fields of `Texts`) override
+    the argument::
 
         rates: [0.8, 0.75, 0.7]
         exit_coverage: {20: [0.3, 0.4, 0.5, 0.55]}
 
     Raises:
-        ConfigError: it is none of these, or an assumption in it is impossible.
+        ConfigError: `text` is none of these, or an assumption is invalid.
     """
     try:
         rates = tuple(_rate(part.strip()) for part in text.split(","))

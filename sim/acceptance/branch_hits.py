@@ -1,8 +1,8 @@
-"""Whether a recorded round's outcome was among the roots that a schedule would have chosen, for many rounds at once.
+"""Finds whether a round's outcome is among the roots that a schedule chooses (a hit), for many rounds at once.
 
-A token is a root (`decoding.roots.choose_roots`) if fewer candidates than the row's budget come before it, the drafted
-token not counted. Only the exit roots of `hybrid` depend on what the draft's roots already cover. Shape legend: R
-rounds, T positions of all texts, K candidates. `at` are the positions at which rounds start.
+A token is a root (`decoding.roots.choose_roots`) if fewer candidates than the row's budget precede it, not counting the
+drafted token. Only for `hybrid` do the exit's roots also depend on the draft's roots. Shape legend: R rounds, T
+positions of all texts, K candidates. `at` are the positions at which rounds start.
 """
 
 import numpy as np
@@ -15,17 +15,17 @@ from decoding.schedule import Schedule
 from sim.acceptance.joined_record import NO_TOKEN, JoinedRecord
 
 MISS, FROM_DRAFT, FROM_EXIT = 0, 1, 2
-"""The source of the branch that has a round's outcome: none, the draft, or the exit."""
+"""Source of the branch with a round's outcome: none, the draft, or the exit."""
 
 NOWHERE = 1 << 30
-"""Place of a token that is no candidate."""
+"""Rank of a token that is not among the candidates."""
 
 NO_ROOT = NO_TOKEN - 1
-"""Fills unused places among roots; equals no candidate, not even an unused one."""
+"""Fills unused entries among roots; differs from all candidates, including `NO_TOKEN`."""
 
 
 class RootRanks:
-    """Finds the places of outcomes among the candidates of a record, once for each source."""
+    """Ranks of rounds' outcomes among the candidates of a record; results are cached for each source."""
 
     def __init__(self, joined: JoinedRecord) -> None:
         self._joined = joined
@@ -35,7 +35,7 @@ class RootRanks:
         self._exit_ranks_of: tuple[object, tuple[Ints, ...]] = (None, ())
 
     def branches(self, schedule: Schedule, at: Ints, accepted: Ints) -> Ints:
-        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that a next token follows, [R]."""
+        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for rounds of a mirror schedule that others follow, [R]."""
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             branch[self._among_exit_roots(schedule, at, accepted)] = FROM_EXIT
@@ -45,7 +45,7 @@ class RootRanks:
         return branch
 
     def branches_of_no_window(self, schedule: Schedule, at: Ints) -> Ints:
-        """Return `branches` of rounds without a window, [R]: their row has the budget of that after a whole window."""
+        """Return `branches` of rounds without a window, [R]: their only row has the budget of a window's last row."""
         branch = np.full(len(at), MISS, dtype=np.int64)
         if schedule.uses_exit:
             following, _ = self._table(schedule.exit_layer, schedule)
@@ -60,10 +60,10 @@ class RootRanks:
         return branch
 
     def mean_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
-        """Return the exit roots of a `hybrid` round with such a window that are not the draft's already, one at least.
+        """Estimate the number of exit roots of a `hybrid` round that are not the draft's roots too; at least 1.
 
-        The mean over the text's positions, taken for each row of the window: what would be found after the
-        accepted prefix was not recorded.
+        Each row of the window counts with the mean over all positions of the texts, because candidates after refused
+        tokens were not recorded.
         """
         key = (schedule.exit_layer, schedule.exit_top_k, schedule.draft_top_k, schedule.verification)
         if key not in self._fresh:
@@ -72,7 +72,7 @@ class RootRanks:
         return max(1, round(num_drafted * in_window + after_it))
 
     def _fresh_roots(self, schedule: Schedule) -> tuple[float, float]:
-        """Return the mean number of exit roots in a row that are not the draft's: in the window, and after it."""
+        """Return the mean number of exit roots in a row that are not the draft's too: in the window, and after it."""
 
         def mean(rank: Ints) -> float:
             is_fresh = rank[: schedule.num_exit_candidates] >= schedule.draft_top_k
@@ -82,7 +82,10 @@ class RootRanks:
         return mean(in_window), mean(after_it)
 
     def _exit_ranks(self, schedule: Schedule) -> tuple[Ints, ...]:
-        """Return the ranks of the exit's candidates among the draft's, [K, T]; non-roots come first."""
+        """Return the ranks of the exit's candidates among the draft's, [K, T], in the window and after it.
+
+        Candidates that cannot be roots have rank -1.
+        """
         key = schedule.exit_layer, schedule.verification
         if self._exit_ranks_of[0] != key:
             candidates, drafts = self._joined.candidates(None), self._joined.drafts(schedule)
@@ -94,7 +97,7 @@ class RootRanks:
         return self._exit_ranks_of[1]
 
     def _among_exit_roots(self, schedule: Schedule, at: Ints, accepted: Ints) -> NDArray[np.bool_]:
-        """Return whether the outcome is a root of the exit; in `hybrid` it may be one of the draft's as well."""
+        """Return whether the outcome is a root of the exit, [R]; for `hybrid` it may be the draft's too."""
         rank, place = self.ranks(schedule.exit_layer, schedule, at, accepted)
         found: NDArray[np.bool_] = rank < np.array(schedule.exit_roots_per_row)[accepted]
         if schedule.root_source == "hybrid":
@@ -105,16 +108,20 @@ class RootRanks:
         return found
 
     def _moves_up(self, schedule: Schedule, row: Ints, drafted: Ints) -> NDArray[np.bool_]:
-        """Return whether an exit's last candidate gets a root: the draft has one of those before it, [R]."""
+        """Return whether the exit's candidate `exit_top_k` (the first after the budget) becomes a root, [R].
+
+        It does if one of those before it is a root of the draft already.
+        """
         before = self._joined.candidates(schedule.exit_layer)[row, : schedule.exit_top_k]
         roots = self._draft_roots(row, drafted, schedule.draft_top_k)
         moves_up: NDArray[np.bool_] = (before[:, :, None] == roots[:, None, :]).any(axis=(1, 2))
         return moves_up
 
     def ranks(self, exit_layer: int | None, schedule: Schedule, at: Ints, accepted: Ints) -> tuple[Ints, Ints]:
-        """Return (rank without the drafted token, rank with it) of the target's token among a source's candidates.
+        """Return (rank without the drafted token, rank with it) of the target's token among a source's candidates, [R].
 
-        The last ones of drafts and of exits are kept: schedules that differ in budgets follow each other.
+        The last result for the draft and for an exit is cached, since consecutive schedules often differ in budgets
+        only.
         """
         key = exit_layer, schedule.num_speculative_tokens, *self._key(schedule)
         kept = self._last_ranks.get(exit_layer is None)
@@ -129,7 +136,7 @@ class RootRanks:
         return schedule.exit_features, self._joined.record.samples_drafts(schedule)
 
     def _table(self, exit_layer: int | None, schedule: Schedule) -> tuple[Ints, Ints]:
-        """Return the places among a source's candidates, [T], of the text's token and of the drafted token refused."""
+        """Return the ranks of the text's token and of the refused one among a source's candidates, both [T]."""
         key = exit_layer, *self._key(schedule)
         if key not in self._places:
             joined = self._joined
@@ -140,7 +147,7 @@ class RootRanks:
         return self._places[key]
 
     def _draft_roots(self, row: Ints, drafted: Ints, top_k: int) -> Ids:
-        """Return the draft's roots for text positions `row` where the window has `drafted`, [R, top_k + 1]."""
+        """Return the draft's roots at text positions `row`, where the window has tokens `drafted`, [R, top_k + 1]."""
         candidates = self._joined.candidates(None)[row, : top_k + 1]
         others = candidates != drafted[:, None]
         roots: Ids = np.where(others & (np.cumsum(others, axis=1) <= top_k), candidates, NO_ROOT)
@@ -148,6 +155,6 @@ class RootRanks:
 
 
 def _place(candidates: Ids, tokens: Ids | Ints) -> Ints:
-    """Return the place of each token in its row of candidates, [T, K] and [T] -> [T]."""
+    """Return the rank of each token in its row of candidates: [T, K] and [T] -> [T]."""
     found = candidates == tokens[:, None]
     return np.where(found.any(axis=1), found.argmax(axis=1), NOWHERE)

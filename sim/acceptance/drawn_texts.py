@@ -1,8 +1,8 @@
-"""Texts drawn from rates, as an acceptance record: what replays records answers for assumed acceptance too.
+"""Draws texts from assumed rates into an acceptance record, so that `Replay` serves assumed acceptance too.
 
-Every token has uniform draws of its own, the same for every schedule and rate (common random numbers), so a token known
-at a low rate is known at a higher one. The draws of a task are stratified: a share r of all its tokens has a draw below
-r, to one token. Shapes: N tokens of a text, W drafted places, K candidates.
+Each token has fixed uniform draws, the same for all schedules and rates (common random numbers): a token that is
+accepted at a low rate is also accepted at a higher one. The draws of a task are stratified: a share r of its tokens has
+a draw below r, up to one token. Shape legend: N tokens of a text, W positions of a window, K candidates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from decoding.tree_shape import Path, grow, places_along
 from sim.acceptance.rates import MOST_DRAWN_TOKENS, AssumedTree, TaskRates, Texts
 
 RIGHT, WRONG, OTHERS, EXITS_OTHERS = 1, 0, 2, 1000
-"""Token ids: the text's own; what is drafted in its place; further candidates of the draft and of an exit."""
+"""Token ids: of the text, of a wrong drafted token, and the first id of the draft's and the exit's other candidates."""
 
 
 class Draws(NamedTuple):
-    """Uniform draws of the tokens of a text, [N]: of the draft, of its alternatives, of exits, of streams [N, J]."""
+    """Uniform draws for the tokens of a text, [N]: for the draft, its alternatives, exits, and J streams ([N, J])."""
 
     drafted: Floats
     alternative: Floats
@@ -33,9 +33,9 @@ class Draws(NamedTuple):
 
 
 def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRecord:
-    """Draw the texts of all tasks, as many of each.
+    """Draw the texts of all tasks, equally many for each.
 
-    Raises `ConfigError` where there is no task, tasks differ in which assumptions are given, or texts are too many.
+    Raises `ConfigError` if there is no task, tasks differ in which assumptions are given, or there are too many texts.
     """
     first = _alike(by_task)
     _refuse_many(len(by_task), first, texts)
@@ -66,7 +66,7 @@ def draw_record(by_task: Mapping[str, TaskRates], texts: Texts) -> AcceptanceRec
 
 
 def _in_words(by_task: Mapping[str, TaskRates]) -> str:
-    """Say what is assumed of every task, and once what all have in common."""
+    """Describe the assumptions of each task; what all tasks have in common is said once."""
     told = {task: rates.in_words() for task, rates in by_task.items()}
     if len({rest for _, _, rest in (words.partition("; ") for words in told.values())}) > 1:
         return " · ".join(f"{task}: {words}" for task, words in told.items())
@@ -76,7 +76,7 @@ def _in_words(by_task: Mapping[str, TaskRates]) -> str:
 
 
 def _alike(by_task: Mapping[str, TaskRates]) -> TaskRates:
-    """Return the first task's rates, if all tasks say something about the same things."""
+    """Return the first task's rates; raises `ConfigError` unless all tasks give the same assumptions."""
     if not by_task:
         raise ConfigError("acceptance by task needs a task at least")
     first = next(iter(by_task.values()))
@@ -148,7 +148,7 @@ def _prompt(
         rollouts=rollouts,
         chain_drafts=(rollouts,) * (len(rates.blocks) + len(rates.lookups)),
         feature_rollouts=_rollouts(rates.feature_rates[:max_window], draws.drafted),
-        # the draft's best, a wrong one first, and an exit's, one more than shares since the drafted token might be one
+        # candidates of the draft (a wrong one first) and of exits (one more than shares: one may be the drafted token)
         alternatives=_best_ids([WRONG, *range(OTHERS, OTHERS + width - 1)], own, width),
         exits={
             layer: _best_ids(
@@ -163,7 +163,7 @@ def _prompt(
 
 
 def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Ids:
-    """Return right guesses in a row after every drafted place, [N, W]; past the text's end those of its beginning."""
+    """Return the number of consecutive right guesses after each drafted token, [N, W]; texts wrap around."""
     if not rates:
         return np.zeros((0, 0), dtype=np.int32)
     hits = np.cumprod(streams < np.array(rates), axis=1).sum(axis=1).astype(np.int32)
@@ -173,7 +173,7 @@ def _stream_hits(rates: Sequence[float], streams: Floats, max_window: int) -> Id
 
 
 def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
-    """Draft from every position, [N, W]; nothing for no rates. After the text's end all tokens are wrong."""
+    """Return the tokens drafted from each position, [N, W]; empty without rates. Past the text's end all are wrong."""
     if not rates:
         return np.zeros((0, 0), dtype=np.int32)
     padded = np.append(drafted, np.ones(len(rates)))
@@ -182,7 +182,7 @@ def _rollouts(rates: Sequence[float], drafted: Floats) -> Ids:
 
 
 def _ranks(rates: TaskRates, draws: Draws) -> Ints:
-    """Return the ranks of the tokens from every position on, [N, W]; the last one for none, -1 after the text's end."""
+    """Return the ranks of the next W tokens among candidates, [N, W]: the number of ranks if none, -1 past the end."""
     others = 1 + _place(rates.alternative_rates, draws.alternative)
     rank_NW = np.where(draws.drafted[:, None] < np.array(rates.rates), 0, others[:, None])
     padded = np.pad(rank_NW, ((0, len(rates.rates)), (0, 0)), constant_values=-1)
@@ -194,7 +194,7 @@ def _place(shares: Sequence[float], draws: Floats) -> Ints:
 
 
 def _best_ids(ids_K: Sequence[int], places: Ints, num_known: int) -> Ids:
-    """Return best ids, [N, K], with the text's token at its place where that is one of the first `num_known`."""
+    """Return candidates, [N, K]: `ids_K` with the text's token at its place, if that is below `num_known`."""
     ids = np.tile(np.array(ids_K, dtype=np.int32), (len(places), 1))
     known = np.flatnonzero(places < num_known)
     ids[known, places[known]] = RIGHT
@@ -202,12 +202,12 @@ def _best_ids(ids_K: Sequence[int], places: Ints, num_known: int) -> Ids:
 
 
 def pool_paths(rank_rates: Floats, depth: int, top_k: int) -> tuple[Path, ...]:
-    """Return the nodes that a dynamic tree is cut from, best first: EAGLE-2's rule (2406.16858) on expected values."""
+    """Return the nodes that dynamic trees are chosen from, best first: EAGLE-2's rule (2406.16858) on mean rates."""
     frontier: list[tuple[float, Path]] = [(1.0, ())]
     pool: list[tuple[float, Path]] = []
     for level in range(depth):
         children = [
-            (worth * float(rank_rates[level, rank]), (*path, rank)) for worth, path in frontier for rank in range(top_k)
+            (share * float(rank_rates[level, rank]), (*path, rank)) for share, path in frontier for rank in range(top_k)
         ]
         pool += children
         frontier = sorted(children, key=lambda child: -child[0])[:top_k]

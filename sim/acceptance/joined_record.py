@@ -1,4 +1,4 @@
-"""An acceptance record with all prompts' texts joined, so that one array operation serves every position.
+"""An acceptance record with the texts of all prompts concatenated, so that one array operation serves all positions.
 
 Shape legend: T positions of all texts together, P prompts, W longest window, K candidates.
 """
@@ -15,16 +15,16 @@ from decoding.recorded.prompt_record import agreeing
 from decoding.schedule import Schedule
 
 NO_TOKEN = -1
-"""Stands for a token that nobody knows."""
+"""Stands for an unknown token."""
 
 
 class Drafts(NamedTuple):
-    """The longest chains that are drafted from every position.
+    """The longest chains drafted from each position.
 
     Attributes:
-        tokens: what is drafted; -1 after the end of a shorter chain, [T, W].
-        match_length: drafted tokens that agree with the text, [T].
-        refused: the drafted token after those; `NO_TOKEN` if all W agree, [T].
+        tokens: drafted tokens; -1 after the end of a shorter chain, [T, W].
+        match_length: number of first drafted tokens that agree with the text, [T].
+        refused: the drafted token after them; `NO_TOKEN` if all W agree, [T].
     """
 
     tokens: Ids
@@ -33,14 +33,12 @@ class Drafts(NamedTuple):
 
 
 class Guessing(NamedTuple):
-    """The steps of a draft with streams after the first one of every window, for one window length and stream count.
+    """The steps of a draft with streams after the first step of each window, for one window length and stream count.
 
-    Every step verifies what the streams guessed in the one before. The rule is that of the runtime's draft model: a
-    window with n of its tokens is drafted on with min(streams, room) guesses after the n-th, and as many tokens are
-    kept as were guessed right, and one more. Which guesses are right does not depend on how many are made, so one
-    recorded number for every drafted place gives all steps of all windows, whether a rollout drafts them or a branch.
-
-    `hits_TW` are right guesses in a row after each drafted place, [T, W].
+    Each step verifies the guesses that the streams made in the step before. As in the runtime's draft model, a step
+    after n drafted tokens has min(streams, room) guesses, and adds the right ones and one more token. Whether a guess
+    is right does not depend on how many are made, so one recorded number per drafted token (`hits_TW`: consecutive
+    right guesses after it, [T, W]) gives the steps of all windows, of rollouts and branches.
     """
 
     hits_TW: Ints
@@ -48,10 +46,9 @@ class Guessing(NamedTuple):
     num_streams: int
 
     def counts(self, at_R: Ints) -> Ints:
-        """Return steps by how much they verify, for rounds at many positions at once.
+        """Return how many steps are left in the windows of rounds, by guesses: [steps done, rounds, guesses].
 
-        Of the steps that are left once some were done, those with so many guesses: [steps done, rounds, guesses].
-        Before the first step they are those after it.
+        The first step of a window never counts, so that 0 and 1 steps done are equal.
         """
         counts = np.zeros((self.num_tokens + 1, len(at_R), self.num_streams + 1), dtype=np.int64)
         for step, rows_R in enumerate(self.rows_by_step(at_R), 1):
@@ -61,11 +58,11 @@ class Guessing(NamedTuple):
 
     @property
     def most_steps(self) -> int:
-        """Return the steps of the window that takes the most of all, its first one included."""
+        """The largest number of steps of any window, including the first step."""
         return 1 + int((self.rows_by_step(np.arange(len(self.hits_TW))) > 0).sum(axis=0).max())
 
     def rows_by_step(self, at_R: Ints) -> Ints:
-        """Return the rows of the steps that complete windows after the first, [steps, rounds]; 0 where complete."""
+        """Return the rows of the steps after a window's first one, [steps, rounds]; 0 once the window is complete."""
         hits_RW = self.hits_TW[at_R]
         rows = np.zeros((self.num_tokens - 1, len(at_R)), dtype=np.int64)
         num_drafted = np.ones(len(at_R), dtype=np.int64)
@@ -79,14 +76,14 @@ class Guessing(NamedTuple):
 
 
 class JoinedRecord:
-    """The arrays of a record, joined when first asked for.
+    """The concatenated arrays of a record, computed on first use.
 
-    Of texts that were sampled, `seed` decides which tokens of sampling drafts are accepted: every token of a text has
-    a draw of its own, the same for all schedules.
+    For sampled texts, `seed` decides which tokens of sampling drafts are accepted: each token of a text has a fixed
+    draw, the same for all schedules.
     """
 
     def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
-        """Raise `RecordError` if there is no prompt, or one without text."""
+        """Join the texts; raises `RecordError` if there is no prompt, or a prompt without text."""
         if not record.prompts or not all(len(prompt.text) for prompt in record.prompts):
             raise RecordError(f"the record of {record.target} with {record.drafter} has no prompt, or one without text")
         self.record = record
@@ -99,7 +96,7 @@ class JoinedRecord:
         self._candidates: dict[int | None, Ids] = {}
 
     def drafts(self, schedule: Schedule) -> Drafts:
-        """Return the chains of the draft model: greedy ones, or sampled ones where the schedule's rule uses them."""
+        """Return the chains of the draft model: sampled if the schedule's rule uses sampled drafts, else greedy."""
         with_features = schedule.exit_features
         key = with_features, self.record.samples_drafts(schedule)
         if key not in self._drafts:
@@ -109,7 +106,7 @@ class JoinedRecord:
         return self._drafts[key]
 
     def _drafted(self, number: int, with_features: bool, is_sampled: bool) -> Ids:  # noqa: FBT001
-        """Return the chains of one prompt; its draws do not depend on how many others there are."""
+        """Return the chains of one prompt; the draws do not depend on the number of prompts."""
         prompt = self.record.prompts[number]
         if not is_sampled:
             return prompt.drafts(with_features=with_features)
@@ -117,21 +114,21 @@ class JoinedRecord:
         return prompt.sampled_drafts(draws, with_features=with_features)
 
     def chain(self, chain: int) -> Drafts:
-        """Return a chain of the record that no draft model drafted."""
+        """Return the chains with index `chain` in the record: those of a drafter that is no draft model."""
         prompts = self.record.prompts
         return _drafts([one.chain_drafts[chain] for one in prompts], [one.chain_lengths(chain) for one in prompts])
 
     def stream_hits(self, *, with_features: bool) -> Ints:
-        """Return the right guesses in a row after every drafted token from every position, [T, W]."""
+        """Return the number of consecutive right guesses after each drafted token, [T, W]."""
         of = [p.feature_stream_hits if with_features else p.stream_hits for p in self.record.prompts]
         return _joined(of).astype(np.int64)
 
     def tree_lengths(self, tree: int, size: int) -> Ints:
-        """Return the tokens that a drafted tree of `size` nodes gets accepted at every position, [T]."""
+        """Return the number of accepted tokens of a drafted tree with `size` nodes at each position, [T]."""
         return _joined(prompt.tree_lengths(tree, size) for prompt in self.record.prompts).astype(np.int64)
 
     def candidates(self, exit_layer: int | None) -> Ids:
-        """Return the best ids for the place after every position, by that exit or by the draft for None, [T, K]."""
+        """Return the best candidates for the token after each position, by an exit or (None) by the draft, [T, K]."""
         if exit_layer not in self._candidates:
             width = self.record.num_candidates(exit_layer)
             of = (prompt.candidates(exit_layer)[:, :width] for prompt in self.record.prompts)
@@ -139,7 +136,7 @@ class JoinedRecord:
         return self._candidates[exit_layer]
 
     def lengths(self, max_new_tokens: int | None) -> list[int]:
-        """Return the new tokens of each prompt, P; raises `RecordError` where the record's texts were cut earlier."""
+        """Return the number of new tokens of each prompt, [P]; raises `RecordError` if the record has shorter texts."""
         most = self.record.max_new_tokens
         wanted = most if max_new_tokens is None else max_new_tokens
         if not 1 <= wanted <= most:

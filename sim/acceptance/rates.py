@@ -1,7 +1,7 @@
-"""Rates: what may be assumed to be accepted where nothing was recorded, and how many texts are drawn from it.
+"""Assumed acceptance rates of a task, and the texts drawn from them.
 
-A drafted token is accepted with a rate that belongs to its place in the window, given that all before it were. Whatever
-else a schedule depends on is an assumption of its own, and a schedule whose assumption is not stated is refused.
+A drafted token is accepted with the rate of its position in the window, given that all tokens before it were accepted.
+Everything else that a schedule depends on is a separate assumption; a schedule that needs a missing one is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ from hwprofiles.profile import Profile
 
 
 def _at_every_place(rates: object) -> object:
-    """Let a single rate stand for all positions that a window can have."""
+    """Repeat a single rate for all positions of a window."""
     return (rates,) * MAX_WINDOW if isinstance(rates, int | float) else rates
 
 
 MOST_DRAWN_TOKENS: Final = 1 << 21
-"""Most tokens that are drawn, counted again for every exit, tree and block: it takes seconds, and 100 bytes a token."""
+"""Most tokens to draw, times the number of exits, trees and so on: these take seconds, and 100 bytes per token."""
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]
@@ -35,7 +35,7 @@ _Shares = Annotated[Many[Rate], Field(max_length=MAX_TREE)]
 
 
 class Texts(UserModel):
-    """The texts drawn for every task, of one length each; every schedule and rate meets the draws of `seed`."""
+    """Number, length and seed of the texts drawn for each task; all schedules and rates use the same draws."""
 
     num_texts: Annotated[int, Field(ge=1, le=1 << 16)] = 32
     num_tokens: Annotated[int, Field(ge=1, le=1 << 20)] = 128
@@ -43,7 +43,7 @@ class Texts(UserModel):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def within(self, profile: Profile) -> Self:
-        """Return these texts, moved and cut to the contexts that the profile's target was measured in."""
+        """Return these texts, moved and cut to the contexts in which the profile's target was measured."""
         measured = [lane.layer.contexts for lane in profile.lanes if lane.layer and len(lane.layer.contexts) > 1]
         first = max((contexts[0] for contexts in measured), default=0)
         last = min((contexts[-1] for contexts in measured), default=self.prompt_length + self.num_tokens)
@@ -53,7 +53,7 @@ class Texts(UserModel):
 
 
 class AssumedTree(RecordedTree):
-    """Trees of a drafter with independent levels; a static one without `paths` has the nodes accepted most often."""
+    """Trees of a drafter with independent levels; static ones without `paths` get the nodes accepted most often."""
 
     @model_validator(mode="after")
     def _fits_method(self) -> Self:
@@ -65,27 +65,26 @@ class AssumedTree(RecordedTree):
         return self
 
     def recorded(self, paths: tuple[Path, ...]) -> RecordedTree:
-        """Return what a record calls them, with these nodes."""
+        """Return the `RecordedTree` with these nodes."""
         return RecordedTree(method=self.method, drafter=self.drafter, depth=self.depth, top_k=self.top_k, paths=paths)
 
 
 class TaskRates(UserModel):
-    """What is assumed of one kind of task.
+    """The assumptions about one kind of task.
 
     Attributes:
-        rates: for each drafted place how often the target accepts it, given that it accepted all before it; a single
-            number is every position's.
-        feature_rates: the same for a draft with the target's exit features; none for one that takes none.
-        alternative_rates: at [k - 1] how often the target's own token, where it refuses the drafted one, is among the
-            draft's k best others. At the place after a window that is accepted whole, the draft's best is right as
-            often as at the place of the lowest rate.
-        exit_coverage: for each exit layer at [k - 1] how often a round's outcome is among the exit's k best candidates,
-            the drafted token left out: one minus the fallback rate.
-        stream_rates: for each guess of the draft's streams how often it is what the draft goes on with, given that all
-            before it are.
-        blocks, lookups: names of drafters that draft all tokens of a window in one pass (method `block`), or find them
-            in the text (`prompt_lookup`), by the same rates.
-        trees: drafters that draft trees, by the same rates: a token's runners-up are right by `alternative_rates`.
+        rates: for each position of a window, the chance that the target accepts its token if it accepted all before; a
+            single number applies to all positions.
+        feature_rates: the same for a draft with the target's exit features; empty for a draft without.
+        alternative_rates: at [k - 1] the chance that the target's correction is among the draft's k best other
+            candidates. For the bonus token, the draft's best candidate is right with the lowest of `rates`.
+        exit_coverage: by exit layer, at [k - 1] the chance that a round's outcome is among the exit's k best candidates
+            without the drafted token: one minus the fallback rate.
+        stream_rates: for each guess of the draft's streams, the chance that the draft continues with it if all guesses
+            before were right.
+        blocks, lookups: names of drafters with the same rates that draft a window in one pass (method `block`), or find
+            it in the text (`prompt_lookup`).
+        trees: tree drafters with the same rates; a token's runners-up are right with `alternative_rates`.
     """
 
     rates: Rates
@@ -98,7 +97,7 @@ class TaskRates(UserModel):
     trees: Many[AssumedTree] = ()
 
     def __hash__(self) -> int:
-        # pydantic's own fails for a mapping; equality compares everything
+        # pydantic's hash fails for a mapping; equality compares all fields
         return hash((self.rates, self.alternative_rates))
 
     @model_validator(mode="after")
@@ -126,16 +125,16 @@ class TaskRates(UserModel):
                 yield f"trees of {tree.drafter} ask for {max(1, needed)} alternative_rates, given are {given}"
 
     def rank_rates(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """Return how often the candidate of each rank is right, [places, ranks]: the best one, and the alternatives."""
+        """Return the chance that the candidate of each rank is right, [positions, ranks]; rank 0 is drafted."""
         others = np.diff(self.alternative_rates, prepend=0.0)
         rates = np.array(self.rates)[:, None]
         return np.concatenate([rates, (1 - rates) * others], axis=1)
 
     def mean_acceptance_length(self, num_speculative_tokens: int) -> float:
-        """Return committed tokens per verification of a chain, exactly: 1 + a1 + a1 a2 + ...
+        """Return the expected number of committed tokens per verification of a chain: 1 + a1 + a1 a2 + ...
 
-        For one rate a this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1). Raises
-        `ConfigError` for fewer than none, and where rates are given for fewer places.
+        For a single rate a and g drafted tokens this is (1 - a^(g + 1)) / (1 - a) (Leviathan, 2211.17192, equation 1).
+        Raises `ConfigError` unless `num_speculative_tokens` is within 0..number of rates.
         """
         if not 0 <= num_speculative_tokens <= len(self.rates):
             msg = f"num_speculative_tokens is {num_speculative_tokens}, rates are given for {len(self.rates)} positions"
@@ -143,7 +142,7 @@ class TaskRates(UserModel):
         return 1.0 + float(np.cumprod(self.rates[:num_speculative_tokens]).sum())
 
     def in_words(self) -> str:
-        """Return all of it in a line, such as `0.8, 0.7 by position; exit coverage after layer 20: 0.5, 0.6`."""
+        """Return the assumptions as a line, such as `0.8, 0.7 by position; exit coverage after layer 20: 0.5, 0.6`."""
         parts = [_by_place(self.rates)]
         if self.feature_rates:
             parts.append(f"with exit features {_by_place(self.feature_rates)}")

@@ -1,8 +1,8 @@
-"""Replays an acceptance record: at temperature 0 the exact rounds that a schedule would go through.
+"""Replays an acceptance record: finds the rounds that a schedule would go through, exactly so at temperature 0.
 
-Above it a record holds sampled texts: under `match`, and with trees, what is accepted follows from a text; the ratio
-rule draws which of its tokens were drafted. Where a text ends the sequence is finished; what the target would have said
-after it is `NO_TOKEN`, and such a round may have accepted more than was recorded.
+At higher temperatures a record holds sampled texts. With the rule `match`, and with trees, a text determines what is
+accepted; with the ratio rule draws decide which of its tokens were drafted. A sequence ends with its text: the target's
+next token is unknown (`NO_TOKEN`), and the last round may have accepted more than was recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,22 +24,22 @@ from sim.acceptance.walk import Walk
 from sim.without_caches import WithoutCaches
 
 MOST_KEPT = 4096
-"""Schedules of which is kept whether the record covers them: that is asked several times of each."""
+"""Number of schedules for which `Replay.missing` is cached, as it is called several times for each."""
 
 
 class Outcomes(NamedTuple):
-    """What rounds of one schedule from every position of all texts together would do, as lists.
+    """The outcomes of a schedule's rounds from each position of all concatenated texts, as lists.
 
     Attributes:
-        starts, lengths, prompt_lengths: of every prompt its first position, its new tokens and its prompt's.
-        first_context: the lowest in which a round may start.
-        text: the token at every position.
-        num_drafted, num_accepted: tokens in the window, and those accepted, by position.
-        refused: the drafted token after those; `NO_TOKEN` where there is none, or nobody knows.
-        branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT`; without meaning where the round is the text's last.
-        branches_of_no_window: the same of a round in which nothing was drafted.
-        num_draft_roots, num_exit_roots: branches of each source in a round without a window, and with one.
-        guessed_rows: rows of the steps after a window's first one, by position, 0 for those that streams save; empty
+        starts, lengths, prompt_lengths: for each prompt: first position, number of new tokens, tokens of the prompt.
+        first_context: the smallest context in which a round may start.
+        text: token at each position.
+        num_drafted, num_accepted: drafted tokens of the window, and accepted ones, by position.
+        refused: the drafted token after the accepted ones; `NO_TOKEN` if there is none or it is unknown.
+        branches: `MISS`, `FROM_DRAFT` or `FROM_EXIT` by position; undefined if the round is the text's last.
+        branches_of_no_window: the same for a round without a window.
+        num_draft_roots, num_exit_roots: branches of each source in a round (without a window, with one).
+        guessed_rows: rows of the steps after a window's first one, by position; 0 for steps that streams save. Empty
             for a draft without streams.
     """
 
@@ -59,14 +59,17 @@ class Outcomes(NamedTuple):
 
 
 class Replay(WithoutCaches):
-    """The acceptance of a record. It keeps what schedules have in common: make one and ask it often.
+    """The acceptance of a record. It caches what schedules have in common, so use one object for many schedules.
 
-    `max_new_tokens` cuts all texts; None leaves them as they are. A schedule that asks for what nobody knows is refused
-    (`RecordError`) by all but `missing`.
+    `max_new_tokens` cuts all texts; None leaves them as they are. All methods except `missing` raise `RecordError` for
+    a schedule that the record does not cover.
     """
 
     def __init__(self, record: AcceptanceRecord, *, seed: int = 0) -> None:
-        """Draw by `seed` what a text leaves open; raise `RecordError` if there is no prompt, or one without text."""
+        """Replay `record`, with `seed` for draws that texts do not determine.
+
+        Raises `RecordError` if there is no prompt, or a prompt without text.
+        """
         self.record = record
         self._joined = JoinedRecord(record, seed=seed)
         self._roots = RootRanks(self._joined)
@@ -75,17 +78,17 @@ class Replay(WithoutCaches):
         self._played: set[tuple[MethodTraits, tuple[object, ...]]] = set()
 
     def __repr__(self) -> str:
-        """In a line: its texts would fill pages."""
+        """Show the source only: the texts would fill pages."""
         return f"<{type(self).__name__}: {self.source}>"
 
     @cached_property
     def missing(self) -> Callable[[Schedule], str | None]:
-        """Returns what a schedule asks for that was neither recorded nor assumed, or None."""
+        """Cached function that returns what a schedule needs and the record lacks, or None."""
         return lru_cache(MOST_KEPT)(self.record.missing)
 
     @property
     def source(self) -> str:
-        """Say where the answers come from, in a few words."""
+        """Describe the source of acceptance in a few words."""
         record, count = self.record, len(self._prompt_lengths)
         if record.assumed is None:
             at = f" at temperature {record.temperature:g}, without what drawing takes" if record.temperature else ""
@@ -93,7 +96,7 @@ class Replay(WithoutCaches):
         return f"assumed acceptance {record.assumed}, drawn as {count} texts of {record.max_new_tokens} tokens"
 
     def contexts(self, max_new_tokens: int | None) -> range:
-        """Return the contexts in which a round may start, for all prompts together."""
+        """Return the range of contexts in which a round of any prompt may start."""
         lengths = self._joined.lengths(max_new_tokens)
         return range(int(self._prompt_lengths.min()) - 1, int((self._prompt_lengths + lengths).max()) - 1)
 
@@ -102,21 +105,21 @@ class Replay(WithoutCaches):
             self.record.check(schedule)
 
     def shape(self, schedule: Schedule) -> RoundShape:
-        """Return the width of a round's operations; exit roots of `hybrid` are an estimate, see `num_exit_roots`."""
+        """Return the sizes of a round's operations; the number of exit roots of `hybrid` is an estimate."""
         record = self.record
         if schedule.is_tree:
             return tree_shape(schedule, record.trees[record.tree(schedule)].paths)
         num_tokens = schedule.num_speculative_tokens
-        # of branches that are not taken nothing was recorded: they count as long as the slowest window that was
+        # branches that are not taken were not recorded: they count as long as the slowest recorded window
         guessing = self.guessing(schedule) if schedule.traits.overlaps else None
         num_steps = None if guessing is None else guessing.most_steps
         return RoundShape(num_tokens, self.num_exit_roots(schedule, num_tokens), branch_steps=num_steps)
 
     def num_exit_roots(self, schedule: Schedule, num_drafted: int) -> int:
-        """Return the branches that the exit starts in rounds with a window of all its tokens, or none.
+        """Return the number of branches from exit roots in a round with a full window, or without one (0 drafted).
 
-        Without a window there is one row, that after a window that was accepted whole. Of `hybrid` it is an estimate,
-        see `RootRanks.mean_exit_roots`.
+        A round without a window has one row, with the budget of a window's last row. For `hybrid` the number is an
+        estimate, see `RootRanks.mean_exit_roots`.
         """
         if schedule.root_source == "hybrid":
             self._check(schedule)
@@ -125,7 +128,7 @@ class Replay(WithoutCaches):
         return sum(budget) if num_drafted else budget[-1]
 
     def walk(self, schedule: Schedule, max_new_tokens: int | None) -> Walk:
-        """Return all rounds of all prompts; raise `ConfigError` for a method that no simulator plays."""
+        """Return all rounds of all prompts; raises `ConfigError` for a method that cannot be simulated."""
         record = self.record
         self._check(schedule)
         window: tuple[object, ...] = (
@@ -138,7 +141,7 @@ class Replay(WithoutCaches):
         elif not schedule.traits.has_draft_model and schedule.traits.window != "none":
             window = ("chain", record.chain(schedule), schedule.num_speculative_tokens)
         key = (*window, max_new_tokens, schedule if schedule.traits.shortens else None)
-        if (schedule.traits, key) not in self._played:
+        if (schedule.traits, key) not in self._played:  # run the method once, on the longest text, to validate it
             longest = max(self._texts(max_new_tokens), key=lambda text: int(text.stop - text.start))
             self._num_verified(schedule, [longest])
             self._played.add((schedule.traits, key))
@@ -147,7 +150,7 @@ class Replay(WithoutCaches):
         return self._walks[key]
 
     def branches(self, schedule: Schedule, walk: Walk) -> Ints:
-        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for each round of `walk`, [rounds]; meaningless in last rounds."""
+        """Return `MISS`, `FROM_DRAFT` or `FROM_EXIT` for each round of `walk`, [rounds]; `MISS` for last rounds."""
         branches = np.full(len(walk.at), MISS, dtype=np.int64)
         if schedule.traits.overlaps:
             asked = walk.every.going_on
@@ -155,10 +158,10 @@ class Replay(WithoutCaches):
         return branches
 
     def correction_ranks(self, schedule: Schedule) -> Ints:
-        """Return how often a round ends after row r with the target's token at candidate rank k, [window + 1, ranks].
+        """Count rounds that end after row r with the target's token at candidate rank k, [window + 1, ranks].
 
-        Candidates are those of the schedule's exit, or else the draft's own; the drafted token of the row is none of
-        them, as in `decoding.roots.choose_roots`. The last round of a text needs no branch and is not counted.
+        Candidates are those of the schedule's exit, else of the draft, without the drafted token of the row, as in
+        `decoding.roots.choose_roots`. The last round of a text needs no branch and is not counted.
         """
         asked = self._walked(schedule, None).every.going_on
         ranks, _ = self._roots.ranks(schedule.exit_layer, schedule, asked.at, asked.num_accepted)
@@ -169,7 +172,7 @@ class Replay(WithoutCaches):
         return counts
 
     def outcomes(self, schedule: Schedule, max_new_tokens: int | None) -> Outcomes:
-        """Return what a round from every position of the texts would do."""
+        """Return the outcomes of rounds from each position of the texts."""
         self._check(schedule)
         joined, drafted, accepted = self._joined, self._drafted(schedule), self._accepted(schedule)
         branches = alone = np.full(len(accepted), MISS, dtype=np.int64)
@@ -180,7 +183,11 @@ class Replay(WithoutCaches):
             branches[asked] = self._roots.branches(schedule, asked, accepted[asked])
             alone = self._roots.branches_of_no_window(schedule, at)
         is_chain = not schedule.is_tree and schedule.traits.window != "none"
-        refused = np.where(accepted < drafted, self._chains(schedule).refused, NO_TOKEN) if is_chain else alone * 0 - 1
+        refused = (
+            np.where(accepted < drafted, self._chains(schedule).refused, NO_TOKEN)
+            if is_chain
+            else np.full_like(alone, NO_TOKEN)
+        )
         from_draft, counts = schedule.draft_roots_per_row or (0,), (0, schedule.num_speculative_tokens)
         without, with_window = (self.num_exit_roots(schedule, count) * schedule.uses_exit for count in counts)
         guessing = self.guessing(schedule)
@@ -201,7 +208,7 @@ class Replay(WithoutCaches):
         )
 
     def guessing(self, schedule: Schedule) -> Guessing | None:
-        """Return the steps that the draft's own streams save; None for a schedule without."""
+        """Return the steps of a draft with streams; None for a schedule without."""
         if not schedule.draft_streams:
             return None
         self._check(schedule)
@@ -238,12 +245,12 @@ class Replay(WithoutCaches):
         return self._joined.chain(self.record.chain(schedule))
 
     def _texts(self, max_new_tokens: int | None) -> list[slice]:
-        """Return the positions of every text."""
+        """Return the range of positions of each text."""
         starts, lengths = self._joined.starts.tolist(), self._joined.lengths(max_new_tokens)
         return [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
 
     def _num_verified(self, schedule: Schedule, texts: Sequence[slice]) -> Ints:
-        """Return how many tokens of its windows the method verifies in rounds of some texts, and all elsewhere."""
+        """Return the number of verified tokens by position: as the method decides in `texts`, all drafted elsewhere."""
         joined, accepted, drafted = self._joined, self._accepted(schedule), self._drafted(schedule)
         verified = drafted.copy()
         for text in texts:
@@ -280,16 +287,16 @@ class Replay(WithoutCaches):
 
 
 Acceptance = Replay | AcceptanceRecord
-"""Where accepted tokens come from: texts that were recorded or drawn."""
+"""Source of accepted tokens: recorded texts, or drawn ones (`AssumedAcceptance`)."""
 
 
 def replay_of(acceptance: Acceptance) -> Replay:
-    """Return a `Replay` of the acceptance, which may be one already."""
+    """Return `acceptance` as a `Replay`."""
     return acceptance if isinstance(acceptance, Replay) else Replay(record_of(acceptance))
 
 
 def record_of(acceptance: Acceptance) -> AcceptanceRecord:
-    """Return the texts of an acceptance, recorded or drawn; raise `ConfigError` for what is none."""
+    """Return the record of an acceptance; raises `ConfigError` if it is no acceptance."""
     record = acceptance.record if isinstance(acceptance, Replay) else acceptance
     if not isinstance(record, AcceptanceRecord):
         raise ConfigError(f"acceptance is {shown(record)}: it is an AcceptanceRecord, or assumed, as Bernoulli(0.8) is")

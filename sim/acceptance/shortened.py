@@ -1,4 +1,4 @@
-"""What methods verify of the windows drafted for them, and the rounds of those that verify the first tokens only."""
+"""Checks that a method verifies its drafted windows, and finds how much of them methods with `shortens` verify."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from decoding.schedule import MAX_TREE, Schedule
 from sim.acceptance.joined_record import NO_TOKEN
 
 WINDOWS = tuple(Window((NO_TOKEN,) * count) for count in range(MAX_TREE + 1))
-"""Windows by their number of tokens, without real ones: what is accepted is known, and a method only passes them on."""
+"""Placeholder windows by number of tokens: acceptance is known already, and methods only pass windows on."""
 
 
 _PLAYED = (
@@ -18,7 +18,7 @@ _PLAYED = (
 
 
 def require_unfinished(schedule: Schedule, *, is_unfinished: bool) -> None:
-    """Raise `ConfigError` where a method drafts or verifies after its text's end."""
+    """Raise `ConfigError` if a method drafts or verifies after the end of its text."""
     if not is_unfinished:
         raise ConfigError(
             f"{schedule.method} goes on after the end of a text: it has to ask `lanes.unfinished` after every round"
@@ -26,15 +26,15 @@ def require_unfinished(schedule: Schedule, *, is_unfinished: bool) -> None:
 
 
 def require_no_draft(schedule: Schedule, *, is_drafted: bool) -> None:
-    """Raise `ConfigError` where a window is drafted for a round that has one."""
+    """Raise `ConfigError` if a method drafts a second window in a round."""
     if is_drafted:
         raise ConfigError(f"{schedule.method} drafts twice in a round; {_PLAYED}")
 
 
 def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None) -> None:
-    """Raise `ConfigError` where a window is not the one that was drafted for its round; None where none was.
+    """Raise `ConfigError` unless the verified window is the one drafted for its round (`num_drafted`; None: none was).
 
-    It may be the first tokens of that where the method `shortens` windows.
+    A method with the trait `shortens` may verify its first tokens only.
     """
     traits, count = schedule.traits, len(window.tokens)
     if not traits.has_draft_lane or (count == num_drafted):
@@ -47,9 +47,10 @@ def require_drafted(schedule: Schedule, window: Window, num_drafted: int | None)
 
 
 def num_verified(schedule: Schedule, text: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> list[int]:
-    """Return `drafted`, the tokens of a whole window from every position of a text, with what is verified in rounds.
+    """Return `drafted` (by position of a text) with the number of verified tokens at positions where rounds start.
 
-    `accepted` are the tokens accepted of whole windows. Raises `ConfigError` for a method that no simulator plays.
+    `accepted`: accepted tokens of whole windows by position. Raises `ConfigError` for a method that cannot be
+        simulated.
     """
     lanes = _UntimedLanes(schedule, text, drafted, accepted)
     flow, reply = schedule.traits.flow(lanes, schedule), None
@@ -61,7 +62,7 @@ def num_verified(schedule: Schedule, text: Sequence[int], drafted: Sequence[int]
 
 
 class _UntimedLanes:
-    """See `decoding.lanes.Lanes`: target and draft in one, on which nothing takes time; a handle is its reply."""
+    """Implements `decoding.lanes.Lanes` (target and draft in one object) without time; a handle is its reply."""
 
     def __init__(
         self, schedule: Schedule, text: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]

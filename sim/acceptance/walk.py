@@ -1,6 +1,4 @@
-"""The rounds that texts go through, and groups of them that wait for the same things.
-
-What depends on the texts and the window alone is worked out here once, for all schedules that share both.
+"""A walk: all rounds in which a kind of window decodes the texts. Schedules with the same texts and window share it.
 
 Shape legend: R rounds of a walk, G of a group, P prompts.
 """
@@ -18,19 +16,19 @@ from costs.cost_model import Floats, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """All rounds of all prompts that a kind of window leads through, prompt by prompt in order; arrays [R].
+    """All rounds of all prompts, prompt by prompt in order; arrays are [R].
 
     Attributes:
         prompt: index of the prompt.
-        at: where the round starts among the positions of all texts together.
+        at: start of the round among the positions of all concatenated texts.
         context: committed tokens, prompt included, minus one.
-        num_drafted, num_verified: drafted tokens, and the first ones of them that the target verifies.
-        num_accepted: those that it accepts, not cut.
+        num_drafted, num_verified: drafted tokens, and the number of first ones that the target verifies.
+        num_accepted: accepted drafted tokens, even past the end of the sequence.
         num_committed: tokens appended, cut at the end of the sequence.
-        contexts: all in which a round may start, of this walk or another one of the same texts.
+        contexts: contexts in which rounds of any walk of the same texts may start.
         prompt_numbers: see `AcceptanceRecord.prompt_numbers`.
-        is_drawn: whether the texts were drawn by assumed rates, so that other draws would take other times.
-        is_sampled: whether the target sampled them, so that the same prompts would have other texts the next time.
+        is_drawn: whether the texts were drawn from assumed rates, so that other draws give other times.
+        is_sampled: whether the target sampled the texts, so that another run gives other texts.
     """
 
     prompt: Ints
@@ -49,7 +47,7 @@ class Walk:
 
     @cached_property
     def place(self) -> Ints:
-        """Index of every round in arrays by context, [R]."""
+        """Index of each round in arrays over `contexts`, [R]."""
         return self.context - self.contexts.start
 
     @cached_property
@@ -59,37 +57,37 @@ class Walk:
 
     @cached_property
     def first(self) -> Rounds:
-        """The first ones of prompts."""
+        """The first round of each prompt."""
         return Rounds(self, np.flatnonzero(self.is_first))
 
     @cached_property
     def later(self) -> Rounds:
-        """All others."""
+        """All rounds that are not the first of their prompt."""
         return Rounds(self, np.flatnonzero(~self.is_first))
 
     @cached_property
     def prompt_lengths(self) -> list[int]:
-        """Tokens of every prompt."""
+        """Number of tokens of each prompt."""
         lengths: list[int] = (self.context[self.is_first] + 1).tolist()
         return lengths
 
     @cached_property
     def tokens_by_prompt(self) -> Floats:
-        """Committed tokens, [P]."""
+        """Committed tokens of each prompt, [P]."""
         return self.sums(self.num_committed)
 
     @cached_property
     def num_accepted_tokens(self) -> int:
-        """Drafted tokens that were committed, in all."""
+        """Total number of drafted tokens that were committed."""
         return int(np.minimum(self.num_accepted, self.num_committed).sum())
 
     def sums(self, values: Floats | Ints) -> Floats:
-        """Sum up values of rounds by prompt, [P]."""
+        """Return the sums of rounds' values by prompt, [P]."""
         return np.add.reduceat(values, np.flatnonzero(self.is_first), dtype=np.float64)
 
 
 class Rounds:
-    """Some rounds of a walk, by their indices."""
+    """A group of rounds of a walk, given by their indices, [G]."""
 
     def __init__(self, walk: Walk, index: Ints) -> None:
         self._walk = walk
@@ -98,21 +96,21 @@ class Rounds:
 
     @cached_property
     def place(self) -> Ints:
-        """Index of these rounds in arrays by context, [G]."""
+        """Index of these rounds in arrays over `Walk.contexts`, [G]."""
         return self._walk.place[self.index]
 
     @cached_property
     def ending(self) -> Rounds:
-        """These rounds that are the last of their prompts."""
+        """Those of these rounds that are the last of their prompt."""
         return Rounds(self._walk, self.index[self._walk.is_last[self.index]])
 
     @cached_property
     def going_on(self) -> Rounds:
-        """These rounds after which another one comes."""
+        """Those of these rounds that another round of the prompt follows."""
         return Rounds(self._walk, self.index[~self._walk.is_last[self.index]])
 
     def of_width(self, width: int) -> Rounds | None:
-        """Return these rounds that verify `width` drafted tokens, or None if there are none."""
+        """Return those of these rounds that verify `width` drafted tokens; None if there are none."""
         if width not in self._of_width:
             index = self.index[self._walk.num_verified[self.index] == width]
             self._of_width[width] = Rounds(self._walk, index) if len(index) else None
@@ -120,25 +118,25 @@ class Rounds:
 
     @cached_property
     def place_after(self) -> Ints:
-        """`place` of the rounds after these, [G]."""
+        """`place` of the rounds that follow these, [G]."""
         return self._walk.place[self.index + 1]
 
     @cached_property
     def accepted_before(self) -> Ints:
-        """Tokens accepted in the rounds before these, [G]."""
+        """Drafted tokens accepted in the rounds before these, [G]."""
         return self._walk.num_accepted[self.index - 1]
 
     @cached_property
     def at(self) -> Ints:
-        """Where they start among the positions of all texts together, [G]."""
+        """Start of these rounds among the positions of all concatenated texts, [G]."""
         return self._walk.at[self.index]
 
     @cached_property
     def num_accepted(self) -> Ints:
-        """Tokens accepted in them, [G]."""
+        """Drafted tokens accepted in these rounds, [G]."""
         return self._walk.num_accepted[self.index]
 
     @cached_property
     def num_drafted(self) -> Ints:
-        """Tokens drafted for them, [G]."""
+        """Tokens drafted for these rounds, [G]."""
         return self._walk.num_drafted[self.index]

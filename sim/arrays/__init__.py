@@ -1,1 +1,1 @@
-"""The array world: all rounds of a schedule at once."""
+"""The array world: simulates all rounds of a schedule at once with array operations."""

@@ -1,9 +1,9 @@
-"""The array world: a method's own generator, played once for all rounds of a schedule.
+"""Lanes of the array world: run a method's generator once for all rounds of a schedule.
 
-Every round begins with both lanes idle, so its duration depends on its position, its window and what the round before
-left unread. The generator is driven through two rounds, one for all first rounds of prompts and one for all others;
-waiting for a handle adds its time to every round it represents. Shape legend: R rounds of a walk, G of a group, C
-contexts.
+Each round begins with both lanes idle, so its duration depends only on its context, its window, and the tokens that the
+draft has not read yet. The generator is driven through two rounds: the first represents all prompts' first rounds, the
+second all other rounds. Waiting for a handle adds its time to all rounds that are represented. Shape legend: R rounds
+of a walk, G rounds of a group, C contexts, N rows of a table.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ from sim.prediction import RoundTimes
 
 
 class Decided(NamedTuple):
-    """What the models decide: a schedule's rounds, and for a mirror schedule whose branch has each round's outcome.
+    """The models' decisions: the rounds of a schedule, and for a mirror schedule the source of each round's branch.
 
-    `guesses` are the steps of their windows by the number of guesses, see `Guessing.counts`; None without streams.
+    `guesses`: steps of the windows by their number of guesses, see `Guessing.counts`; None without streams.
     """
 
     walk: Walk
@@ -37,16 +37,16 @@ class Decided(NamedTuple):
 
 
 _Handle = Callable[[], object]
-"""Work under way: adds what it makes rounds wait, and gives the reply."""
+"""Work under way: calling it adds the waiting time to the rounds, and returns the reply."""
 Wait = Callable[[Rounds], None]
-"""Adds what the given rounds wait for."""
+"""Adds waiting time to the given rounds."""
 
 _REPLY = Verdict(0, NO_TOKEN, window=WINDOWS[1])
-"""A placeholder, as windows are: `Decided` has what the models say already, and a method only passes these on."""
+"""A placeholder, like windows: methods only pass replies on, and `Decided` holds the models' decisions."""
 
 
 def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> RoundTimes:
-    """Time all rounds that the models decided on."""
+    """Return the times of all rounds of `decided`."""
     lanes = ArrayLanes(schedule, durations, decided)
     flow = schedule.traits.flow(lanes, schedule)
     handle: Any = next(flow)
@@ -57,7 +57,7 @@ def time_rounds(schedule: Schedule, durations: Durations, decided: Decided) -> R
 
 
 class ArrayLanes:
-    """See `decoding.lanes.Lanes`: target, draft and branches in one, for all rounds at once."""
+    """Implements `decoding.lanes.Lanes` (target, draft and branches in one object) for all rounds at once."""
 
     unfinished = True
 
@@ -72,7 +72,7 @@ class ArrayLanes:
 
     @property
     def is_over(self) -> bool:
-        """Whether a first round and another one have been played."""
+        """Whether both rounds have been run."""
         return self._num_rounds_begun > 2
 
     def verify(self, window: Window) -> _Handle:  # noqa: ARG002
@@ -104,10 +104,10 @@ class ArrayLanes:
         return self
 
     def join(self, signal: ExitSignal) -> None:
-        """See `decoding.lanes.Branches`; `overlap_timeline` knows when."""
+        """See `decoding.lanes.Branches`; `overlap_timeline` accounts for its time."""
 
     def take(self, verdict: Verdict) -> _Handle:  # noqa: ARG002
-        """See `decoding.lanes.Branches`: the round before, committed already, waits for its branch."""
+        """See `decoding.lanes.Branches`; the wait belongs to the round that was just committed."""
         return self._handle(self._take, self._window)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
@@ -115,7 +115,7 @@ class ArrayLanes:
         self._begins_round = True
 
     def _operation(self, wait: Wait, reply: object) -> _Handle:
-        """Return the handle of an operation of the round under way, which it begins if it is the first."""
+        """Return the handle of an operation of the current round; the first operation begins the round."""
         self._num_rounds_begun += self._begins_round
         self._begins_round = False
         return self._handle(wait, reply)
@@ -131,7 +131,7 @@ class ArrayLanes:
         return handle
 
     def _add(self, rounds: Rounds, overhead_s: float, **seconds_G: Floats) -> None:
-        """Add to rounds the time of each cause that they wait for."""
+        """Add waiting time to rounds, by cause (a name of `Bottlenecks`)."""
         waits_s = self.times.waits_s
         self.times.seconds[rounds.index] += sum(seconds_G.values(), start=overhead_s)
         for cause, waited_s in seconds_G.items():
@@ -156,7 +156,7 @@ class ArrayLanes:
         self._add(rounds, overhead_s, **waits_s)
 
     def _draft(self, rounds: Rounds, *, is_first: bool) -> None:
-        """Draft a whole window after reading the unread tokens; the verdict crosses before, the window after."""
+        """Draft a whole window after reading the unread tokens; messages: the verdict before, the window after."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place
         channel_s, unread = durations.messages.window_s[rounds.num_drafted], np.zeros_like(place)
         if not is_first:
@@ -175,39 +175,41 @@ class ArrayLanes:
         self.times.hidden_draft_s += float(self._overlap.hidden_s[rounds.place].sum())
 
     def _take(self, rounds: Rounds) -> None:
-        ahead, times, going_on = self._overlap, self.times, rounds.going_on
-        assert ahead is not None, "no branch to take"
+        overlap, times, going_on = self._overlap, self.times, rounds.going_on
+        assert overlap is not None, "no branch to take"
         is_miss = self._decided.branches[going_on.index] == MISS
-        missing_s = self._missing_s(going_on, ahead, is_miss)
-        waited_s = ahead.boundary_s[going_on.place] + missing_s
+        missing_s = self._missing_s(going_on, overlap, is_miss)
+        waited_s = overlap.boundary_s[going_on.place] + missing_s
         overhead_s, missed_s = 2 * self._durations.draft_half_s, float(waited_s @ is_miss)
-        channel_s = ahead.channel_s[going_on.place] + self._durations.messages.window_s[-1]
+        channel_s = overlap.channel_s[going_on.place] + self._durations.messages.window_s[-1]
         times.handing_over_s[going_on.index] = channel_s + overhead_s + waited_s
         times.seconds[going_on.index] += times.handing_over_s[going_on.index]
         times.waits_s["overhead"] += len(waited_s) * overhead_s
         times.waits_s["channel"] += float(channel_s.sum())
         times.waits_s["draft"] += float(waited_s.sum()) - missed_s
         times.waits_s["fallback"] += missed_s
-        times.draft_busy_s += float(ahead.last_busy_s[rounds.ending.place].sum() + ahead.busy_s[going_on.place].sum())
+        branching_s = overlap.last_busy_s[rounds.ending.place].sum() + overlap.busy_s[going_on.place].sum()
+        times.draft_busy_s += float(branching_s)
         times.draft_busy_s += float(missing_s.sum())
         times.num_hits += len(is_miss) - int(np.count_nonzero(is_miss))
         times.num_asked += len(is_miss)
 
-    def _missing_s(self, rounds: Rounds, ahead: OverlapTimeline, is_miss: NDArray[np.bool_]) -> Floats:
+    def _missing_s(self, rounds: Rounds, overlap: OverlapTimeline, is_miss: NDArray[np.bool_]) -> Floats:
         """Return the draft time from noticing a verdict to having the next window."""
-        done = _entries(ahead.num_steps, self._decided.branches[rounds.index], rounds.place)
+        done = _entries(overlap.num_steps, self._decided.branches[rounds.index], rounds.place)
         missing_s = self._completed_s(rounds, done)
-        # Where no branch has begun the draft reads what was committed, hit or miss; with features a miss reads it anew.
-        if ahead.is_read.all() and not self._schedule.exit_features:
+        # If no branch has begun, the draft reads the committed tokens, hit or miss; with features a miss reads them
+        # again.
+        if overlap.is_read.all() and not self._schedule.exit_features:
             return missing_s
-        reads = ~ahead.is_read[rounds.place] | (self._schedule.exit_features & is_miss)
+        reads = ~overlap.is_read[rounds.place] | (self._schedule.exit_features & is_miss)
         catch_up_s, accepted, place = self._durations.catch_up_s, rounds.num_accepted, rounds.place_after
         more_s = _entries(catch_up_s, accepted, place) - catch_up_s[0][place]
         anew_s = self._completed_s(rounds, np.zeros_like(done))
         return np.where(reads, anew_s + more_s, missing_s)
 
     def _completed_s(self, rounds: Rounds, num_done: Ints) -> Floats:
-        """Return the time to complete the next windows after `num_done` steps; the very first step has one row."""
+        """Return the time to complete the next windows after `num_done` steps; the first of these steps has one row."""
         durations, guesses, place = self._durations, self._decided.guesses, rounds.place_after
         one_row_s, starting_s = durations.step_s["one_row"][place], durations.catch_up_s[0][place]
         if guesses is None:
@@ -218,12 +220,12 @@ class ArrayLanes:
         return steps_s + np.where(steps_s > 0, starting_s - one_row_s, 0.0)
 
     def _guessed_s(self, steps_GN: Ints, place: Ints) -> Floats:
-        """Return the time of so many steps with 0, 1, ... guesses, [G]."""
+        """Return the total time of steps, [G]; `steps_GN` has the numbers of steps with 0, 1, ... guesses."""
         seconds: Floats = (steps_GN * self._durations.guessing_s[:, place].T).sum(axis=1)
         return seconds
 
 
 def _entries(table_NC: NDArray[Any], row_G: Ints, place_G: Ints) -> NDArray[Any]:
-    """Return `table_NC[row_G, place_G]`, in a fraction of the time."""
+    """Return `table_NC[row_G, place_G]`, but much faster."""
     entries: NDArray[Any] = table_NC.ravel().take(row_G * table_NC.shape[1] + place_G)
     return entries

@@ -1,16 +1,16 @@
-"""A mirror round up to the point where the draft notices the verdict, at every context at once.
+"""Times a mirror round up to the point where the draft notices the verdict, for all contexts at once.
 
-Until then nothing depends on what the models say: the target computes its segments, the draft its branch steps,
-and each slows the other while both compute. So the round is solved once per context, and what the sequences decide
-(which branch is taken, how much is left of it) is looked up afterwards.
+Until then the timing does not depend on acceptance: the target computes its segments, the draft its branch steps, and
+each slows the other down while both compute. So the round is solved once per context. Which branch is taken, and how
+much of it is left, is looked up afterwards.
 
-The draft's work comes in runs of equal steps. Each run is laid next to what is left of the target's segments:
-both advance at their own slowdown until one of them ends, then the other goes on alone. Times are seconds from
-the moment when the driver issues the round's operations; arrays are over contexts.
+The draft's work is a sequence of runs of equal steps. Each run is placed beside what is left of the target's segments:
+both advance, slowed down, until one of them ends, then the other continues alone. Times are seconds since the driver
+issued the round's operations; arrays are over contexts.
 
-An example. Alone, prefix and suffix take 4 s and 2 s, the draft's first step, which reads the window's last token, 1 s,
-the two steps that its window takes for the exit's roots 2 s each, the message 1 s, and starting and dispatching
-nothing; at once, all takes twice as long ::
+Example: alone, prefix and suffix take 4 s and 2 s, the draft's first step (reading the window's last token) 1 s, each
+of the two branch steps for the exit's roots 2 s, and the exit message 1 s. Dispatch takes no time; everything takes
+twice as long while both lanes compute ::
 
     seconds    0           2           5           6           8           9           11
     target     | prefix    | prefix    | suffix    | suffix    |
@@ -18,8 +18,8 @@ nothing; at once, all takes twice as long ::
     draft      | last row  | idle      | message   | roots     | roots     | (roots)   |
                  1 s done                            1 s done    1 s alone   2 s alone
 
-The request for a window comes at 8, within the first of the two steps, and is noticed at 9. If nothing stopped them the
-steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun by then.
+The request for a window arrives at 8, within the first of the two branch steps, and is noticed at 9. Without it the
+steps would end at 11, so floor((11 - 8) / 2) = 1 of them has not begun at 8.
 """
 
 from typing import NamedTuple
@@ -41,16 +41,16 @@ _NO_SLOWDOWN = Slowdown(np.ones(1), np.ones(1))
 
 
 class OverlapTimeline(NamedTuple):
-    """A mirror round as it goes whatever the verdict is, [contexts].
+    """The part of a mirror round that does not depend on the verdict, [contexts].
 
     Attributes:
-        channel_s: how long the verdict is on its way to the draft's lane, and waits for an exit message before it.
-        boundary_s: how long it then takes to the end of the step under way, when the draft acts on it.
-        num_steps: steps done then in the branches of each source, [sources, contexts]; none for `MISS`.
-        is_read: whether the draft has read the window (with features: read it again with theirs).
-        slowed_s: what the draft adds to the target's segments, [segments, contexts].
-        hidden_s, busy_s: draft time while the target computes, and in all, until then.
-        last_busy_s: draft time in all in a last round, in which no step begins after the commit.
+        channel_s: time of the verdict to the draft's lane, including a wait for the exit message sent before.
+        boundary_s: time from the verdict's arrival to the end of the step under way, when the draft acts on it.
+        num_steps: branch steps done by then for each source, [sources, contexts]; 0 for `MISS`.
+        is_read: whether the draft has read the window (with features: read it again with its features).
+        slowed_s: time that contention with the draft adds to the target's segments, [segments, contexts].
+        hidden_s, busy_s: draft time until then, while the target computes, and in total.
+        last_busy_s: total draft time if the round is the sequence's last: no step begins after the commit.
     """
 
     channel_s: Floats
@@ -64,7 +64,7 @@ class OverlapTimeline(NamedTuple):
 
 
 def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimeline:
-    """Solve one mirror round at every context of `durations`."""
+    """Return the timeline of a mirror round at each context of `durations`."""
     lanes = _TwoLanes(durations)
     half, messages = durations.draft_half_s, durations.messages
     exit_s = float(crossing_s(messages.to_draft, np.array(messages.exit_bytes)))
@@ -72,7 +72,7 @@ def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimelin
     arrival_s = _branch(lanes, schedule, durations.target_half_s + exit_s + half)
     commit_s = lanes.end_s(len(durations.segments_s)) + (durations.target_half_s + durations.round_overhead_s)
     asked_s = commit_s + half
-    # Messages arrive in the order of sending: the verdict does not overtake the exit's message.
+    # Messages arrive in the order of sending: the verdict does not overtake the exit message.
     exit_sent_s = lanes.end_s(1) + durations.target_half_s if schedule.uses_exit else np.zeros_like(commit_s)
     told_bytes = messages.exit_bytes, messages.verdict_bytes[0]
     take_s = second_arrival_s(messages.to_draft, told_bytes, (exit_sent_s, commit_s)) + half
@@ -105,7 +105,7 @@ def overlap_timeline(schedule: Schedule, durations: Durations) -> OverlapTimelin
 
 
 def _branch(lanes: "_TwoLanes", schedule: Schedule, message_s: float) -> Floats | None:
-    """Run the branch operation, unhindered by any verdict; return when the exit message arrives, if any."""
+    """Run the branch operation as if no verdict arrived; return when the exit message arrives, None without one."""
     num_steps = lanes.durations.plan.branch_steps
     if not schedule.exit_features:
         lanes.run("last_drafted", 1)
@@ -123,14 +123,14 @@ def _branch(lanes: "_TwoLanes", schedule: Schedule, message_s: float) -> Floats 
 
 
 def _branch_with_both(lanes: "_TwoLanes", num_steps: int, message_s: float) -> Floats:
-    """Run the steps of draft-sourced roots, and of the exit's when its message has come; return when that arrives."""
+    """Run the steps of the draft's roots, and after the exit message also of the exit's; return when it arrives."""
     draft_steps: Floats = np.zeros_like(lanes.now_s)
     in_order: tuple[tuple[StepKind, int], ...] = (("draft_roots", 1), ("draft_later", num_steps - 1))
     for kind, most in in_order:
         step_s = lanes.durations.step_s[kind]
         work_s = most * step_s
         left_s = lanes.together(kind, work_s, num_segments=1)
-        # where this segment has not ended the work has, and nothing is left to be done until the message arrives
+        # contexts whose segment has not ended yet have no work left to do until the message arrives
         left_s = lanes.until(kind, left_s, np.maximum(lanes.end_s(1) + message_s - lanes.now_s, 0.0))
         begun = _between(np.ceil((work_s - left_s) / step_s), most)
         lanes.finish(kind, begun * step_s - (work_s - left_s))
@@ -138,23 +138,26 @@ def _branch_with_both(lanes: "_TwoLanes", num_steps: int, message_s: float) -> F
         draft_steps = draft_steps + begun
     arrival_s = lanes.end_s(1) + message_s
     lanes.idle(np.maximum(arrival_s - lanes.now_s, 0.0))
-    none, every = draft_steps == 0, draft_steps == num_steps
-    lanes.run("all_roots", none)
-    lanes.run("all_later", num_steps - draft_steps - none)
-    lanes.run("exit_roots", every)
-    lanes.run("exit_later", draft_steps - every)
+    not_started, is_done = draft_steps == 0, draft_steps == num_steps
+    lanes.run("all_roots", not_started)
+    lanes.run("all_later", num_steps - draft_steps - not_started)
+    lanes.run("exit_roots", is_done)
+    lanes.run("exit_later", draft_steps - is_done)
     return arrival_s
 
 
 class _Run(NamedTuple):
-    """Equal steps in a row, and when the last one ends if nothing stops them."""
+    """Consecutive equal draft steps, and when the last one ends if nothing stops them."""
 
     kind: StepKind
     num_steps: int | Floats
     end_s: Floats
 
     def not_begun(self, request_s: Floats, step_s: Floats, arrival_s: Floats | None) -> Floats:
-        """Return the steps not begun by a request to stop; none of the exit's roots begin if its message is later."""
+        """Return how many steps have not begun at a stop request.
+
+        Steps of the exit's roots begin only if the exit message arrives (`arrival_s`) before the request.
+        """
         count = _between(np.floor((self.end_s - request_s) / step_s), self.num_steps)
         if self.kind in EXIT_STEPS and arrival_s is not None:
             count = np.where(arrival_s >= request_s, self.num_steps, count)
@@ -162,10 +165,10 @@ class _Run(NamedTuple):
 
 
 class _TwoLanes:
-    """Both lanes from the start of a round. The target goes through half a dispatch and its segments.
+    """Both lanes from the start of a round. The target's work is half a dispatch (index 0), then its segments.
 
-    The draft's lane has been followed until `now_s`; of each segment `_left_s` is left to do, in time alone, and what
-    is done took `_taken_s`.
+    The draft's lane is simulated until `now_s`. Of each piece of the target's work `_left_s` is left at that time (in
+    seconds alone), and the done part took `_taken_s`.
     """
 
     def __init__(self, durations: Durations) -> None:
@@ -177,15 +180,15 @@ class _TwoLanes:
         self._taken_s = [nothing] * len(self._left_s)
 
     def segment_s(self, index: int) -> Floats:
-        """Return how long a target segment takes if the draft stays idle from now on."""
+        """Return the duration of a target segment if the draft stays idle from now on."""
         return self._taken_s[index + 1] + self._left_s[index + 1]
 
     def end_s(self, num_segments: int) -> Floats:
-        """Return when the first target segments end if the draft stays idle from now on."""
+        """Return when the first `num_segments` target segments end if the draft stays idle from now on."""
         return in_ticks(sum(map(self.segment_s, range(num_segments)), start=np.asarray(self.durations.target_half_s)))
 
     def idle(self, seconds: float | Floats) -> None:
-        """Let the target compute alone."""
+        """Let the draft be idle for `seconds`, while the target computes alone."""
         self.now_s = self.now_s + seconds
         for index, left_s in enumerate(self._left_s):
             used = np.minimum(seconds, left_s)
@@ -194,22 +197,22 @@ class _TwoLanes:
             seconds = seconds - used
 
     def run(self, kind: StepKind, num_steps: int | Floats) -> None:
-        """Run all of these steps of the draft."""
+        """Run `num_steps` steps of the draft."""
         self.finish(kind, num_steps * self.durations.step_s[kind])
         self.runs.append(_Run(kind, num_steps, self.now_s))
 
     def finish(self, kind: StepKind, work_s: Floats) -> None:
-        """Draft work while the target computes, and what is left of it alone."""
+        """Do draft work, first beside the target, the rest alone."""
         self._compute(self.together(kind, work_s))
 
     def together(self, kind: StepKind, work_s: Floats, *, num_segments: int = 2) -> Floats:
-        """Draft work for as long as the target's first segments last; return what is left of the work."""
+        """Do draft work until the target's first `num_segments` segments end; return the work that is left."""
         for index in range(min(1 + num_segments, len(self._left_s))):
             work_s, _ = self._at_once(index, kind, work_s)
         return work_s
 
     def until(self, kind: StepKind, work_s: Floats, seconds: Floats) -> Floats:
-        """Draft work for `seconds` at most, beyond the target's first segment; return what is left of it."""
+        """Do draft work for `seconds` at most, after the target's first segment; return the work that is left."""
         work_s, seconds = self._at_once(len(self._left_s) - 1, kind, work_s, seconds)
         alone = np.minimum(seconds, work_s)
         self._compute(alone)
@@ -218,14 +221,18 @@ class _TwoLanes:
     def _at_once(
         self, index: int, kind: StepKind, work_s: Floats, within_s: Floats = _FOREVER
     ) -> tuple[Floats, Floats]:
-        """Run draft work beside a target segment until one ends, or the time is up; return what is left of both."""
+        """Do draft work beside a piece of the target's work until one ends or the time is up.
+
+        Returns:
+            The draft work that is left, and the time that is left of `within_s`.
+        """
         left_s = self._left_s[index]
         if not left_s.any() or not work_s.any():
             return work_s, within_s
         slow = self.durations.slowdowns[index - 1][kind] if index else _NO_SLOWDOWN
         draft_needs_s, target_needs_s = work_s * slow.draft, left_s * slow.target
         elapsed = np.minimum(np.minimum(draft_needs_s, target_needs_s), within_s)
-        # Finished work is set to exactly 0: a remainder from rounding would count as a step that has begun.
+        # Finished work is set to exactly 0: a rounding remainder would count as a step that has begun.
         self._left_s[index] = np.where(elapsed == target_needs_s, 0.0, left_s - elapsed / slow.target)
         self._taken_s[index] = self._taken_s[index] + elapsed
         if index:
@@ -240,5 +247,5 @@ class _TwoLanes:
 
 
 def _between(count: Floats, most: float | Floats) -> Floats:
-    """Return `count` limited to 0..`most`; `np.clip` takes longer."""
+    """Return `count` limited to 0..`most`; faster than `np.clip`."""
     return np.minimum(np.maximum(count, 0.0), most)

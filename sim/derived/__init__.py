@@ -1,1 +1,1 @@
-"""Times of machines that nobody measured: by data sheets and rooflines."""
+"""Derived profiles: the times of machines that nobody measured, from data sheets, public curves and rooflines."""

@@ -1,4 +1,4 @@
-"""A number that a prediction rests on, with its source and its error."""
+"""An assumption: a number that a derived profile depends on, with its source and its error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.quantity import Quantity, Status
 
 ERROR_OF: Final[dict[Status, float]] = {"measured": 0.05, "datasheet": 0.05, "derived": 0.1, "guessed": 0.3}
-"""Relative error (half-width, 90 %) of a number without a span, by its status: our judgement."""
+"""Relative error (half-width, 90 %) of a number without a span, by its status. These are judgements."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assumption:
-    """A number in SI units, by a name such as `gpu.memory_efficiency`; with 90 % it lies within `low` and `high`."""
+    """A number in SI units; `low` .. `high` is its 90 % interval, and `field` its name: `gpu.memory_efficiency`."""
 
     field: str
     value: float
@@ -28,7 +28,7 @@ class Assumption:
     def of(
         cls, field: str, value: float, status: Status, source: str, *, span: tuple[float, float] | None = None
     ) -> Self:
-        """Return an assumption whose ends are `span`, or follow from its status."""
+        """Return an assumption whose interval is `span`, or by default follows from its status (`ERROR_OF`)."""
         error = ERROR_OF[status]
         low, high = span or (value * (1 - error), value * (1 + error))
         return cls(field=field, value=value, status=status, source=source, low=low, high=high)
@@ -40,17 +40,17 @@ class Assumption:
 
     @classmethod
     def shipped(cls, name: str) -> Self:
-        """Return an assumption of `assumptions.yaml`, by its field and perhaps what it is of."""
+        """Return the entry `name` of `assumptions.yaml`; its field is the part of the name before a slash."""
         return cls.of_quantity(name.partition("/")[0], _shipped()[name])
 
     @property
     def number(self) -> str:
-        """The name without the part that it is of: `memory_efficiency`."""
+        """The last part of `field`, without the device: `memory_efficiency`."""
         return self.field.rpartition(".")[2]
 
     @property
     def relative_error(self) -> float:
-        """Half the distance of its ends over its value; 0 where they are equal, such as for a rate of 0."""
+        """Half the width of the interval over the value; 0 for an empty interval (so that the value may be 0)."""
         return (self.high - self.low) / 2 / self.value if self.high > self.low else 0.0
 
 

@@ -1,7 +1,7 @@
-"""A calibrated machine as a platform: lanes that were timed, beside devices that are only described.
+"""A calibrated machine as a platform: measured lanes, possibly beside devices that are only described.
 
-With the models of the calibration a lane costs what its tables say. With others it counts as a device that reads,
-computes and starts graphs as fast as it did with those, with a wider interval.
+With the calibration's models a lane's costs are its tables. With other models the lane counts as a device whose
+bandwidth, FLOP/s and dispatch were measured with the calibration's models, with a wider interval.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,17 +29,17 @@ from sim.derived.roofline import RooflineCost
 from sim.error_shares import interval
 
 CARRIED: Final = (0.75, 1.35)
-"""Ends of a lane's speed with other models, as shares of that with the models of the calibration. One case is known:
-by the speed of a core with a model of 135M in bfloat16, 8B in int4 are predicted 20 % too slow."""
+"""Interval of a lane's speed with other models, relative to that with the calibration's models. One case is known:
+from a core's speed with a 135M model in bfloat16, an 8B model in int4 is predicted 20 % too slow."""
 _FEW_ROWS: Final = 8
 _FREE: Final = {"latency_s": 1e-9, "bytes_per_s": 1e18}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibratedLanes:
-    """The lanes of a calibration, and whether it was made with the target and the draft that are asked for.
+    """The lanes of a calibration, and whether it was made with the target and the draft of the plan.
 
-    `is_lookup` is whether the draft is one that takes no time on any lane.
+    `is_lookup`: the drafter is prompt lookup, which takes no time on any lane.
     """
 
     profile: Profile
@@ -54,7 +54,7 @@ class CalibratedLanes:
 
     @property
     def in_words(self) -> str | None:
-        """What is assumed of lanes with other models; None where both models were measured."""
+        """The assumption made about lanes with other models; None if both models were measured."""
         has_draft = self.has_draft or self.is_lookup
         if self.has_target and has_draft:
             return None
@@ -67,13 +67,13 @@ class CalibratedLanes:
         )
 
     def cost(self, lane: str, derived: RooflineCost) -> LaneCost:
-        """Return the costs of a lane: measured of the calibration's models, else derived."""
+        """Return the costs of a lane: measured for the calibration's models, derived for others."""
         return _CarriedCost(MeasuredCost(self.profile.lane(lane)), derived, self)
 
     def beside(self, described: Profile, timed: Iterable[tuple[str, str]]) -> Profile:
-        """Return a profile of described lanes with the timed ones, and pairs of these, in their places.
+        """Return `described` with the measured lanes, and the measured pairs `timed`, in place of derived ones.
 
-        The calibration's common error is none of the described lanes, so it is added to their own.
+        The calibration's common error does not cover derived lanes, so their own errors are increased by it.
         """
         own, pairs = self.profile, {frozenset(pair) for pair in timed}
         lanes = tuple(
@@ -98,7 +98,7 @@ class CalibratedLanes:
         )
 
     def assumptions(self, derived: RooflineCost) -> tuple[Assumption, ...]:
-        """Return what the costs of a lane rest on: the time of a pass, or what the lane achieves, or both."""
+        """Return the assumptions behind a lane's costs: the measured time of a pass, the derived speed, or both."""
         name = derived.device.name
         lane, carried = self.profile.lane(name), derived.device.assumptions
         if not self.has_target or lane.layer is None or lane.lm_head is None:
@@ -110,7 +110,7 @@ class CalibratedLanes:
 
 
 class _CarriedCost:
-    """A `costs.cost_model.LaneCost` of tables for the calibration's models, and of a roofline for others."""
+    """A `costs.cost_model.LaneCost`: tables for the calibration's models, a roofline for others."""
 
     def __init__(self, measured: MeasuredCost, derived: RooflineCost, lanes: CalibratedLanes) -> None:
         self._measured, self._derived, self._lanes = measured, derived, lanes
@@ -132,7 +132,7 @@ class _CarriedCost:
         return self._of(part).own(part, rows, contexts)
 
     def facts(self, part: Part) -> PartFacts:
-        """See `LaneCost`; a derived part has the error of what its lane achieves, too."""
+        """See `LaneCost`; a derived part also has the error of the lane's bandwidth."""
         cost = self._of(part)
         found = cost.facts(part)
         if cost is self._measured:
@@ -145,12 +145,12 @@ class _CarriedCost:
 
 
 def calibrated_platform(profile: Profile) -> Platform:
-    """Return a platform with a device for each lane, with what it achieved in the calibration.
+    """Return a platform with a device for each lane, with the speed that it reached in the calibration.
 
-    A lane on which a plan split a target has devices that are lanes of their own.
+    Layer splits and second streams get no device: they consist of other lanes.
 
     Raises:
-        ProfileError: no device has such numbers.
+        ProfileError: a number is outside the plausible range of a device.
     """
     whole = (lane for lane in profile.lanes if not lane.name.endswith(SECOND_STREAM))
     lanes = {lane.name: lane for lane in whole if LayerSplit.of(lane.name) is None}
@@ -161,7 +161,8 @@ def calibrated_platform(profile: Profile) -> Platform:
         "host": (on_host or list(devices))[0],
         "devices": devices,
         "links": [_link(profile, *pair) for pair in permutations(lanes, 2)],
-        "lanes": {} if "engine" in profile.host else {name: name for name in lanes},  # imported ones are the engine's
+        # `mirrorsd run` cannot use the lanes of profiles that were imported from an engine
+        "lanes": {} if "engine" in profile.host else {name: name for name in lanes},
     }
     if on_host:
         data["memory_pools"] = {"memory-of-the-host": _memory(profile, {name: devices[name] for name in on_host})}
@@ -173,7 +174,7 @@ def calibrated_platform(profile: Profile) -> Platform:
 
 
 def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
-    """Return a lane as a device: bandwidth by a pass of one row, FLOP/s by the time that many rows add."""
+    """Return a lane as a device: bandwidth from a pass over one row, FLOP/s from the time that further rows add."""
     device: dict[str, Any] = {"name": "a lane of the calibrated machine", "kind": lane.kind, "cores": lane.cores}
     if engine_of(engine := str(profile.host.get("engine", ""))) is not None:
         device["engine"] = engine
@@ -192,7 +193,7 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
     if not num_bytes or not one_s:
         return device
     device["memory_cap_bytes_per_s"] = _measured(num_bytes / one_s, profile, CARRIED)
-    device["memory_efficiency"] = _measured(1.0, profile)  # of that rate, so that no curves tell another
+    device["memory_efficiency"] = _measured(1.0, profile)  # of the measured rate; set so that curves do not replace it
     if lane.kind != "cpu":
         device["memory_bytes_per_s"] = _measured(num_bytes / one_s, profile)
     if few > 1:
@@ -207,12 +208,16 @@ def _device(lane: LaneProfile, profile: Profile) -> dict[str, Any]:
 
 
 def _memory_of(label: str) -> Quantity | None:
-    """Return the memory of all cards that a label lists; None unless it is known of each."""
-    cards = [find_device(one) for one in label.split(", ")]
-    sizes = [card and card.own_sheet.memory_bytes for card in cards for _ in range(card.num_devices if card else 1)]
-    known = [size for size in sizes if size is not None]
-    total = sum(size.value for size in known)
-    return known[0].model_copy(update={"value": total}) if known and len(known) == len(sizes) else None
+    """Return the total memory of all cards that a label lists; None unless it is known for each."""
+    sizes: list[Quantity] = []
+    total = 0.0
+    for one in label.split(", "):
+        card = find_device(one)
+        if card is None or (size := card.own_sheet.memory_bytes) is None:
+            return None
+        sizes.append(size)
+        total += card.num_devices * size.value
+    return sizes[0].model_copy(update={"value": total}) if total else None
 
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
@@ -221,7 +226,7 @@ def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
 
 
 def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the memory of the CPU's lanes, as fast as the fastest of them or as two of them at once."""
+    """Return the memory pool of the CPU's lanes: as fast as the fastest lane, or as two lanes at once."""
     field = "memory_cap_bytes_per_s"
     caps = {name: device[field].value for name, device in devices.items() if field in device}
     together = [
@@ -237,7 +242,7 @@ def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 def _link(profile: Profile, one: str, other: str) -> dict[str, Any]:
-    """Return the link from a lane to another; as in profiles, one that was not measured is free."""
+    """Return the link from a lane to another; a link that was not measured takes no time, as in profiles."""
     link = profile.link(one, other)
     found = _FREE if link is None else {"latency_s": max(1e-9, link.latency_s), "bytes_per_s": link.bytes_per_s}
     numbers = {field: _measured(value, profile) for field, value in found.items()}
@@ -245,7 +250,7 @@ def _link(profile: Profile, one: str, other: str) -> dict[str, Any]:
 
 
 def _measured(value: float, profile: Profile, shares: tuple[float, float] | None = None) -> Quantity:
-    """Return a number of the calibration, whose span ends at these shares of it."""
+    """Return a number of the calibration; its span is `value` times each of `shares`."""
     span = None if shares is None else (value * shares[0], value * shares[1])
     return Quantity(value=value, span=span, status="measured", by=CALIBRATION, source=_whose(profile))
 

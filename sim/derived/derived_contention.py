@@ -1,4 +1,4 @@
-"""How much lanes on one memory slow each other, by data sheets."""
+"""Derives from data sheets how much lanes on one memory slow each other down."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -26,10 +26,10 @@ def contentions(
     pairs: Iterable[tuple[str, str]],
     efficiency: Assumption = POOL_EFFICIENCY,
 ) -> Iterator[Contention]:
-    """Yield the contention of each pair on one memory, both ways round: max-min fair shares of its bandwidth.
+    """Yield the contention of each pair that shares a memory, in both directions: max-min fair shares of its bandwidth.
 
-    For two devices the simulator works shares out by operation; for groups they are worked out here, for a layer and a
-    draft step.
+    For two single devices the simulator computes the shares per operation. For groups they are computed here once, for
+    a layer and a draft step.
     """
     whole: dict[str, LaneCost] = {
         name: cost if (group := groups[name]) is None else GroupCost(cost, group) for name, cost in costs.items()
@@ -37,7 +37,7 @@ def contentions(
 
     @cache
     def drawn(name: str, kind: LanePart) -> float:
-        """Return the bytes per second that a member draws while its lane runs a part."""
+        """Return the bytes per second that a member of a lane draws while the lane runs a part alone."""
         part, dispatch_s = Part(kind), costs[name].device.graph_s if kind == "draft_step" else 0.0
         one = whole[name]
         typical = np.array([min(float(TYPICAL_CONTEXT), one.facts(part).most_positions - 1)])
@@ -69,12 +69,12 @@ def contentions(
 
 
 def are_streams(one: str, other: str) -> bool:
-    """Return whether two lanes are streams of one device."""
+    """Return whether two lanes are the two streams of one device."""
     return one != other and one.removesuffix(SECOND_STREAM) == other.removesuffix(SECOND_STREAM)
 
 
 def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
-    """Return the slowdown of two streams by their device's sheet; `ProfileError` if it gives none."""
+    """Return the slowdown of a device's two streams by its sheet; raises `ProfileError` if the sheet gives none."""
     name = min(one, other, key=len)
     found = platform.device(name).two_streams_slowdown
     if found is None:
@@ -83,7 +83,7 @@ def streams_slowdown(platform: Platform, one: str, other: str) -> Assumption:
 
 
 def _of_streams(fair: Contention, slower: Assumption) -> Contention:
-    """Return the contention of two streams: they share the device's places for kernels too."""
+    """Return the contention of two streams: at least `slower`, as streams also share the device's compute units."""
     target, draft = (max(share, slower.value) for share in fair.slowdown)
     return fair.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""The ways between the devices of a platform, by the sheets of its links."""
+"""Latency and bandwidth between the devices of a platform, from the data sheets of its links."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -11,8 +11,11 @@ from sim.derived.assumption import Assumption
 NO_COPY_BYTES_PER_S: Final = 1e18
 
 
-def way(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:
-    """Return latency and bandwidth of the fastest way between two devices for a message of a megabyte."""
+def path_speed(platform: Platform, start: str, end: str, *, collective: bool = False) -> tuple[float, float]:
+    """Return (latency in s, bytes/s) of the fastest path of a megabyte between two devices.
+
+    `collective`: with the latency of a step of a collective instead of a message's.
+    """
     num_bytes = 1e6
     links = [platform.link(*hop) for hop in pairwise(platform.path(start, end, num_bytes))]
     latency_s = sum(link.step_s.value if collective and link.step_s else link.transfer_s(0.0) for link in links)
@@ -21,7 +24,7 @@ def way(platform: Platform, start: str, end: str, *, collective: bool = False) -
 
 
 def links_of(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[LinkProfile]:
-    """Yield the way between each two lanes, and the way back, which windows take, where it is another."""
+    """Yield the link of each pair of lanes, and that of the opposite direction if it differs."""
     for pair in pairs:
         there, back = (_link(platform, *ends) for ends in (pair, pair[::-1]))
         yield there
@@ -31,7 +34,7 @@ def links_of(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[L
 
 def _link(platform: Platform, one: str, other: str) -> LinkProfile:
     ends = platform.members(one)[0], platform.members(other)[0]
-    latency_s, bytes_per_s = way(platform, *ends)
+    latency_s, bytes_per_s = path_speed(platform, *ends)
     return LinkProfile(
         lanes=(one, other),
         latency_s=latency_s,
@@ -41,7 +44,7 @@ def _link(platform: Platform, one: str, other: str) -> LinkProfile:
 
 
 def numbers_of_links(platform: Platform, pairs: Iterable[tuple[str, str]]) -> Iterator[Assumption]:
-    """Yield every number of the links between each two lanes, there and back."""
+    """Yield the numbers of all links on the paths between each pair of lanes, in both directions."""
     for one, other in (ways for pair in pairs for ways in (pair, pair[::-1])):
         for hop in pairwise(platform.path(platform.members(one)[0], platform.members(other)[0])):
             link = platform.link(*hop)

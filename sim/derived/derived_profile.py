@@ -1,4 +1,4 @@
-"""A profile of a machine that nobody measured: lanes and links by data sheets, costs of parts by rooflines."""
+"""Derives the profile of a machine that nobody measured: lanes and links from data sheets, costs from rooflines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,27 +21,27 @@ from hwprofiles.quantity import CALIBRATION
 from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes
 from sim.derived.derived_contention import POOL_EFFICIENCY, are_streams, contentions, streams_slowdown
-from sim.derived.derived_links import NO_COPY_BYTES_PER_S, links_of, numbers_of_links, way
+from sim.derived.derived_links import NO_COPY_BYTES_PER_S, links_of, numbers_of_links, path_speed
 from sim.derived.device_speed import DeviceSpeed, device_speed
 from sim.derived.roofline import TYPICAL_CONTEXT, RooflineCost, StoredModel
 
 ROUND_OVERHEAD: Final = Assumption.shipped("host.round_overhead_s")
-"""Time between a verdict and the next operation."""
+"""The driver's time between a verdict and the next operation."""
 CONSTANTS: Final = (ROUND_OVERHEAD.field, POOL_EFFICIENCY.field)
-"""Numbers that belong to no part of a platform."""
+"""Fields of the assumptions that belong to no part of a platform."""
 _STATE_BYTES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """What a profile has to cover.
+    """What a derived profile has to cover.
 
     Attributes:
-        lanes: devices, groups or splits of the platform.
-        pairs: two lanes each that exchange messages; None for all that can work at once.
-        exits: target layers after which an exit may be taken.
-        calibrated: lanes that were timed.
-        constants: values in place of `CONSTANTS` and of devices' numbers, by field.
+        lanes: devices, groups or layer splits of the platform.
+        exits: target layers after which an early exit may be taken.
+        calibrated: measured lanes; None if there are none.
+        constants: what-if values for `CONSTANTS` and for numbers of devices, by field.
+        pairs: pairs of lanes that exchange messages; None for all pairs that can work at once.
     """
 
     target: StoredModel
@@ -53,14 +53,14 @@ class Demand:
     pairs: frozenset[frozenset[str]] | None = None
 
     def constant(self, known: Assumption) -> Assumption:
-        """Return one of `CONSTANTS`, or what replaces it."""
+        """Return one of the `CONSTANTS`, with its what-if value if there is one."""
         given = self.constants.get(known.field)
         return known if given is None else Assumption.of(known.field, given, "guessed", f"what if: {known.source}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DerivedProfile:
-    """A profile, the costs and the device speeds of its lanes (but for timed ones), and all numbers they rest on."""
+    """A derived profile with the costs of its lanes, the speeds of derived devices, and all assumptions made."""
 
     profile: Profile
     costs: Mapping[str, LaneCost]
@@ -68,26 +68,26 @@ class DerivedProfile:
     assumptions: tuple[Assumption, ...]
 
     def shares(self, lane: str) -> Mapping[str, float]:
-        """Return the lanes that a pass of the target is timed by, with their shares of it: of a split its devices."""
+        """Return the lanes that a target pass runs on, with their shares of its time: one, or a split's devices."""
         cost = self.costs[lane]
         return cost.shares if isinstance(cost, SplitCost) else {lane: 1.0}
 
     def relative_error(self, lane: str, errors: Mapping[str, float]) -> float:
-        """Return the relative error of a pass of the target, by those of the lanes that it is timed by."""
+        """Return the relative error of a target pass, from the errors of the lanes of `shares`."""
         cost = self.costs[lane]
         return cost.relative_error(errors) if isinstance(cost, SplitCost) else errors.get(lane, 0.0)
 
     def __repr__(self) -> str:
-        """One line: the numbers would fill pages."""
+        """Show names only: the numbers would fill pages."""
         return f"<DerivedProfile of {', '.join(self.costs)}: {len(self.assumptions)} assumptions>"
 
 
 def derived_profile(platform: Platform, demand: Demand) -> DerivedProfile:
-    """Return the profile of a platform, whether or not its memories hold the models.
+    """Return the derived profile of a platform; whether the models fit into memory is not checked.
 
     Raises:
-        ProfileError: a lane is no device or group, a sheet lacks what no guess can stand in for, nothing links two
-            lanes, or a number comes out that no machine has.
+        ProfileError: a lane is no device or group, a sheet lacks a required number, two lanes are not linked, or a
+            result is outside the plausible range (`hwprofiles.bounds`).
     """
     try:
         return _derived(platform, demand)
@@ -106,12 +106,9 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     calibrated = {} if lanes is None else {name: lanes for name in named if name in lanes.names}
     costs: dict[str, LaneCost] = derived | {name: one.cost(name, derived[name]) for name, one in calibrated.items()}
     groups = {name: device_group(platform, demand, name) for name in named}
-    # what is no model of its own drafts on the target's lane, so that no two lanes work at once; nor does a split
-    lanes_at_once = combinations(whole, 2) if demand.draft.head is None else ()
-    asked = [pair for pair in lanes_at_once if demand.pairs is None or {*pair} in demand.pairs]
-    pairs = [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
-    timed = [pair for pair in pairs if calibrated.keys() >= set(pair)]
-    pairs = [pair for pair in pairs if pair not in timed]
+    at_once = _pairs_at_once(platform, demand, whole)
+    timed = [pair for pair in at_once if calibrated.keys() >= set(pair)]
+    pairs = [pair for pair in at_once if pair not in timed]
     has_mixture = any(model.shape.num_experts for model in (demand.target, demand.draft))
     assumptions = [
         one
@@ -139,13 +136,13 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
             profile = profile.model_copy(update={"round_overhead_s": overhead.value})
         else:
             overhead = Assumption.of(overhead.field, profile.round_overhead_s, "measured", CALIBRATION)
-    of_devices = {lane.name: lane for lane in profile.lanes}
-    split_costs = {name: split_cost(platform, demand, split, costs, of_devices) for name, split in splits.items()}
-    on_splits = [_split_lane(name, cost, of_devices) for name, cost in split_costs.items()]
-    crossed = [*pairs, *dict.fromkeys(way for split in splits.values() for way in _ways(split, demand.target))]
+    by_name = {lane.name: lane for lane in profile.lanes}
+    split_costs = {name: split_cost(platform, demand, split, costs, by_name) for name, split in splits.items()}
+    split_lanes = [_split_lane(name, cost, by_name) for name, cost in split_costs.items()]
+    crossed = [*pairs, *dict.fromkeys(ends for split in splits.values() for ends in _ways(split, demand.target))]
     used = (*assumptions, *numbers_of_links(platform, crossed), pool, overhead)
     return DerivedProfile(
-        profile=profile.model_copy(update={"lanes": (*profile.lanes, *on_splits)}) if splits else profile,
+        profile=profile.model_copy(update={"lanes": (*profile.lanes, *split_lanes)}) if splits else profile,
         costs=costs | split_costs,
         speeds={
             name: cost.device
@@ -156,11 +153,16 @@ def _derived(platform: Platform, demand: Demand) -> DerivedProfile:
     )
 
 
-def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
-    """Return the costs of a lane; a group is as slow as its slowest member in everything.
+def _pairs_at_once(platform: Platform, demand: Demand, lanes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the demanded pairs of lanes (no layer splits) that can work at once."""
+    if demand.draft.head is not None:  # draft heads run on the target's lane
+        return []
+    asked = (pair for pair in combinations(lanes, 2) if demand.pairs is None or {*pair} in demand.pairs)
+    return [pair for pair in asked if are_streams(*pair) or platform.are_apart(*pair)]
 
-    Members that read one memory have equal parts of it.
-    """
+
+def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
+    """Return the costs of a lane; a group is as slow as its slowest member, and its members share memories equally."""
     members, each = platform.members(name), []
     for member in _unlike(platform, demand, members):
         _, pool = platform.pool_of(member)
@@ -192,7 +194,7 @@ def split_cost(
     costs: Mapping[str, LaneCost],
     lanes: Mapping[str, LaneProfile],
 ) -> SplitCost:
-    """Return the costs of a lane whose devices, each a lane of its own, have different layers of the target."""
+    """Return the costs of a layer split, from the costs and profiles of its devices (by name)."""
     shape, order = demand.target.shape, _order(split)
     experts = split.experts_on(shape.dense_layers)
     return SplitCost(
@@ -206,7 +208,9 @@ def split_cost(
             )
             for device in order
         ),
-        handovers=tuple(Handover(count, *way(platform, *ends)) for ends, count in _ways(split, demand.target).items()),
+        handovers=tuple(
+            Handover(count, *path_speed(platform, *ends)) for ends, count in _ways(split, demand.target).items()
+        ),
         state_bytes=shape.width * _STATE_BYTES,
         shape=shape,
         weights=demand.target.weights,
@@ -215,12 +219,12 @@ def split_cost(
 
 
 def _order(split: LayerSplit) -> list[str]:
-    """Return the devices in the order of a pass."""
+    """Return a split's devices in the order in which a pass visits them."""
     return [*([split.cpu] if split.cpu else []), *split.layers]
 
 
 def _ways(split: LayerSplit, target: StoredModel) -> dict[tuple[str, str], int]:
-    """Return how often states take each way in a pass: from the embeddings on, and to experts elsewhere and back."""
+    """Return by (from, to) how often a pass sends states: to the next device, and to experts on the CPU and back."""
     counts = dict.fromkeys(pairwise(_order(split)), 1)
     for card, count in split.apart_on(target.shape.dense_layers).items():
         for ends in ((card, split.cpu), (split.cpu, card)) if split.cpu and count else ():
@@ -229,7 +233,7 @@ def _ways(split: LayerSplit, target: StoredModel) -> dict[tuple[str, str], int]:
 
 
 def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Iterator[str]:
-    """Yield the members of a group that differ in more than their names from those before."""
+    """Yield the members of a group without those that equal an earlier one except for the name."""
     known: list[object] = []
     for member in members:
         _, pool = platform.pool_of(member)
@@ -246,12 +250,12 @@ def _unlike(platform: Platform, demand: Demand, members: Sequence[str]) -> Itera
 
 
 def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup | None:
-    """Return what the members of a lane exchange, on the slowest way of their ring; None where it is one device."""
+    """Return the communication of a lane's members, paced by the slowest path of their ring; None for one device."""
     members = platform.members(name)
     if len(members) == 1:
         return None
     pairs = [*pairwise((*members, members[0]))]
-    ring = [way(platform, *pair, collective=True) for pair in pairs]
+    ring = [path_speed(platform, *pair, collective=True) for pair in pairs]
     hops = {hop for pair in pairs for hop in pairwise(platform.path(*pair))}
     num_links = min(len(members) - 1, *(platform.link(*hop).mesh_links or 1 for hop in hops))
     step = max(latency_s for latency_s, _ in ring), num_links * min(bytes_per_s for _, bytes_per_s in ring)
@@ -261,10 +265,10 @@ def device_group(platform: Platform, demand: Demand, name: str) -> DeviceGroup |
 def exchanges(
     target: StoredModel, draft: StoredModel, num_devices: int, step: tuple[float, float], source: str
 ) -> DeviceGroup:
-    """Return what some devices exchange for two models, by the latency and the bandwidth of a step of a collective.
+    """Return the communication of a group for two models; `step` is (latency in s, bytes/s) of a collective's step.
 
-    A tensor-parallel model has two all-reduces a layer, one of parallel tracks one for each segment, and each Medusa
-    head one for its matrix; candidates of every `lm_head` are gathered. States are taken to be as wide as the target's.
+    All-reduces: two per layer of a tensor-parallel model, one per segment of a model of parallel tracks, and one per
+    Medusa head. All-gathers: the candidates of each `lm_head`. The draft's states count as wide as the target's.
     """
     num_reduces, num_gathers = _exchanges(draft)
     return DeviceGroup(
@@ -284,7 +288,7 @@ def exchanges(
 
 
 def _exchanges(model: StoredModel) -> tuple[int, int]:
-    """Return the all-reduces and the all-gathers of a model's pass; a lookup has no pass."""
+    """Return the numbers of (all-reduces, all-gathers) in a pass of a model; prompt lookup has none."""
     shape = model.shape
     if model.head == LOOKUP:
         return 0, 0
@@ -301,21 +305,21 @@ def speed_on(
     *,
     num_together: int = 1,
 ) -> DeviceSpeed:
-    """Return what a device achieves: with a model as the curves of its engine tell, and with other `numbers`.
+    """Return the speed of a device: with a model by the public curves of its engine, and with what-if `numbers`.
 
-    It is one of `num_together` that models are split over. Errors are those of `device_speed` and `Platform.pool_of`.
+    `num_together`: devices that the model is split over. Raises as `device_speed` and `Platform.pool_of`.
     """
     sheet = platform.device(device)
     by_curves, weights = (None, None) if model is None else (priced(sheet, model.shape, model.weights), model.weights)
     peak = platform.reading_peak(device)
-    if sheet.kind == "cpu" and sheet.engine is None:  # but its prices stay those of its sheet
+    if sheet.kind == "cpu" and sheet.engine is None:  # set after `priced`, so that curves of that engine do not count
         sheet = sheet.model_copy(update={"engine": engine_of_cpus(platform, weights)})
     speed = device_speed(device, sheet, peak, by_curves, weights, numbers, num_together=num_together)
     return replace(speed, bytes_per_s=min(speed.bytes_per_s, platform.pool_of(device)[1].bytes_per_s.value))
 
 
 def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup | None) -> LaneProfile:
-    """Return a lane without tables; equal devices err together."""
+    """Return a lane without tables; lanes of equal devices have the same error (`errs_with`)."""
     members = platform.members(name)
     device = " + ".join(dict.fromkeys(platform.device(member).name for member in members))
     return LaneProfile(
@@ -331,14 +335,14 @@ def _lane(name: str, platform: Platform, cost: RooflineCost, group: DeviceGroup 
 
 
 def _split_lane(name: str, cost: SplitCost, lanes: Mapping[str, LaneProfile]) -> LaneProfile:
-    """Return a lane that errs as its devices do, each by its share of a pass."""
-    own = [lanes[one.device] for one in cost.parts]
+    """Return the lane of a layer split; its error is that of its devices, each by its share of a pass."""
+    parts = [lanes[one.device] for one in cost.parts]
     return LaneProfile(
         name=name,
-        device=" + ".join(lane.device for lane in own),
-        kind=own[-1].kind,
+        device=" + ".join(lane.device for lane in parts),
+        kind=parts[-1].kind,
         errs_with=" + ".join(dict.fromkeys(one.errs_as for one in cost.parts)),
-        devices=tuple(lane.name for lane in own),
-        dispatch_s=sum(lane.dispatch_s for lane in own),
-        relative_error=cost.relative_error({lane.name: lane.relative_error for lane in own}),
+        devices=tuple(lane.name for lane in parts),
+        dispatch_s=sum(lane.dispatch_s for lane in parts),
+        relative_error=cost.relative_error({lane.name: lane.relative_error for lane in parts}),
     )

@@ -1,6 +1,6 @@
-"""What a device achieves by its data sheet: peaks times efficiencies, dispatch, and the shapes it was compiled for.
+"""The speed that a device reaches by its data sheet: peaks times efficiencies, dispatch, and compiled shapes.
 
-Its numbers are those of `sim.derived.sheet_numbers`. `sim.derived.roofline` prices models with it.
+Numbers come from `sim.derived.sheet_numbers`; `sim.derived.roofline` computes the costs of models from the speed.
 """
 
 from bisect import bisect_left
@@ -22,41 +22,41 @@ from sim.derived.assumption import Assumption
 from sim.derived.sheet_numbers import CAPS, GROWING_ROWS, PEAKS, SheetNumbers, is_reached
 
 LAW_ROWS: Final = 64
-"""Rows up to which kernels were timed for laws."""
+"""Largest number of rows for which the kernels of kernel laws were timed."""
 KERNELS_PER_LAYER: Final = 8
-"""Norm, projections as one, rotation, attention, output, norm, gate with up, down: fused as engines do."""
+"""Fused as in engines: norm, QKV projection, rotary embedding, attention, output, norm, gate and up, down."""
 KERNELS_OF_HEAD: Final = 3
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Default `row_buckets` of a device with static shapes."""
 CONTEXT_STEP: Final = 256
-"""Keys and values of a device with static shapes are padded to a multiple of this."""
+"""A device with static shapes pads contexts to a multiple of this."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceSpeed:
-    """What one device achieves alone.
+    """The speed that one device reaches alone.
 
     Attributes:
-        bytes_per_s: achieved reading.
-        flops: achieved half-precision FLOP/s.
-        times_flops: how many times as fast layers' products are whose weights and rows are multiplied in fewer bits,
-            by format of weights; those of all others are widened before they are multiplied.
-        unhidden_share: share of computing that a measured kernel law adds to starts and reading, 0 where curves tell
-            what rows cost; None without a law.
-        growth_per_row: share by which each further row, up to eight, slows reading; used where `prices` is None.
-        prices: the price of rows by public curves of an engine.
-        kernel_s: dispatch of one kernel, or its start; 0 where whole graphs are dispatched.
-        starts_of_mixtures: how many times as many kernels a mixture of experts starts.
+        bytes_per_s: reached read bandwidth.
+        flops: reached half-precision FLOP/s.
+        times_flops: speed-up over `flops` of layers that are multiplied in fewer bits, by weight format; other formats
+            are widened to half precision before.
+        unhidden_share: share of computing that a measured kernel law adds to starts and reading; 0 if curves tell the
+            cost of rows; None without a law.
+        growth_per_row: relative slowdown of reading per further row, up to eight rows; used if `prices` is None.
+        prices: relative cost of rows by an engine's public curves.
+        kernel_s: dispatch or start of one kernel; 0 if whole graphs are dispatched.
+        starts_of_mixtures: kernels of a mixture of experts over those of a dense model.
         graph_s: dispatch of one compiled graph, which is one operation; else 0.
-        engine_step_s: what an engine's host takes for each pass of a draft.
-        steps_target: whether each pass of a target takes it, too, and does not have it in what was measured of passes.
-        reads_again: whether the engine's draft model reads every verified row once more.
+        engine_step_s: time of the engine's host code per pass of a draft.
+        steps_target: whether `engine_step_s` also counts for target passes: not if measured pass times include it.
+        reads_again: whether the engine's draft model computes every verified row once more.
         queues_kernels: whether kernels are dispatched while earlier ones compute.
-        row_buckets: rows that graphs are compiled for, ascending; fewer are padded. Empty: any number. With a single
-            graph of one row, rows are fed to it one after the other.
-        context_step: keys and values are padded to a multiple of this.
-        max_prompt: longest prompt; None for any.
-        assumptions: the numbers that all of it rests on.
+        row_buckets: rows that graphs are compiled for, ascending; rows are padded to the next bucket. Empty: any number
+            of rows. With the single bucket 1, rows are computed one after the other.
+        context_step: contexts are padded to a multiple of this.
+        max_prompt: longest prompt; None if unlimited.
+        assumptions: all numbers that the speed was computed from.
     """
 
     name: str
@@ -79,7 +79,7 @@ class DeviceSpeed:
     assumptions: tuple[Assumption, ...] = ()
 
     def padded_rows(self, rows: float) -> float:
-        """Return the rows of the smallest graph for `rows`; raise `OutOfRangeError` where no graph is that wide."""
+        """Return the rows of the smallest graph that holds `rows`; raises `OutOfRangeError` if there is none."""
         if not self.row_buckets or self.feeds_single_rows:
             return rows
         if rows > self.row_buckets[-1]:
@@ -88,33 +88,33 @@ class DeviceSpeed:
 
     @property
     def starts_ahead(self) -> bool:
-        """Whether kernels are started while earlier ones compute, so that the longer of both counts."""
+        """Whether kernels are started while earlier ones compute, so that the larger of both times counts."""
         return self.unhidden_share is None and self.queues_kernels
 
     @property
     def is_by_law(self) -> bool:
-        """Whether rows are priced by a measured kernel law."""
+        """Whether the cost of rows comes from a measured kernel law."""
         return self.unhidden_share is not None and self.prices is None
 
     @property
     def feeds_single_rows(self) -> bool:
-        """Whether its only graph is of one row, as that of OpenVINO GenAI's draft on an NPU (its pull request 2544)."""
+        """Whether its only graph has one row, as OpenVINO GenAI's draft on an NPU (its pull request 2544)."""
         return self.row_buckets == (1,)
 
     def padded_context(self, context: Floats) -> Floats:
-        """Return the tokens whose keys and values are read for a context."""
+        """Return the context lengths, padded to a multiple of `context_step`."""
         padded: Floats = np.ceil(context / self.context_step) * self.context_step
         return padded
 
     def growth(self, rows: float) -> float:
-        """Return the time of reading for `rows` rows over that for one."""
+        """Return the reading time for `rows` rows relative to one row."""
         if self.prices is not None:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, GROWING_ROWS) - 1)
 
     @property
     def known_rows(self) -> int | None:
-        """Most rows that there is a price of; None where they are fed one after the other."""
+        """Largest number of rows with a known cost; None if rows are computed one after the other."""
         if self.feeds_single_rows:
             return None
         if self.is_by_law:
@@ -122,19 +122,19 @@ class DeviceSpeed:
         return GROWING_ROWS if self.prices is None else self.prices.rows[-1]
 
     def growing_on(self, rows: float) -> "DeviceSpeed":
-        """Return the device if all of `rows` rows slowed reading as the first eight do."""
+        """Return the device with a growth as if all of `rows` slowed reading, and not only the first eight."""
         further = (max(self.padded_rows(rows), GROWING_ROWS) - 1) / (GROWING_ROWS - 1)
         return replace(self, growth_per_row=self.growth_per_row * further)
 
     def growth_error(self, rows: float) -> float:
-        """Return the relative error (half-width, 90 %) of a pass over `rows` rows for its growth alone."""
+        """Return the relative error (half-width, 90 %) of a pass over `rows` that comes from `growth` alone."""
         if self.prices is not None:
-            doublings = log2(max(1.0, rows / self.prices.rows[-1]))  # beyond what was measured
+            doublings = log2(max(1.0, rows / self.prices.rows[-1]))  # beyond the last measured row
             return float(np.interp(rows, self.prices.rows, self.prices.errors)) * (1 + doublings)
         return (self.growth(rows) - 1) * self.error_of("growth_per_row") / self.growth(rows)
 
     def error_of(self, *numbers: str) -> float:
-        """Return the relative error (half-width, 90 %) of some of its numbers together."""
+        """Return the combined relative error (half-width, 90 %) of the assumptions with these names."""
         found = (one for one in self.assumptions if one.number in numbers)
         return hypot(*(one.relative_error for one in found))
 
@@ -159,20 +159,18 @@ def device_speed(
     *,
     num_together: int = 1,
 ) -> DeviceSpeed:
-    """Return the speed of a device that could read `peak_bytes_per_s`, with weights in some format.
+    """Return the speed of a device on a memory of `peak_bytes_per_s`, with weights in some format.
 
-    It reads at its own cap of that format where that is known, else at that bandwidth times an efficiency. The
-    efficiency and the price of rows are the sheet's, else those of its engine's curves (`hwprofiles.engines`), else
-    guesses. `moved` holds values in place of `MOVABLE` numbers, by the fields of its assumptions, which stay.
-    `num_together` such devices share a model.
+    It reads at the sheet's cap for that format, else at the bandwidth times an efficiency. The efficiency and the cost
+    of rows are the sheet's, else those of its engine's curves (`by_curves`), else guesses. `moved`: what-if values of
+    `MOVABLE` numbers by field; the assumptions keep the original values. `num_together`: devices that share a model.
 
     Raises:
-        ProfileError: nothing tells what it computes.
+        ProfileError: the sheet lacks a number for which there is no guess.
     """
-    is_told = by_curves is not None and (
-        by_curves.reading is not None or by_curves.is_mixture
-    )  # laws are of dense ones
-    is_law = has_law(sheet, weights) and not is_told
+    # kernel laws hold for dense models only
+    is_by_curves = by_curves is not None and (by_curves.reading is not None or by_curves.is_mixture)
+    is_law = has_law(sheet, weights) and not is_by_curves
     found = SheetNumbers(name, sheet, by_curves, moved or {}, is_law=is_law)
     peak = found.known("memory_bytes_per_s", peak_bytes_per_s)
     of_format = f"{weights}_cap_bytes_per_s"
@@ -180,7 +178,7 @@ def device_speed(
     reading = peak * found.take("memory_efficiency") if getattr(sheet, cap) is None else min(peak, found.take(cap))
     peak_flops = found.take("bf16_flops")
     efficiency = 1.0 if is_reached(sheet.bf16_flops) else found.take("flops_efficiency")
-    # a law's share is of the time at peak
+    # a law's unhidden share refers to the computing time at peak
     unhidden_share = (0.0 if found.prices else found.take("unhidden_share") * efficiency) if is_law else None
     dispatch_s = found.take("kernel_start_s" if is_law else "dispatch_s")
     is_graph = not is_law and (sheet.dispatch_of or STARTED_BY[sheet.kind]) == "graph"

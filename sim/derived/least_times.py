@@ -1,4 +1,4 @@
-"""What no schedule can be faster than: by what a round has to do, and by what memories deliver at most."""
+"""Lower bounds of a schedule's round time: from the work that a round must do, and from peak memory bandwidth."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from sim.derived.roofline import RooflineCost
 def most_speedup(
     profile: Profile, plain_tpot_s: float, context: float, costs: Mapping[str, LaneCost] | None = None
 ) -> Callable[[Schedule], float]:
-    """Return a function that bounds a schedule's speed-up over plain decoding from above.
+    """Return a function that gives an upper bound of a schedule's speed-up over plain decoding.
 
     A round commits at most one token more than it drafts.
 
@@ -28,8 +28,7 @@ def most_speedup(
         context: cached tokens.
         costs: costs of some lanes in place of the profile's tables.
 
-    Raises:
-        ProfileError: by the function, where the profile lacks a part that the schedule uses.
+    The returned function raises `ProfileError` if the profile lacks a part that the schedule uses.
     """
     round_s = fastest_round(profile, context, costs)
     return lambda schedule: (schedule.num_speculative_tokens + 1) * plain_tpot_s / round_s(schedule)
@@ -38,11 +37,10 @@ def most_speedup(
 def fastest_round(
     profile: Profile, context: float, costs: Mapping[str, LaneCost] | None = None
 ) -> Callable[[Schedule], float]:
-    """Return a function that bounds the seconds of a schedule's rounds from below; arguments as in `most_speedup`.
+    """Return a function that gives a lower bound of the seconds of a schedule's rounds; arguments as `most_speedup`.
 
-    A round takes at least verification plus drafting, or the longer of both where they overlap. Not counted: lanes that
-    slow each other, all dispatches of the draft but one (a text may end after one round), streams, and drafting without
-    a model.
+    A round takes at least verification plus drafting, or the longer of both if they overlap. Not counted: contention,
+    the draft's dispatches except one (a text may end after one round), streams, and drafting without a model.
     """
     prices = Prices(profile, costs)
 
@@ -52,7 +50,7 @@ def fastest_round(
 
     @cache
     def drafting_s(lane: str, step: Part, num_steps: int) -> float:
-        # a step that reads one token more may be measured to take less
+        # by measurement noise a step with one token more may be faster in the table
         steps_s = min(prices.calls_s(lane, {step: num_steps}, read, context) for read in (1, 2))
         return profile.lane(lane).dispatch_s + steps_s
 
@@ -64,7 +62,7 @@ def fastest_round(
             times_s[1] = drafting_s(draft_lane, step, schedule.fewest_draft_steps)
         if not schedule.traits.overlaps:
             return sum(times_s)
-        # lanes that were timed together may have been measured to take less so
+        # by measurement noise lanes may be faster together than alone
         gains = [min(1.0, one) for one in profile.slowdown(target_lane, draft_lane)]
         return max(gain * time_s for gain, time_s in zip(gains, times_s, strict=True))
 
@@ -72,9 +70,9 @@ def fastest_round(
 
 
 def fastest_reading(platform: Platform, machine: DerivedProfile, context: float) -> Callable[[Schedule], float]:
-    """Return a function that bounds the seconds of a schedule's rounds by the peaks of data sheets alone.
+    """Return a function that gives a lower bound of the seconds of a schedule's rounds by peak bandwidths alone.
 
-    Nothing takes time but reading weights and caches. Of lanes that were timed it is 0: tables say what was reached.
+    Only reading weights and caches takes time. The bound is 0 for measured lanes.
     """
     at_peak: dict[str, LaneCost] = {
         lane: cost.at_peak(_peak_bytes_per_s(platform, lane))
@@ -98,7 +96,7 @@ def fastest_reading(platform: Platform, machine: DerivedProfile, context: float)
 
 
 def _peak_bytes_per_s(platform: Platform, lane: str) -> float:
-    """Return what the slowest member of a lane can read at most, beside those that share its memory."""
+    """Return the peak bandwidth of a lane's slowest member, with an equal share of a memory that members share."""
     members, rates = platform.members(lane), []
     for member in members:
         _, pool = platform.pool_of(member)

@@ -1,10 +1,10 @@
-"""The cost of a part of a model on a device that nobody timed: a roofline of its bytes and FLOPs, and dispatch.
+"""The cost of a model part on a device that nobody timed: a roofline of its bytes and FLOPs, and dispatch.
 
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Growth: kernels for a few rows read a little more slowly than those for one. Where kernels do not queue, dispatch is
-added instead; a compiled graph is dispatched once. By a measured kernel law (`benchmarks/kernel_laws.py`) all three add
-up, with the share of computing that reading does not hide.
+Growth: kernels for a few rows read a little more slowly than those for one. If kernels do not queue, dispatch is added
+instead of taking the maximum; a compiled graph is dispatched once. With a measured kernel law
+(`benchmarks/kernel_laws.py`) all three terms are added; of computing only the share that reading does not hide.
 """
 
 from collections.abc import Callable
@@ -26,27 +26,27 @@ from sim.derived.device_speed import KERNELS_OF_HEAD, KERNELS_PER_LAYER, DeviceS
 from sim.without_caches import WithoutCaches
 
 ROOFLINE_ERROR: Final = 0.1
-"""Relative error of a roofline with true numbers: published planners err by 4 to 11 % on whole models (LLMCompass 4.1,
-GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
+"""Relative error of a roofline with correct inputs: published planners err by 4 to 11 % on whole models (LLMCompass
+4.1, GenZ 5.8, Vidur below 9, APEX+ 10.7)."""
 DRAFT_PARTS: Final[tuple[LanePart, ...]] = ("draft_step", "draft_streams", "draft_prefill")
 _HEAD_PARTS: Final = ("heads", "head_prefill")
-"""Parts of a draft that drafts a window in one pass."""
+"""Parts of a drafter that drafts a whole window in one pass."""
 STREAM_LAYERS: Final = 4
-"""Layers of a draft, its last ones, that streams run through (Speculative Streaming, arXiv 2402.11131, section 3)."""
+"""Number of last layers of a draft that stream heads use (Speculative Streaming, arXiv 2402.11131, section 3)."""
 _WITH_HEAD: Final = ("lm_head", "exit", "draft_step", "draft_streams", "draft_reads", "heads")
 _WITHOUT_LAYERS: Final = ("medusa", "hydra")
 _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _END_OF_PASS: Final = ("lm_head", "exit", "draft_step", "heads", *_PROMPTS)
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""Cached tokens at which a part's errors are told, and groups share a memory."""
+"""Context (cached tokens) at which errors of parts and the contention of groups are computed."""
 _MOST_WORKS: Final = 512
-"""Kinds of calls whose work is kept."""
+"""Cache size of `StoredModel.shared_work` and `own_work`, in calls."""
 _TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
 class SharedWork(NamedTuple):
-    """Bytes and FLOPs of a call without caches (`layer_flops` in layers), and its kernels; on all devices together."""
+    """Bytes, FLOPs (`layer_flops`: those in layers) and kernels of a call without its KV cache, over all devices."""
 
     num_bytes: float
     flops: float
@@ -55,23 +55,23 @@ class SharedWork(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Cached tokens at which a call is asked about, as a key."""
+    """An array of context lengths as a hashable key of a cache."""
 
     content: bytes
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, contexts: Floats) -> "Contexts":
-        """Return some contexts as a key."""
+        """Return the key of an array."""
         return cls(contexts.tobytes(), contexts.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredModel(WithoutCaches):
-    """A model's shape, and how its weights and its cache are stored.
+    """A model's shape, and the formats of its weights and KV cache.
 
-    `cache_scale_bits` are those of scales, for each number of the cache. `head` is the kind of head of a target that it
-    is; None for a model of its own.
+    `cache_scale_bits`: bits of scales per element of the cache. `head`: the kind of draft head (`HEADS`); None for a
+    separate model.
     """
 
     shape: ModelShape
@@ -87,30 +87,30 @@ class StoredModel(WithoutCaches):
         return f"{self.shape.name} in {self.weights}{cache}"
 
     def kv_bytes(self, num_tokens: float, num_devices: int = 1) -> float:
-        """Return the cached bytes of a sequence on each of some devices."""
+        """Return the cache bytes of a sequence on each of `num_devices`."""
         return self.shape.kv_bytes(num_tokens, self.cache_bits + self.cache_scale_bits, num_devices)
 
     @property
     def reads_verified_rows(self) -> bool:
-        """Whether engines of `hwprofiles.engines.READS_AGAIN` have it read every verified row once more.
+        """Whether engines of `hwprofiles.engines.READS_AGAIN` run it over every verified row once more.
 
-        Draft models and MTP layers keep keys and values of their own; Gemma 4's assistants read the target's.
+        They do for draft models and MTP layers, which have a KV cache; Gemma 4's assistants read the target's.
         """
         return self.head is None or self.is_in_target
 
     @property
     def is_in_target(self) -> bool:
-        """Whether its weights are in its target's files, as those of MTP layers are, but not Gemma 4's assistants."""
+        """Whether its weights are in the target's files: true for MTP layers, except Gemma 4's assistants."""
         return self.head == "mtp" and self.shape.borrows_lm_head
 
     @property
     def head_bytes(self) -> float:
-        """Traffic of the `lm_head`."""
+        """Bytes of the `lm_head` that a pass reads."""
         return self.shape.head_bytes(self.weights)
 
     @cached_property
     def shared_work(self) -> Callable[[LanePart, float], SharedWork]:
-        """What a call of a part over so many rows takes on any device: weights, and states between them."""
+        """Cached function of (part, rows): the work on weights and activations, without the KV cache."""
         return lru_cache(_MOST_WORKS)(self._shared_work_of)
 
     def _shared_work_of(self, kind: LanePart, rows: float) -> SharedWork:
@@ -122,16 +122,16 @@ class StoredModel(WithoutCaches):
             return SharedWork(0.0, flops, 0, layer_flops)
         layer_bytes = self.shape.layer_weight_bytes(self.weights, rows) + self.shape.layer_activation_bytes(rows)
         num_bytes = num_layers * layer_bytes + num_heads * self.head_bytes
-        if self.head in _WITHOUT_LAYERS:  # each of its matrices has an `lm_head`
+        if self.head in _WITHOUT_LAYERS:  # each "layer" is one matrix with an `lm_head`
             return SharedWork(num_bytes, flops, num_layers * (1 + KERNELS_OF_HEAD), layer_flops)
         num_kernels = num_layers * KERNELS_PER_LAYER + num_heads * KERNELS_OF_HEAD
         return SharedWork(num_bytes, flops, num_kernels, layer_flops)
 
     @cached_property
     def own_work(self) -> Callable[[LanePart, float, Contexts, int], tuple[Floats, Floats]]:
-        """The bytes and FLOPs that rows of one sequence add on each of some devices, by context; kept for later calls.
+        """Cached function of (part, rows, contexts, devices): a sequence's cache bytes and attention FLOPs per device.
 
-        They are those of its cache: keys, values and states that are read, and those of the new tokens.
+        Bytes are the keys, values and states that are read, and those of the new tokens that are written.
         """
         return lru_cache(_MOST_WORKS)(self._own_work_of)
 
@@ -150,21 +150,21 @@ class StoredModel(WithoutCaches):
         return {"layer": 1, "lm_head": 0, "exit": 0, "draft_streams": min(STREAM_LAYERS, depth)}.get(kind, depth)
 
     def _moves_nothing(self, kind: LanePart) -> bool:
-        """Whether a part is rows of a pass that reads weights and starts kernels anyway; or no pass at all."""
+        """Whether a part adds no traffic and no kernels: rows that join another pass (streams), or prompt lookup."""
         return kind == "draft_streams" or self.head == LOOKUP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCost:
-    """A `costs.cost_model.LaneCost` of a device, or of one member's even share in a group of equal ones.
+    """A `costs.cost_model.LaneCost` by roofline, of a device or of one member's equal share in a group.
 
-    What members exchange comes on top, see `costs.cost_model`.
+    `costs.cost_model.GroupCost` adds the communication of a group.
 
     Attributes:
-        device: what each member achieves.
-        target, draft: the models that the lane can run; None for one that does not fit.
-        exits: layers after which the target has an exit: its final norm and `lm_head`.
-        num_devices: members.
+        device: speed of the device, or of each member.
+        target, draft: the models that the lane can run; None for a model that does not fit.
+        exits: layers after which the target has an early exit, which costs its final norm and `lm_head`.
+        num_devices: number of members.
     """
 
     device: DeviceSpeed
@@ -174,7 +174,7 @@ class RooflineCost:
     num_devices: int = 1
 
     def at_peak(self, bytes_per_s: float) -> "RooflineCost":
-        """Return the costs if nothing took time but reading, so fast: what no kernels go below."""
+        """Return the costs if only reading took time, at `bytes_per_s`: a lower bound for any kernels."""
         device = replace(
             self.device,
             bytes_per_s=bytes_per_s,
@@ -215,7 +215,7 @@ class RooflineCost:
             self._padded(part, rows)
         except OutOfRangeError as error:
             return f"{part}: {error}"
-        longest = float(contexts.max()) + (rows if part.kind in _PROMPTS else 1)  # of any sequence, at least
+        longest = float(contexts.max()) + (rows if part.kind in _PROMPTS else 1)  # rows may be of several sequences
         if longest > model.shape.max_position:
             return f"{part}: {longest:.0f} positions, {model.shape.name} has {model.shape.max_position}"
         return None
@@ -256,24 +256,24 @@ class RooflineCost:
         return Own(num_passes * num_bytes, num_passes * reading_s, num_passes * computing_s)
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
-        """Return a member's bytes and FLOPs in each pass of a call for the cache of its one sequence.
+        """Return a member's cache bytes and attention FLOPs in each pass of a call, for its one sequence.
 
-        Rows that pad a graph have none, and nobody goes back to their states; a prompt's graph is as long as its cache.
+        Padding rows of a graph count in prefills only, where a graph is as long as its cache.
         """
         cached, (num_passes, rows_at_once) = Contexts.of(self.device.padded_context(contexts)), self._passes(part, rows)
         own_rows = rows_at_once if part.kind in _PROMPTS else rows / num_passes
         return self._known_model(part).own_work(part.kind, own_rows, cached, self.num_devices)
 
     def _working_s(self, rows: float, num_bytes: Any, flops: Any) -> tuple[Any, Any]:
-        """Return the seconds of a pass of which the longer count: those of reading and those of computing."""
+        """Return (reading seconds, computing seconds) of a pass; the larger one counts."""
         return self._of_law(num_bytes * self.device.growth(rows) / self.device.bytes_per_s, flops / self.device.flops)
 
     def _of_law(self, reading_s: Any, computing_s: Any) -> tuple[Any, Any]:
-        """Return reading, with the share of computing that a kernel law adds to it, and computing."""
+        """Return (reading plus the share of computing that a kernel law does not hide, computing)."""
         return reading_s + (self.device.unhidden_share or 0.0) * computing_s, computing_s
 
     def _step_s(self, part: Part) -> float:
-        """Return the engine's step where a part ends a pass that it counts for."""
+        """Return the engine's time per pass if `part` is the last one of a pass for which it counts; else 0."""
         is_draft = part.kind not in TARGET_PARTS
         if part.kind not in _END_OF_PASS or self._known_model(part).head == LOOKUP:
             return 0.0
@@ -284,13 +284,13 @@ class RooflineCost:
         return num_kernels * self.device.kernel_s * (self.device.growth(rows) if self.device.prices else 1.0)
 
     def _passes(self, part: Part, rows: float) -> tuple[float, float]:
-        """Return in how many passes a call computes its rows, and the rows of each."""
+        """Return the number of passes in which a call computes its rows, and the rows per pass."""
         rows = self._padded(part, rows)
         num_passes = rows if self.device.feeds_single_rows and part.kind not in _PROMPTS else 1
         return num_passes, rows / num_passes
 
     def _work(self, part: Part, rows: float) -> tuple[float, float, float]:
-        """Return a member's bytes, kernels and FLOPs, as if all were in half precision, of a call without caches."""
+        """Return a member's (bytes, FLOPs, kernels) of a call without KV cache; FLOPs in fewer bits count less."""
         model = self._known_model(part)
         num_bytes, flops, num_kernels, layer_flops = model.shared_work(part.kind, rows)
         flops -= layer_flops * (1 - 1 / self.device.times_flops.get(model.weights, 1.0))
@@ -303,12 +303,12 @@ class RooflineCost:
         return model
 
     def _roofline_s(self, reading_s: Any, computing_s: Any, num_kernels: float) -> Any:
-        """Return the seconds of a member's reading, computing and kernels together."""
+        """Return the seconds of a member's call from those of reading and computing, and its kernels."""
         dispatch_s, working_s = num_kernels * self.device.kernel_s, np.maximum(*self._of_law(reading_s, computing_s))
         return np.maximum(working_s, dispatch_s) if self.device.starts_ahead else working_s + dispatch_s
 
     def _relative_error(self, part: Part) -> float:
-        """Return the error of a part's times beyond its lane's: the roofline's, that of dispatch and of computing."""
+        """Return the error of a part's times beyond its lane's: of the roofline, of dispatch and of computing."""
         typical = min((_TYPICAL_ROWS, *self.device.row_buckets[-1:]))
         here = self.one(part, typical, TYPICAL_CONTEXT) + self.device.graph_s
         rows = self._padded(part, typical)
@@ -318,19 +318,19 @@ class RooflineCost:
         reading_s = (shared_bytes + float(own_bytes)) / self.device.bytes_per_s
         computing_s = (shared_flops + float(own_flops)) / self.device.flops
 
-        def moved(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
-            kernels = num_kernels * (1 + dispatch)
-            then_s = self._roofline_s(reading_s, computing_s * (1 + computing), kernels)
-            alone_s = then_s - self._roofline_s(reading_s, computing_s, num_kernels)
-            return abs(float(alone_s) + dispatch * self.device.graph_s) / here
+        def relative_change(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
+            """Return the relative change of the part's time if dispatch and computing take longer by these shares."""
+            changed_s = self._roofline_s(reading_s, computing_s * (1 + computing), num_kernels * (1 + dispatch))
+            added_s = float(changed_s - self._roofline_s(reading_s, computing_s, num_kernels))
+            return abs(added_s + dispatch * self.device.graph_s) / here
 
         of_mixture = ("starts_of_mixtures",) if self._known_model(part).shape.num_experts else ()
-        dispatch = moved(dispatch=self.device.error_of("dispatch_s", "kernel_start_s", *of_mixture))
+        dispatch = relative_change(dispatch=self.device.error_of("dispatch_s", "kernel_start_s", *of_mixture))
         step = self._step_s(part) * self.device.error_of("engine_step_s") / here
-        return hypot(ROOFLINE_ERROR, dispatch, step, moved(computing=self.device.computing_error))
+        return hypot(ROOFLINE_ERROR, dispatch, step, relative_change(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:
-        """Return the rows that are computed; prompts have graphs of their own, of whole steps of the context."""
+        """Return the number of rows with padding: to a bucket, in prefills to a multiple of the context step."""
         device = self.device
         if part.kind not in _PROMPTS:
             return device.padded_rows(rows)

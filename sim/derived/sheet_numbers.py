@@ -1,4 +1,4 @@
-"""Numbers of a data sheet, or what replaces them: public curves of an engine, or guesses by the kind of device."""
+"""Looks up the numbers of a device: its data sheet's, else public curves of its engine, else guesses by its kind."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,36 +20,37 @@ from sim.derived.assumption import Assumption
 
 _START_SOURCE: Final = "what predicts one-row speeds best of devices that are left out (benchmarks/row_curves.py)"
 GROWING_ROWS: Final = 8
+"""Rows up to which `growth_per_row` slows reading."""
 _USUAL_ROWS: Final = 5
-"""Rows of a usual verification, up to which the growth by curves is told."""
+"""Rows of a typical verification, at which the growth of public curves is converted to `growth_per_row`."""
 PEAKS: Final = {"fp8": "fp8_flops", "w8a8": "int8_ops", "nvfp4": "fp4_flops"}
-"""Peaks of formats of which engines of servers multiply rows in as few bits as weights: W8A8 and W4A4."""
+"""Peaks of formats whose activations server engines also convert to few bits (W8A8, W4A4), by weight format."""
 MOVABLE: Final = (
     *("memory_efficiency", "bf16_flops", *PEAKS.values(), "flops_efficiency", "unhidden_share"),
     *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row", "starts_of_mixtures"),
 )
-"""Numbers of a device that a what-if can replace."""
+"""Numbers of a device that a what-if value can replace."""
 _OF_SOCKETS: Final = {"memory_efficiency": "socket_memory_efficiency", "dispatch_s": "socket_start_s"}
-"""Guesses in place of others, of a CPU with memory of its own."""
+"""Names of the guesses for a CPU with its own memory, by field."""
 CAPS: Final = ("memory_cap_bytes_per_s", "int8_cap_bytes_per_s", "int4_cap_bytes_per_s")
-"""What a device reads at most, by how weights are stored."""
+"""Limits of a device's read bandwidth: in general, and by weight format."""
 
 
 @cache
 def guesses() -> Mapping[str, Mapping[DeviceKind, Quantity]]:
-    """Return numbers for sheets that do not give them, by field and kind of device."""
+    """Return the guesses for numbers that sheets do not give, by field and kind of device."""
     return load_yaml(Path(__file__).with_name("guesses.yaml"), dict[str, dict[DeviceKind, Quantity]])
 
 
 class SheetNumbers:
-    """The numbers of a sheet, or what replaces them; `assumptions` keeps those that were taken.
+    """Looks up the numbers of a device; `assumptions` collects the numbers that were used.
 
-    Where curves tell the efficiency of reading (`reading`), kernels start as these found, too: their efficiency does
-    not count the starts. So it is of a CPU with memory of its own (`is_socket`) that nobody measured: a model of 12B
-    reached twice the share of the bandwidth that one of 0.6B did. And so it is of a CPU whose sheet says what a kernel
-    takes to start (`waits_for_kernels`): its threads wait for each other. A what-if of the efficiency changes nothing
-    else.
-    What an eager framework takes counts before what the device is guessed to.
+    If curves tell the reading efficiency (`reading`), the kernel start is theirs too, since their efficiency excludes
+    starts. `waits_for_kernels`: kernel starts are added to reading, not overlapped. That is so on a CPU whose sheet
+    gives a kernel's dispatch, as its threads wait for each other, and on an unmeasured CPU with its own memory
+    (`is_socket`), where a 12B model reached twice the bandwidth share of a 0.6B one.
+
+    A what-if value of the efficiency changes nothing else. Guesses for an eager framework precede those for the device.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class SheetNumbers:
     ) -> None:
         self._name, self._sheet, self._moved = name, sheet, moved
         self.assumptions: list[Assumption] = []
-        laws = () if is_law else ("memory_efficiency", "flops_efficiency")  # which are of another engine's kernels
-        not_here = {name for name in laws if _is_of_law(sheet, name)}
+        # without the law's engine, the efficiencies that were measured with its kernels do not apply
+        ignored = {name for name in ("memory_efficiency", "flops_efficiency") if not is_law and _is_of_law(sheet, name)}
         own = sheet.memory_efficiency
         reading = None if by_curves is None else by_curves.reading
         is_known = own is not None and own.status != "guessed"
         self.is_calibrated = own is not None and own.by == CALIBRATION
         is_of_mixtures = by_curves is not None and by_curves.is_mixture and reading is not None
         if is_of_mixtures and sheet.kind == "gpu" and own is not None and is_shipped("memory_efficiency", own):
-            not_here.add("memory_efficiency")  # which sheets that ship have of dense models
-        self._not_here = frozenset(not_here)
-        self._efficiency = None if "memory_efficiency" in not_here else own
+            ignored.add("memory_efficiency")  # shipped sheets have that of dense models
+        self._ignored = frozenset(ignored)
+        self._efficiency = None if "memory_efficiency" in ignored else own
         is_capped = any(getattr(sheet, cap) is not None for cap in CAPS)
         self.is_socket = sheet.kind == "cpu" and sheet.memory_pool is None and not is_known and not is_capped
         self.waits_for_kernels = self.is_socket or (sheet.kind == "cpu" and sheet.dispatch_of == "kernel")
@@ -82,14 +83,14 @@ class SheetNumbers:
                 self.prices = replace(self.prices, ratios=tuple(1 + growth * one for one in each))
 
     def take(self, field: str) -> float:
-        """Return a number of the sheet, of curves, or a guess."""
+        """Return the value of a field: the sheet's, the curves' or a guess, with its what-if value if there is one."""
         if self.reading is not None and field == "memory_efficiency" and self._efficiency is None:
             value, error = self.reading.efficiency, self.reading.error
             return self._by_curves(field, value, (value / (1 + error), min(1.0, value * (1 + error))), self.reading)
         return self.known(field, self._own_or_guess(field))
 
     def _own_or_guess(self, field: str) -> Quantity:
-        own: Quantity | None = None if field in self._not_here else getattr(self._sheet, field)
+        own: Quantity | None = None if field in self._ignored else getattr(self._sheet, field)
         if self.reading is not None and field == "dispatch_s" and own is None:
             start_s = self.reading.kernel_start_s
             span = start_s / 2, 2 * start_s
@@ -103,7 +104,10 @@ class SheetNumbers:
         return quantity
 
     def times_flops(self, engine: str | None, weights: str | None, half: float) -> dict[str, float]:
-        """Return how many times as fast as the `half` reached in 16 bits an engine multiplies; others are assumed."""
+        """Return the FLOP/s reached in fewer bits over those in half precision (`half`), by weight format.
+
+        It is empty for other engines than vLLM. Only the peak of `weights` is kept as an assumption.
+        """
         peaks = {name: getattr(self._sheet, peak) for name, peak in PEAKS.items()}
         if engine_of(engine or "") != LAW_ENGINE:
             return {}
@@ -114,7 +118,7 @@ class SheetNumbers:
         }
 
     def _reached(self, field: str, peak: Quantity, *, is_told: bool) -> float:
-        """Return what is reached of a peak, which an assumption tells or not."""
+        """Return the rate reached of a peak; `is_told`: keep its numbers as assumptions."""
         numbers = {field: peak}
         if not is_reached(peak):
             numbers["flops_efficiency"] = self._own_or_guess("flops_efficiency")
@@ -123,22 +127,23 @@ class SheetNumbers:
         )
 
     def starts_of_mixtures(self) -> float:
-        """Return how many times as many operations an eager framework starts for a mixture."""
+        """Return the operations that an eager framework starts for a mixture, over those for a dense model."""
         guess = guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"]
         return self.known("starts_of_mixtures", self._sheet.starts_of_mixtures or guess)
 
     def engine_step_s(self, engine: str | None, num_together: int) -> float:
-        """Return the sheet's number, or the guess for an engine: of one that nobody knows it is llama.cpp's."""
+        """Return the engine's host time per pass: the sheet's, else the engine's guess, else llama.cpp's."""
         if engine is None and self._sheet.engine_step_s is None:
             return 0.0
         name = (engine_of(engine or "") or ANYWHERE).removeprefix("ik_")
         name = name if f"engine_step_s/{name}" in guesses() else ANYWHERE
-        name += " split" * (name == ANYWHERE and num_together > 1)
+        if name == ANYWHERE and num_together > 1:
+            name = f"{name} split"
         guess = guesses()[f"engine_step_s/{name}"]["gpu"]
         return self.known("engine_step_s", self._sheet.engine_step_s or guess)
 
     def known(self, field: str, quantity: Quantity) -> float:
-        """Return the value of a quantity, or what replaces it."""
+        """Keep a quantity as an assumption; return its value, or its what-if value if there is one."""
         if (one := Assumption.of_quantity(f"{self._name}.{field}", quantity)) not in self.assumptions:
             self.assumptions.append(one)
         return self._or_moved(field, quantity.value)
@@ -154,12 +159,12 @@ class SheetNumbers:
 
 
 def is_reached(peak: Quantity | None) -> bool:
-    """Return whether a number is what was reached, not a peak of which some share is."""
+    """Return whether a rate is one that was reached (measured) and not a peak."""
     return peak is not None and peak.status == "measured"
 
 
 def _is_of_law(sheet: DeviceSheet, name: str) -> bool:
-    """Return whether a number of a sheet is by those who timed the kernels of its law."""
+    """Return whether a sheet's number has the source of its kernel law."""
     own, start = getattr(sheet, name), sheet.kernel_start_s
     if own is None or start is None:
         return False
@@ -167,6 +172,6 @@ def _is_of_law(sheet: DeviceSheet, name: str) -> bool:
 
 
 def _growths_per_row(prices: RowPrices) -> list[float]:
-    """Return the growth per row up to those of a usual window that curves come to, and its ends: it is not negative."""
+    """Return the mean growth per row up to `_USUAL_ROWS` by curves, and the ends of its interval; none is negative."""
     ratio, error = (float(np.interp(_USUAL_ROWS, prices.rows, of)) for of in (prices.ratios, prices.errors))
     return [max(0.0, one - 1) / (_USUAL_ROWS - 1) for one in (ratio, ratio / (1 + error), ratio * (1 + error))]

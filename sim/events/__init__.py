@@ -1,1 +1,1 @@
-"""The event world: SimPy lanes on one machine, for one sequence or a batch."""
+"""The event world: simulates one sequence or a batch event by event (SimPy)."""

@@ -1,4 +1,4 @@
-"""Lanes of the event world: a method's lane calls on the devices and links of a machine, and the spans they leave.
+"""Lanes of the event world: run a method's lane calls on simulated devices and links, and write their spans.
 
 Consecutive equal steps are simulated as one `Job`, which is cut at a step boundary when a message arrives.
 """
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class PendingReply(Event):
-    """A handle whose time is not known yet when it is handed out."""
+    """A handle of an operation whose end is not known yet when the handle is returned."""
 
     def arrive_at(self, time_s: float) -> None:
-        """Let it arrive at this time, rounded to a whole tick."""
+        """Schedule the reply at `time_s`, rounded to a whole tick."""
         self._ok = True
         self._value: Any = None
         self.env.schedule(self, delay=one_in_ticks(time_s) - self.env.now)
 
 
 class Steps(NamedTuple):
-    """Consecutive steps of a lane, of one kind of work; the first one may read further committed tokens."""
+    """Consecutive steps of a lane of one kind of work; the first one may also read unread committed tokens."""
 
     work: Work
     steps: Sequence[Step]
@@ -43,13 +43,13 @@ class Steps(NamedTuple):
 
 
 class WrittenSpans:
-    """The spans of one trace, each written at the end of its work."""
+    """Writes the spans of one trace, each at the end of its work."""
 
     def __init__(self, trace: Trace, costs: RoundCosts) -> None:
         self._trace, self._costs = trace, costs
 
     def write(self, lane: str, steps: Steps, job: Job) -> None:
-        """Write the steps of a job, and what the devices of the lane exchange in them."""
+        """Write the spans of a job's steps, and of the collectives in them."""
         done_s, times_s = 0.0, job.end_times_s([step.seconds for step in steps.steps])
         for (start_s, end_s), step in zip(pairwise(times_s), steps.steps, strict=True):
             self._write(lane, steps.work, start_s, end_s, step.rows)
@@ -57,7 +57,7 @@ class WrittenSpans:
             done_s += step.seconds
 
     def send(self, path: Path, num_bytes: float, rows: int, sent_s: float) -> float:
-        """Write a message's way over the links of a path; return when it arrives."""
+        """Send a message over the links of a path and write a span for each; return when it arrives."""
         for link in path:
             start_s, sent_s = max(sent_s, link.free_s), link.send(num_bytes, sent_s)
             self._write(link.name, Work.TRANSFER, start_s, sent_s, rows)
@@ -69,7 +69,7 @@ class WrittenSpans:
         trace.spans[:] = [span for span in trace.spans if span.start_s < trace.decode_s]
 
     def _write(self, lane: str, work: Work, start_s: float, end_s: float, rows: int) -> None:
-        """Write a span. It belongs to the round whose commit is the next one after its start."""
+        """Write a span; it belongs to the round with the first commit after the span's start."""
         trace = self._trace
         round_index = len(trace.rounds)
         while round_index and trace.rounds[round_index - 1].end_s > start_s:
@@ -89,10 +89,10 @@ class WrittenSpans:
 
 
 class SimulatedLanes:
-    """The operations of both lanes, for all sequences of a batch at once, on the machine of its schedule.
+    """The operations of both lanes for all sequences of a batch, on a simulated machine.
 
-    The machine has a device for each lane (one for both where the schedule is pooled), their memory, and the routes
-    between them. The draft has one operation at a time, since methods wait for each window.
+    The machine has a device per lane (one for both if the schedule is pooled), their memory, and the paths between
+    them. The draft has one operation at a time, since methods wait for each window.
     """
 
     def __init__(self, batch: "SimulatedBatch") -> None:
@@ -106,7 +106,7 @@ class SimulatedLanes:
         self.to_draft, self._to_target = tuple(map(Link, messages.to_draft)), tuple(map(Link, messages.to_target))
 
     def segment(self, segment: int, *, is_verdict: bool) -> Event:
-        """Queue a segment of the target and return its reply; that of a verdict includes the driver's overhead."""
+        """Queue a segment of the target and return its reply; a verdict's reply includes the driver's overhead."""
         batch, costs, reply = self.batch, self.batch.costs, PendingReply(self.batch.env)
 
         def jobs() -> Jobs:
@@ -118,14 +118,14 @@ class SimulatedLanes:
         return reply
 
     def rollout(self, *, is_first: bool) -> Event:
-        """Draft the next windows and return their reply; all but the first wait for the verdicts to cross."""
+        """Draft the next windows and return their reply; all rollouts but the first wait for the verdict message."""
         reply = PendingReply(self.batch.env)
         crossing_s = 0.0 if is_first else self.send_verdicts()
         self.draft.submit(self.window_jobs(self.batch.rollout(is_first=is_first), reply), after_s=crossing_s)
         return reply
 
     def send_verdicts(self) -> float:
-        """Send the verdicts to the draft; return the seconds until they have crossed."""
+        """Send the verdicts to the draft; return the seconds until they arrive."""
         batch, now_s = self.batch, self.batch.env.now
         return batch.send(self.to_draft, batch.verdict_message(), now_s) - now_s
 
@@ -138,7 +138,7 @@ class SimulatedLanes:
         reply.arrive_at(batch.send(self._to_target, batch.window_message(), sent_s))
 
     def _as_job(self, lane: str, steps: Steps) -> Jobs:
-        """Yield steps that nothing interrupts as one job, and write their spans when it has ended."""
+        """Yield steps that cannot be interrupted as one job, and write their spans when it has ended."""
         job = Job(steps.seconds, steps.steps[-1].bytes_per_s)
         yield job
         if self.batch.spans is not None:
@@ -146,12 +146,11 @@ class SimulatedLanes:
 
 
 class SimulatedBranches:
-    """See `decoding.lanes.Branches`.
+    """Implements `decoding.lanes.Branches` for a batch; `sim.arrays.mirror_round` computes the same with arrays.
 
-    All unfinished branches advance together: draft-sourced ones at once, exit-sourced ones when the exit's message has
-    arrived; with exit features the first step reads the whole window again. Messages are noticed at the first step
-    boundary at or after their arrival, and at once if the lane is idle. `sim.arrays.mirror_round` does the same in
-    arrays.
+    All unfinished branches advance together: those of the draft's roots immediately, those of the exit's roots when the
+    exit message has arrived. With exit features the first step then reads the whole window again. A message takes
+    effect at the next step boundary, or on arrival if the lane is idle.
     """
 
     def __init__(self, lanes: SimulatedLanes) -> None:
@@ -170,7 +169,7 @@ class SimulatedBranches:
         lanes.draft.submit(self._jobs())
 
     def join(self) -> None:
-        """Send the exits' signals; branches join when they arrive."""
+        """Send the exit messages; branches of the exit's roots start when they arrive."""
         batch, now_s = self._lanes.batch, self._lanes.batch.env.now
         arrives_s = batch.send(self._lanes.to_draft, batch.exit_message(), now_s)
         Wake(batch.env, arrives_s - now_s + batch.costs.draft_half_s, self._join)
@@ -183,7 +182,7 @@ class SimulatedBranches:
         return reply
 
     def stop(self, _: Event | None = None) -> None:
-        """End after the step under way; then come the next windows, if they were asked for."""
+        """Stop after the step under way; the next windows follow if they were requested (`take`)."""
         self._is_stopped = True
         self._notice()
 
@@ -192,14 +191,14 @@ class SimulatedBranches:
         self._notice()
 
     def _notice(self) -> None:
-        """Act on a message that has arrived: wake an idle lane, or cut the job under way."""
+        """React to an arrived message: wake an idle lane, or cut the job under way."""
         if self._job is None:
             self._lanes.draft.resume()
         elif not self._reads_first:
             self._num_steps = self._lanes.memory.cut(self._job, self._step_s)
 
     def _jobs(self) -> Jobs:
-        """Yield steps until they are stopped, then what the next windows still need."""
+        """Yield branch steps until they are stopped, then the steps that the next windows still need."""
         batch = self._lanes.batch
         while not self._is_stopped:
             kind, self._num_steps = self._next_steps()
@@ -226,7 +225,7 @@ class SimulatedBranches:
             yield from self._lanes.window_jobs(batch.next_windows(num_done, is_read=self._is_read), self._reply)
 
     def _next_steps(self) -> tuple[StepKind, int]:
-        """Return the kind of the next steps and their number; 0 if nothing can be done."""
+        """Return the kind of the next steps and their number; 0 if there is nothing to do before the next message."""
         if self._reads_first:
             return "last_drafted", 1
         kind: StepKind

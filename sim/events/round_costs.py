@@ -1,7 +1,7 @@
-"""What one call over several sequences costs: their rows add up, and each reads its own KV cache.
+"""The cost of operations over several sequences.
 
-What does not depend on the context (reading the weights, above all) counts once, for the sum of all rows. On it comes
-what each sequence adds by its own rows and context, see `costs.cost_model.Own`.
+Costs that do not depend on the context, above all reading the weights, count once for the total rows
+(`costs.cost_model.Shared`). Each sequence adds the cost of its own rows and KV cache (`costs.cost_model.Own`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ _STEP: Final[Calls] = ((DRAFT_STEP, 1),)
 _STREAMS: Final[Calls] = ((DRAFT_STREAMS, 1),)
 
 _Rows = Sequence[int]
-"""Rows of every sequence of a batch; 0 where one takes no part."""
+"""Rows of each sequence of a batch; 0 if it takes no part."""
 _Places = Sequence[int]
-"""Every sequence's context, as an index into the range of contexts."""
+"""Context of each sequence, as an index into the range of contexts."""
 
 
 class Step(NamedTuple):
-    """One step of a lane: seconds, rows, its calls with each sequence's rows, and the bandwidth that it wants."""
+    """One step of a lane: seconds, total rows, calls with the rows of each sequence, and bandwidth drawn alone."""
 
     seconds: float
     rows: int
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 class RoundCosts:
-    """What the operations of a schedule's rounds cost with several sequences at once."""
+    """The costs of the operations of a schedule's rounds, for several sequences at once."""
 
     def __init__(self, schedule: Schedule, plan: RoundPlan, tables: DurationTables) -> None:
         tables.require_positions(schedule, plan)
@@ -62,18 +62,18 @@ class RoundCosts:
         self._branch_works = cache(self._works_of)
 
     def segment(self, segment: int, rows: _Rows, places: _Places) -> Step:
-        """Return an operation of the target."""
+        """Return the target's operation for a segment of its layers."""
         step = self._pass(segment, rows, places)
         more_s = self._pass_overhead_s[segment]
         return step._replace(seconds=step.seconds + more_s) if more_s else step
 
     def step(self, rows: _Rows, stream_rows: _Rows, places: _Places) -> Step:
-        """Return a step of rollouts; with stream tokens of any sequence all rows are of a draft without features."""
+        """Return a step of rollouts; if any sequence has stream tokens, the step's rows are priced without features."""
         works = [(self._step, rows)] if not any(stream_rows) else [(_STEP, rows), (_STREAMS, stream_rows)]
         return self._priced(self.plan.draft_lane, works, places)
 
     def branch(self, kind: StepKind, roots: _Rows, places: _Places) -> Step:
-        """Return a step of branches with these roots, or tokens to read first."""
+        """Return a branch step of some kind; `roots`: branches of each sequence, or its tokens to read first."""
         works = [(calls, [each * count for count in roots]) for calls, each in self._branch_works(kind)]
         return self._priced(self.plan.draft_lane, works, places, self.first_step_s * (kind in STARTS))
 
@@ -92,7 +92,7 @@ class RoundCosts:
         return self._priced(self.plan.target_lane, works, places, added_s)
 
     def _priced(self, lane: str, works: Sequence[tuple[Calls, _Rows]], places: _Places, more_s: float = 0.0) -> Step:
-        """Return a step of a lane that does these works, each with its own rows, `more_s` included."""
+        """Return the step of a lane that makes the calls of `works`, each with its rows; `more_s` is added."""
         seconds, num_bytes = more_s, 0.0
         for calls, rows in works:
             if total := sum(rows):
@@ -101,19 +101,18 @@ class RoundCosts:
         return Step(seconds, sum(works[0][1]), works, num_bytes / seconds if seconds else 0.0)
 
     def _calls(self, lane: str, calls: Calls, rows: _Rows, total: int, places: _Places) -> tuple[float, float]:
-        """Return the seconds of all calls, one after another, in whole ticks, and the bytes that they move.
+        """Return the seconds of consecutive calls, in whole ticks, and the bytes that they move.
 
-        The bytes are left out where lanes share no memory.
+        The bytes are 0 if the lanes share no memory.
         """
         if len(rows) == 1:
             seconds = self._tables.times_s(lane, calls, total)[places[0]]
             return seconds, self._tables.traffics(lane, calls, total)[places[0]] if self._is_shared else 0.0
         counts = {*rows}
-        places_by_rows = (
-            {count: [at for at, own in zip(places, rows, strict=True) if own == count] for count in counts - {0}}
-            if len(counts) > 1
-            else {rows[0]: places}
-        )
+        places_by_rows: dict[int, _Places] = {rows[0]: places}
+        if len(counts) > 1:
+            placed = list(zip(places, rows, strict=True))
+            places_by_rows = {count: [at for at, own in placed if own == count] for count in counts - {0}}
         seconds = num_bytes = 0.0
         for part, count in calls:
             call_s, call_bytes = self._call(lane, part, total, places_by_rows)
@@ -123,7 +122,8 @@ class RoundCosts:
     def _call(self, lane: str, part: Part, total: int, places_by_rows: Mapping[int, _Places]) -> tuple[float, float]:
         """Return the seconds and the bytes of a call over rows of several sequences.
 
-        One with the longest context hides what it can behind what all share, see `costs.cost_model.Own`.
+        The most expensive sequence's own cost overlaps with the shared cost (`costs.cost_model.Own`); others add
+        theirs.
         """
         num_bytes, reading_s, computing_s, least_s = self._tables.shared(lane, part, total)
         all_s, one = 0.0, (0.0, 0.0, 0.0)
@@ -139,7 +139,7 @@ class RoundCosts:
         return max(with_one_s + (all_s - one[0]), least_s), num_bytes
 
     def collectives_s(self, lane: str, step: Step) -> tuple[float, ...]:
-        """Return the seconds of every collective in a step of a lane; none where it is one device."""
+        """Return the seconds of each collective in a step of a lane; empty for a single device."""
         cost = self._tables.cost(lane)
         if not isinstance(cost, GroupCost):
             return ()
@@ -147,13 +147,13 @@ class RoundCosts:
         return tuple(seconds for part, rows, count in calls for seconds in cost.collectives_s(part, rows) * count)
 
     def check(self, num_sequences: int) -> None:
-        """Raise `OutOfRangeError` if a lane has no cost for the rows of `num_sequences` that all have a window."""
+        """Raise `OutOfRangeError` if a lane has no cost for the rows of `num_sequences` with full windows."""
         for lane, part, rows in self._demands:
             if reason := self._tables.missing_part(lane, part, rows * num_sequences):
                 raise OutOfRangeError(reason)
 
     def least_s(self, schedule: Schedule, num_sequences: int) -> float:
-        """Return the least seconds of a round in which all sequences have a window."""
+        """Return a lower bound of the seconds of a round in which all sequences have a window."""
         plan, places, width = self.plan, [0] * num_sequences, self.plan.widths[0]
         segments = range(len(plan.segments)) if schedule.uses_exit else (0,)
         verify_s = 2 * self.target_half_s + self.round_overhead_s

@@ -1,4 +1,4 @@
-"""A place of a batch: its sequence's position, the models' decisions there, and lanes that pass calls to the batch."""
+"""One place of a simulated batch: the state of its sequence, and lanes that forward the method's calls to the batch."""
 
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 class SequenceInBatch:
-    """The lanes of one sequence (`decoding.lanes.Lanes`: target, draft and branches in one): its batch does the work.
+    """Implements `decoding.lanes.Lanes` (target, draft and branches in one object) for one sequence of a batch.
 
-    `at` is its index among the positions of all sequences, `place` that of its context in the range of contexts;
-    `num_drafted` are the tokens of its window, or as many of them as it verifies; `num_accepted` and `source` are of
-    its last round: tokens accepted, and whose branch has the outcome. To a method it and those that follow it in its
-    place are one sequence, of which nothing was drafted ahead where one begins. `is_awaited` is whether the batch lasts
-    until it has ended.
+    When the sequence ends, another prompt takes its place; to the method all of them are one sequence, and a new prompt
+    starts without a branch. `is_awaited`: the batch runs until this sequence has ended.
+
+    Attributes:
+        at: index of the sequence's position among the positions of all texts.
+        place: index of its context in the range of contexts.
+        num_drafted: tokens in its window, or as many of them as it verifies.
+        num_accepted, source: of the last round: accepted tokens, and the source of the branch with the outcome.
     """
 
     def __init__(self, batch: "SimulatedBatch", prompt: int, *, is_awaited: bool) -> None:
@@ -59,7 +62,7 @@ class SequenceInBatch:
         return self._batch.ask(self._batch.verify)
 
     def stream(self, window: Window) -> object:
-        """See `decoding.lanes.TargetLane`; the pass without a window is the shorter one."""
+        """See `decoding.lanes.TargetLane`; a pass without a window has fewer rows."""
         return self.verify(window)
 
     def prefix(self, window: Window, exit_layer: int) -> object:  # noqa: ARG002
@@ -91,7 +94,7 @@ class SequenceInBatch:
         return self._batch.ask(self._batch.take)
 
     def commit(self, window: Window, verdict: Verdict) -> None:  # noqa: ARG002
-        """See `decoding.lanes.Lanes`; what follows has a window, unless `take` says otherwise."""
+        """See `decoding.lanes.Lanes`; the next round has a window unless `take` says otherwise."""
         outcomes, trace, now_s = self._batch.outcomes, self.trace, self._batch.env.now
         self.num_accepted = verdict.num_accepted
         self.source = (outcomes.branches if self.has_window else outcomes.branches_of_no_window)[self.at]
@@ -110,30 +113,30 @@ class SequenceInBatch:
 
     @property
     def has_window(self) -> bool:
-        """Whether its round under way has the window that a round of its schedule has."""
+        """Whether the current round has a drafted window; only mirror rounds after a miss in a batch have none."""
         return self.num_drafted > 0 or not self._batch.overlaps
 
     @property
     def _accepts(self) -> int:
-        """Tokens of its window that the target accepts."""
+        """Number of tokens of the current window that the target accepts."""
         return min(self._batch.outcomes.num_accepted[self.at], self.num_drafted)
 
     @property
     def ends_now(self) -> bool:
-        """Whether it is awaited, and ends with the round under way."""
+        """Whether the sequence is awaited and ends with the current round."""
         return self._is_awaited and self._accepts >= self._left - 1
 
     def decide(self) -> Verdict:
-        """Return what the target decides on its window; after the sequence's end its token is unknown."""
+        """Return the target's verdict on the window; its token is unknown after the sequence's end."""
         outcomes, num_accepted = self._batch.outcomes, self._accepts
         return Verdict(num_accepted, outcomes.text[self.at + num_accepted] if num_accepted < self._left else NO_TOKEN)
 
     def window(self) -> Window:
-        """Return the window that it goes on with."""
+        """Return the next window."""
         return WINDOWS[self.num_drafted]
 
     def go_on(self, *, has_window: bool) -> None:
-        """Go on with the next window, or without one."""
+        """Start the next round, with a window or without one."""
         self.trace.mark_hit(hit=self.source != MISS)
         if not has_window:
             self.num_drafted = 0
