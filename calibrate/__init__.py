@@ -1,1 +1,1 @@
-"""Measures this machine and these models: device profiles, contention, acceptance records, validation."""
+"""Measures this machine and these models: profiles (`profiling`, `fitting`) and acceptance records (`recording`)."""

@@ -1,7 +1,7 @@
-"""Compares simulated with measured traces of one schedule over the same prompts.
+"""Compares simulated and measured traces of one schedule over the same prompts.
 
-Did both worlds take the same decisions, round by round and token by token, and what would the measured times have been
-at the pace of the calibration? Nothing here runs a model or a simulation.
+It finds the first round of each prompt in which they differ, and computes what the measured times would have been at
+the machine's speed during calibration. Nothing here runs a model or a simulation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ Decider = Literal["target", "draft", "lost lane"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracePair:
-    """One prompt under one schedule, in both worlds.
+    """One prompt decoded with one schedule, simulated and measured.
 
-    `pace` is the time of known work around the real run over its time during calibration; `texts` are the token ids of
-    both worlds.
+    `texts`: token ids of (simulated, measured). `pace`: the anchors' time around the real run over that during
+    calibration.
     """
 
     prompt: str
@@ -31,11 +31,15 @@ class TracePair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Divergence:
-    """The first round of a prompt in which the two worlds differ, after `position` tokens on which they agree.
+    """The first round of a prompt in which simulation and measurement differ.
 
-    A world that had ended before has no round. `by` is the target if it chose another token in that round, else
-    whatever drafts; a lost lane drafts nothing any more. `margin` is the target's best logit over its second best at
-    the token where it differs: near zero, rounding decided. None if no token of the target differs.
+    Attributes:
+        position: number of equal tokens before that round.
+        simulated, measured: the round in each; None if the sequence had ended before.
+        by: who decided differently: the target (it chose another token in that round), else the draft; or a draft's
+            lane was lost.
+        margin: the target's best logit minus its second best at its first differing token: near zero, rounding decided.
+            None if no token of the target differs.
     """
 
     prompt: str
@@ -49,9 +53,9 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """One schedule in both worlds: the rounds that differ.
+    """The comparison of one schedule's simulated and measured traces.
 
-    `at_anchor_s` are the measured seconds of each prompt at the machine's pace during calibration.
+    `at_anchor_s`: measured seconds of each prompt, converted to the machine's speed during calibration.
     """
 
     schedule: str
@@ -62,12 +66,12 @@ class Comparison:
 
     @property
     def num_equal(self) -> int:
-        """Texts whose rounds were as simulated."""
+        """Number of prompts whose rounds are as simulated."""
         return self.num_prompts - len(self.divergences)
 
     @property
     def same_rounds(self) -> bool:
-        """Whether both worlds decided the same everywhere."""
+        """Whether all rounds of all prompts are as simulated."""
         return not self.divergences
 
 
@@ -78,9 +82,9 @@ def compare(
     *,
     is_tree: bool = False,
 ) -> Comparison:
-    """Return how the worlds compare over the traces of one schedule: a pair per prompt, one at least.
+    """Compare the traces of one schedule, given as one pair per prompt (at least one).
 
-    `margins` are by prompt the target's logit margin at every position of its text.
+    `margins`: by prompt, the target's logit margin at each position of its text.
     """
     margins = margins or {}
     found = (first_divergence(pair, margins.get(pair.prompt, ())) for pair in pairs)
@@ -94,10 +98,10 @@ def compare(
 
 
 def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
-    """Measured seconds of each prompt, had the machine kept the pace of its calibration.
+    """Return the measured seconds of each prompt at the machine's speed during calibration.
 
-    A pace is measured around a run, so a single one is noisy: the sum is that of the measured times over the mean pace,
-    with prompts weighted by their simulated times.
+    The pace of a single run is noisy. So the total is the total measured time over the mean pace, weighted by simulated
+    times; single paces only distribute it over the prompts.
     """
     alone = [pair.measured.decode_s / pair.pace for pair in pairs]
     expected_s = sum(pair.simulated.decode_s for pair in pairs)
@@ -107,7 +111,7 @@ def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
 
 
 def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergence | None:
-    """Return the first round that differs in anything but its times; None if none does."""
+    """Return the first round that differs in more than its times; None if there is none."""
     position = 0
     for index, (simulated, measured) in enumerate(zip_longest(pair.simulated.rounds, pair.measured.rounds)):
         if simulated is None or measured is None or simulated[2:] != measured[2:]:
@@ -126,7 +130,7 @@ def first_divergence(pair: TracePair, margins: Sequence[float] = ()) -> Divergen
 
 
 def _who(pair: TracePair, position: int, parted: Round | None) -> tuple[Decider, int | None]:
-    """Return who decided differently in a round that starts at `position`, and at which token if it was the target."""
+    """Return who decided differently in a round that starts at `position`; if the target did, also at which token."""
     if pair.measured.has_loss:
         return "lost lane", None
     pairs_of_tokens = enumerate(zip_longest(*pair.texts))

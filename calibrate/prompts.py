@@ -1,8 +1,10 @@
-"""Prompt sets, one JSON object a line: those shipped here, a user's own, and Spec-Bench's; and samples of them.
+"""Loads prompt sets (JSON Lines) and draws samples of them.
+
+A line has one of these forms:
 
 - ours: `{"prompt_id": "qa-salt", "category": "qa", "prompt": "..."}`
-- bare: `{"prompt": "..."}`, perhaps with an `id`; without one it is named after its file and line
-- Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; MT-bench is one category
+- bare: `{"prompt": "..."}`, optionally with an `id`; without one, file and line number are the id
+- Spec-Bench: `{"question_id": 82, "category": "writing", "turns": ["...", "..."]}`; MT-bench counts as one category
 """
 
 import random
@@ -19,7 +21,7 @@ from decoding.files import parse_json, read_text
 from decoding.validation import errors_as
 
 MAX_CHARACTERS: Final = 1_000_000
-"""Longest text of a prompt: a quarter of a million tokens and more, which a tokenizer reads in seconds."""
+"""Longest text of a prompt: at least 250,000 tokens, which a tokenizer reads in seconds."""
 MAX_NAME_CHARACTERS: Final = 200
 MAX_FILE_BYTES: Final = 256 << 20
 
@@ -34,10 +36,10 @@ _BUNDLED = Path(__file__).with_name("prompt_sets")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What a user asks, turn by turn; `prompt_id` is unique in its set, and `category` the kind of task, or "".
+    """A user's prompt, turn by turn; `prompt_id` is unique in its set, and `category` is the kind of task, or "".
 
     Raises:
-        ConfigError: `turns` is one text or none, or a text is too long or holds half a pair of surrogates.
+        ConfigError: `turns` is no list of texts, or a text is too long or contains a lone surrogate.
     """
 
     prompt_id: str
@@ -61,7 +63,7 @@ class Prompt:
 
 
 class EncodedPrompt(NamedTuple):
-    """A prompt as the target reads it: its name, its category, and the ids of the whole chat up to the answer."""
+    """A prompt as the target reads it: `ids` are the tokens of the whole chat up to the answer."""
 
     name: str
     category: str
@@ -69,10 +71,10 @@ class EncodedPrompt(NamedTuple):
 
 
 def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
-    """Return a prompt set that ships; all are our own, and no two prompts of any set have the same id.
+    """Return a shipped prompt set; ids are unique over all sets. Raises `ConfigError` for an unknown name.
 
-    `demo` has eight prompts for each of Spec-Bench's six kinds of task; `pool` has these and 32 more of every kind,
-    one in ten of them with 250 tokens and more; `long` has six of 300 to 1,500 tokens. `ConfigError` for other names.
+    `demo` has eight prompts for each of Spec-Bench's six kinds of task. `pool` adds 32 more of each kind, one in ten of
+    them with 250 tokens or more. `long` has six prompts of 300 to 1,500 tokens.
     """
     if name not in PROMPT_SETS:
         raise ConfigError(f"there is no prompt set {shown(name)}; prompt sets: {', '.join(PROMPT_SETS)}")
@@ -81,27 +83,27 @@ def bundled_prompts(name: PromptSet = "demo") -> tuple[Prompt, ...]:
 
 
 def own_seeds(prompts: Sequence[Sequence[int]], seed: int, kept: Mapping[int, int] | None = None) -> list[int]:
-    """Return the seed by which the text of each prompt is drawn, of which the ids are given.
+    """Return the seed that the text of each prompt (given by its token ids) is sampled with.
 
-    It is `seed`, and where a prompt is asked again the next one that is free; `kept` are those of some, by place.
+    It is `seed`; when a prompt repeats, the next one that no equal prompt has. `kept` are given seeds, by index.
     """
     kept = kept or {}
-    ids, following = list(map(tuple, prompts)), defaultdict[tuple[int, ...], Iterator[int]](lambda: count(seed))
-    taken = {(ids[place], own) for place, own in kept.items()}
+    all_ids, next_seeds = list(map(tuple, prompts)), defaultdict[tuple[int, ...], Iterator[int]](lambda: count(seed))
+    taken = {(all_ids[index], own) for index, own in kept.items()}
     return [
-        kept[place] if place in kept else next(own for own in following[one] if (one, own) not in taken)
-        for place, one in enumerate(ids)
+        kept[index] if index in kept else next(own for own in next_seeds[ids] if (ids, own) not in taken)
+        for index, ids in enumerate(all_ids)
     ]
 
 
 def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
-    """Return the prompts of a file, in its order; empty lines are skipped.
+    """Return the prompts of a file in order; empty lines are skipped.
 
-    Raises `ConfigError`, with file and line, for a file that is missing or empty and for a row that is wrong.
+    Raises `ConfigError` (with file and line) if the file is missing or empty, or a line is wrong.
     """
     path = Path(path)
     with errors_as(ConfigError, f"{path}: cannot be read"):
-        # editors on Windows begin a file with a mark of its encoding
+        # editors on Windows write a byte order mark
         lines = read_text(path, MAX_FILE_BYTES).removeprefix("\ufeff").split("\n")
     prompts = tuple(_read(lines, path))
     if not prompts:
@@ -110,7 +112,7 @@ def load_prompts(path: str | Path) -> tuple[Prompt, ...]:
 
 
 def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ...]:
-    """Return the first `count` prompts of every category, in the order given."""
+    """Return the first `count` prompts of each category, in the order given."""
     taken: Counter[str] = Counter()
     chosen = []
     for prompt in prompts:
@@ -121,7 +123,7 @@ def take_per_category(prompts: Sequence[Prompt], count: int) -> tuple[Prompt, ..
 
 
 def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """Return the prompts with kinds of task in turn, so that the first n are a fair mix."""
+    """Return the prompts with their categories alternating, so that the first n are a fair mix."""
     kinds: defaultdict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
         kinds[prompt.category].append(prompt)
@@ -129,10 +131,10 @@ def take_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
 
 
 def draw_prompts(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
-    """Return `count` prompts drawn without repeats, or all if there are fewer; kinds take turns, as in `take_turns`.
+    """Return up to `count` randomly drawn prompts of different texts, with alternating categories (`take_turns`).
 
-    No two have the same text. Prompts of a kind and the kinds themselves are in random order. The seed determines the
-    draw, and a smaller draw is the beginning of a larger one.
+    Categories and the prompts in each are in random order. The seed determines the draw, and a smaller draw is the
+    beginning of a larger one.
     """
     firsts: dict[str, Prompt] = {}
     for prompt in prompts:

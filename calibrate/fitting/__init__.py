@@ -1,1 +1,1 @@
-"""Fits the numbers of a profile, and their errors, to times measured between anchors."""
+"""Fits the numbers of a profile, with their errors, to times that were measured between anchors."""

@@ -1,6 +1,6 @@
-"""Compares held-back runs with the profile: how far it is off, beyond its known errors.
+"""Checks: compares held-back runs with the profile, to find errors beyond its known ones.
 
-All errors are half-widths at 90 %, as in `anchor_errors`.
+All errors are half-widths (90 %), as in `anchor_errors`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,17 +16,20 @@ from hwprofiles.profile import LaneProfile, Profile
 
 _LEAST_CHECKS: Final = 3
 _DOUBTFUL: Final = 0.15
-"""Checks that are off by more are worth a note."""
+"""Checks with a larger error are mentioned in the profile's notes."""
 
 Compared = tuple[AnchorRatio, Mapping[str, float]]
-"""A run's measured time over its predicted one, and the shares of the latter by role and lane (`target cpu0`)."""
+"""A run's measured over its predicted time, and the shares of the predicted time by role and lane (`target cpu0`)."""
 
 
 class Check(NamedTuple):
-    """The held-back runs of a schedule, by the target's lane.
+    """The comparison of a schedule's held-back runs with the profile.
 
-    `residual` is log(predicted / measured) at the speed of the runs' anchors; `model` and `chance` are the standard
-    deviations of the prediction, by the errors of its tables, and of the measurement, by its anchors.
+    Attributes:
+        lane: the target's lane.
+        residual: log(predicted / measured) at the speed of the runs' anchors.
+        model: standard deviation of the prediction, from the errors of its tables.
+        chance: standard deviation of the measurement, from its anchors.
     """
 
     lane: str
@@ -36,17 +39,17 @@ class Check(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Predicted over measured time, less one."""
+        """Predicted over measured time, minus 1."""
         return expm1(self.residual)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether it is so far off that it is worth a note."""
+        """Whether the error is large enough for a note."""
         return abs(self.error) > _DOUBTFUL
 
 
 class CheckErrors(NamedTuple):
-    """Errors that checks show beyond known ones: common to all lanes, each lane's own, and that of single schedules."""
+    """Errors that checks show beyond known ones: common to all lanes, of each lane, and of single schedules."""
 
     common: float
     own: dict[str, float]
@@ -54,7 +57,7 @@ class CheckErrors(NamedTuple):
 
 
 def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile, level_error: float = 0.0) -> Check:
-    """Return how far a schedule's runs are off; `level_error` is that of the level of all times in runs."""
+    """Return the check of a schedule's runs; `level_error`: common error of the levels of all lanes."""
     return Check(
         lane=schedule.target_lane,
         residual=-fmean(log(ratio.value) for ratio, _ in compared),
@@ -64,7 +67,7 @@ def check_of(schedule: Schedule, compared: Sequence[Compared], profile: Profile,
 
 
 def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
-    """Return the errors that checks share, together and by lane where that is not by chance, and their scatter."""
+    """Return the errors of all checks: means that are not chance, in total and by lane, and the remaining scatter."""
     common = _certain_mean([check.residual for check in checks])
     by_lane = {lane: [check.residual - common for check in checks if check.lane == lane] for lane in lanes}
     own = {lane: _certain_mean(values) for lane, values in by_lane.items()}
@@ -77,7 +80,7 @@ def check_errors(checks: Sequence[Check], lanes: Iterable[str]) -> CheckErrors:
 
 
 def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
-    """Yield a note on the checks that are doubtful, if there are any."""
+    """Yield a note on the doubtful checks, if there are any."""
     off = [
         f"{schedule.method} with the target on {schedule.target_lane} {100 * check.error:+.0f} %"
         for schedule, check in checks.items()
@@ -88,7 +91,7 @@ def note_on(checks: Mapping[Schedule, Check]) -> Iterator[str]:
 
 
 def _certain_mean(values: Sequence[float]) -> float:
-    """Return the mean where its 90 % interval excludes zero; else zero, as for fewer than three values."""
+    """Return the mean if its 90 % interval excludes 0; else, and for fewer than three values, 0."""
     if len(values) < _LEAST_CHECKS:
         return 0.0
     mean = fmean(values)
@@ -96,7 +99,7 @@ def _certain_mean(values: Sequence[float]) -> float:
 
 
 def _error_parts(profile: Profile, schedule: Schedule, shares: Mapping[str, float]) -> Iterator[float]:
-    """Yield the relative error of each part of a run's time, times its share of that time."""
+    """Yield each relative error that acts on a part of a run's time, times that part's share of the time."""
     for name, share in shares.items():
         role, _, lane = name.partition(" ")
         yield share * _table_error(profile.lane(lane), role, schedule)

@@ -1,8 +1,8 @@
-"""Splits the measured times of whole operations into the parts that a latency model adds up.
+"""Splits the measured times of whole operations into the times of parts, and makes latency tables of them.
 
-The parts add up to the operations again: verify = layers + head, prefix = layers up to the exit + exit, suffix =
-remaining layers + head. Head and exit read their weights once and then do equal work for every row, so each is fitted
-by a straight line.
+Parts sum to the operations: verify = layers + `lm_head`, prefix = layers up to the exit + exit, suffix = remaining
+layers + `lm_head`. The `lm_head` and exits read their weights once and do equal work for each row, so their times are
+fitted by straight lines over the rows.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from hwprofiles.latency_table import LatencyTable
 Size = tuple[int, int]
 """(rows, context)."""
 Slots = Mapping[int, int]
-"""KV slots that attention runs over, empty ones included, by ascending contexts of a table."""
+"""Number of KV slots that attention runs over, including empty ones, by the contexts of a table, ascending."""
 
 
 def slots_between(contexts: Collection[int], num_slots: Callable[[int], int]) -> Slots:
-    """Return the slots at some contexts and on both sides of every jump of `num_slots` between them."""
+    """Return the slots at some contexts, and on both sides of each jump of `num_slots` between them."""
     places = set(contexts)
     for at in range(min(contexts), max(contexts)):
         if num_slots(at + 1) > num_slots(at) + 1:
@@ -34,7 +34,7 @@ def slots_between(contexts: Collection[int], num_slots: Callable[[int], int]) ->
 
 
 def fit_table(times: Mapping[Size, Estimate], error: float, source: str, slots: Slots | None = None) -> LatencyTable:
-    """Return the table of an operation by ascending rows; a single context counts as all of them."""
+    """Return the table of an operation from its times by (rows, context); a single context stands for any context."""
     rows, contexts = dict.fromkeys(count for count, _ in times), {context for _, context in times}
     if slots is None or len(contexts) == 1:
         slots = {context: context for context in sorted(contexts)}
@@ -42,7 +42,7 @@ def fit_table(times: Mapping[Size, Estimate], error: float, source: str, slots: 
 
 
 class TargetTimes(NamedTuple):
-    """Times of whole verifications, and mean seconds, by rows, of what follows the last layer and an exit's."""
+    """Times of whole verifications, and mean seconds by rows of the `lm_head` and of an exit."""
 
     verify: Mapping[Size, Estimate]
     lm_head: Mapping[int, float]
@@ -58,10 +58,10 @@ def fit_target(
     error: float,
     source: str,
 ) -> tuple[LatencyTable, LatencyTable, LatencyTable | None]:
-    """Return the tables of a layer, of the head, and of an exit if there are any, by whole verifications.
+    """Return the tables of a layer, of the `lm_head`, and of an exit (None without exits).
 
-    Layers, which alone depend on the context, take what a verification takes beyond its head. `anchor` is the size and
-    the seconds, without noise, of the verification that all times were compared with.
+    Layers take the time of a verification minus that of the `lm_head`; only layers depend on the context. `anchor`:
+    size and seconds (without noise) of the verification that all times were compared with.
     """
     verify, lm_head, exits = times
     rows = sorted({size[0] for size in verify})
@@ -75,7 +75,7 @@ def fit_target(
     layers_s = [
         [(seconds - head_s[count]) / num_layers for seconds in line] for count, line in zip(rows, whole_s, strict=True)
     ]
-    # in a pass that is all head, rounding errors remain: they are no time of a layer
+    # if the `lm_head` takes the whole pass, only rounding errors are left for the layers: they count as 0
     least_s = max(map(max, layers_s)) / MOST_IN_A_TABLE
     layers_s = [[seconds if seconds > least_s else 0.0 for seconds in line] for line in layers_s]
     exit_table = table(_straight(exits, rows)) if exits else None
@@ -85,7 +85,7 @@ def fit_target(
 def make_table(
     rows: Collection[int], contexts: Sequence[int], lines: Sequence[Sequence[float]], error: float, source: str
 ) -> LatencyTable:
-    """Return a latency table of plain numbers; `error` is the half-width (90 %) of its relative error."""
+    """Return a latency table of `lines` [rows][contexts]; `error`: its relative error (half-width, 90 %)."""
     return LatencyTable(
         rows=tuple(rows),
         contexts=tuple(contexts),
@@ -101,13 +101,13 @@ def grow(
     slots: Slots,
     known: tuple[Size, float] | None = None,
 ) -> list[list[float]]:
-    """Return seconds [rows][contexts], from times of all row counts at the first context and of some at others.
+    """Return seconds [rows][contexts], from times of all row counts at the first context and of some at other contexts.
 
     More rows never take less time, except where repeated visits agree that they do (`calibrate.fitting.noise`). A
-    longer context adds (once + each * rows) * added slots: their keys are read once, and every row is compared with
-    them. Both coefficients are fitted to all sizes at once, because this term is a few percent of an operation, less
-    than the noise of a single size. `known` is a size whose time has no noise: the line of its rows over slots is bent
-    to meet it, and so are those of all other rows.
+    longer context adds (once + each * rows) * added slots, because the slots' keys are read once and each row is
+    compared with them. Both coefficients are fitted to all sizes at once, since this term is a few percent of an
+    operation, less than the noise of a single size. `known`: a size whose time has no noise; the growth over slots is
+    bent for all rows so that it meets this time.
     """
     first = min(slots)
     added = {
@@ -128,9 +128,9 @@ def grow(
 
 
 def _through(known: tuple[Size, float], first_s: float, slope: float, slots: Slots) -> tuple[float, list[float]]:
-    """Return seconds at the first context, and how many evenly growing slots each context is worth, to meet `known`.
+    """Return the seconds at the first context, and the added slots that each context counts as, so as to meet `known`.
 
-    The first are as they were timed, unless that lies further from the known time than all growth.
+    The first context keeps its timed seconds, unless their distance from the known time exceeds the whole growth.
     """
     (_, context), seconds = known
     first, *_, last = counts = list(slots.values())
@@ -142,7 +142,7 @@ def _through(known: tuple[Size, float], first_s: float, slope: float, slots: Slo
 
 
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:
-    """Limit the head to the whole operation and to its growth, since layers, the difference, never shrink with rows."""
+    """Limit the `lm_head`'s time and growth to the whole operation's, since the layers' share never falls with rows."""
     first, *_ = whole_s
     found = {first: min(head_s[first], whole_s[first])}
     for before, count in pairwise(whole_s):
@@ -153,7 +153,7 @@ def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[i
 
 
 def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, float]:
-    """Evaluate the least-squares line through the points at all rows; it is neither negative nor falling."""
+    """Return the values at `rows` of the least-squares line through the points, without negative values or slope."""
     middle = fmean(points.values())
     if len(points) == 1:
         return dict.fromkeys(rows, max(0.0, middle))
@@ -166,7 +166,7 @@ def _straight(points: Mapping[int, float], rows: Sequence[int]) -> dict[int, flo
 
 
 def _growth(added: Mapping[Size, float]) -> tuple[float, float]:
-    """Fit (once, each) of `grow`, neither below zero, to the seconds that contexts add, by (rows, added context)."""
+    """Fit the coefficients (once, each) of `grow`, both at least 0, to added seconds by (rows, added slots)."""
     if not added:
         return 0.0, 0.0
     design = np.array([(span, rows * span) for rows, span in added], dtype=np.float64)

@@ -1,8 +1,7 @@
-"""Levels: how much longer work takes in real runs than in a timing loop. One for all lanes, unless a lane differs.
+"""Levels: ratios of times in decoded runs to times in a timing loop, common to all lanes unless a lane clearly differs.
 
-A loop and a run do the same work, so levels are close to one. A few short runs on a machine whose speed changes are
-weak evidence, so a level is the mean of that prior and of the runs, weighted by their certainty (a normal prior on its
-logarithm).
+A loop and a run do the same work, so levels are close to 1. Since a few short runs on a machine of changing speed are
+weak evidence, a level combines this prior (normal on the logarithm) with the runs, weighted by their precision.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +11,15 @@ from typing import Final, NamedTuple, TypeVar
 from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, estimate
 
 K = TypeVar("K")
-"""Of a lane, or of a pair of them."""
+"""The key of a lane, or of a pair of lanes."""
 _LEAST_OWN: Final = 3
-"""Fewer runs of a lane say nothing about how they vary."""
+"""Least number of runs for a lane's own level: fewer do not show how much runs scatter."""
 _MOST_SPREADS: Final = 4
-"""Of a prior: in five demos no level was further away."""
+"""Largest plausible distance of a level, in spreads of its prior: in five demos no level was further away."""
 
 
 class Level(NamedTuple):
-    """A factor on times, and the half-width (90 %) of its relative error, which lanes share unless it `is_own`."""
+    """A factor on times, and its relative error (half-width, 90 %); lanes have it in common unless it `is_own`."""
 
     factor: float = 1.0
     half_width: float = 0.0
@@ -28,19 +27,19 @@ class Level(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What is known of a level before any run: the level it lies around, and its relative standard deviation."""
+    """The knowledge of a level before any run: the expected level, and the relative standard deviation around it."""
 
     spread: float
     around: Level = Level()
 
     @property
     def most(self) -> float:
-        """The share by which work may take longer before that counts as unexplained."""
+        """The largest relative increase of times that counts as explained."""
         return _MOST_SPREADS * self.spread
 
 
 def settled(ratios: Sequence[AnchorRatio], prior: Prior) -> Level:
-    """Return the level by prior and runs together; by the prior alone where there are none."""
+    """Return the level from prior and runs; from the prior alone if there are no runs."""
     width = hypot(NORMAL_90 * prior.spread, log1p(prior.around.half_width))
     if not ratios:
         return Level(prior.around.factor, exp(width) - 1)
@@ -52,7 +51,7 @@ def settled(ratios: Sequence[AnchorRatio], prior: Prior) -> Level:
 
 
 def shared_levels(by_lane: Mapping[K, Sequence[AnchorRatio]], prior: Prior) -> dict[K, Level]:
-    """Return one level from the runs of all lanes; a lane whose runs exclude it has its own, around that one."""
+    """Return a common level from the runs of all lanes; a lane whose runs exclude it gets its own, with it as prior."""
     together = [ratio for ratios in by_lane.values() for ratio in ratios]
     common = settled(together, prior)
     levels = dict.fromkeys(by_lane, common)
@@ -67,12 +66,12 @@ def shared_levels(by_lane: Mapping[K, Sequence[AnchorRatio]], prior: Prior) -> d
 
 
 def more(level: Level, prior: Prior) -> float:
-    """Return the share by which work takes longer, by its level: from 0 to `Prior.most`."""
+    """Return the relative increase of times by a level, limited to 0..`Prior.most`."""
     return min(max(0.0, level.factor - 1), prior.most)
 
 
 def not_understood(levels: Mapping[str, Level], prior: Prior, what: str, *, is_kept: bool = False) -> Iterator[str]:
-    """Yield a note if work took longer than `Prior.most` on some lanes; no more is counted unless it `is_kept`."""
+    """Yield a note if the increase exceeds `Prior.most` on some lanes; `is_kept`: it is used without that limit."""
     beyond = {lane: level.factor - 1 for lane, level in levels.items() if level.factor - 1 > prior.most}
     if beyond:
         found, lanes = f"{100 * max(beyond.values()):.0f} %", ", ".join(beyond)

@@ -1,7 +1,7 @@
-"""Estimates the noise of measured times, and makes them rise with the rows.
+"""Separates noise in measured times from real falls, and fits times that rise with the rows.
 
-A fall counts as noise until further visits confirm it: `doubtful` names what to measure again, and `cliffs` the falls
-that noise does not explain. Everything between two cliffs is fitted to rise.
+Less time for more rows counts as noise until further visits confirm it: `doubtful` tells what to measure again, and
+`cliffs` finds the falls that noise does not explain. Times between two cliffs are fitted by a rising function.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 from calibrate.fitting.ratios import NORMAL_90, Estimate, noise_of
 
 _FALL: Final = 0.15
-"""Kernels are up to 5 % faster or slower at single numbers of rows: a smaller fall than this does not matter."""
+"""Smaller falls are ignored: kernels are up to 5 % faster or slower at single numbers of rows anyway."""
 ENOUGH: Final = 3
-"""Visits that have to agree on a fall, for both of two may have met a spike, which is as long each time; after them
-nothing is measured again: repeating for as long as a time is high would select low ones."""
+"""Visits needed to confirm a fall: two may both have met a spike, as spikes have similar lengths. With so many visits a
+time is not measured again, since repeating high times until they are low would bias them."""
 _CERTAIN: Final = 1e9
 """Weight of a time without noise."""
 
@@ -24,16 +24,19 @@ K = TypeVar("K")
 
 
 def half_width_of(estimates: Sequence[Estimate], *, bends: float = 0.0) -> float:
-    """Return the half-width (90 %) of the error of one of some estimates that were made alike, by all of them.
+    """Return the half-width (90 %) of the error of one of several similar estimates, from the noise of all of them.
 
-    `bends` is the relative standard deviation of single sizes from their neighbours that noise hides.
+    `bends`: relative standard deviation of real differences between neighbouring sizes, which noise hides.
     """
     variance = noise_of(estimates) * fmean(one.variance for one in estimates) if estimates else 0.0
     return NORMAL_90 * sqrt(variance + bends**2)
 
 
 def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
-    """Yield each estimate, by ascending size, that falls below a smaller size's, and that one, if seldom visited."""
+    """Yield keys to measure again: pairs in which a larger size takes less time and one of both has few visits.
+
+    `line` has estimates by ascending size.
+    """
     highest = None
     for key, one in line:
         if highest is None or one.value >= highest[1].value:
@@ -43,10 +46,11 @@ def doubtful(line: Sequence[tuple[K, Estimate]]) -> Iterator[K]:
 
 
 def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
-    """Return the row counts, of ascending ones, whose fall below the one before is more than noise.
+    """Return the row counts whose time falls below that of the count before by more than noise.
 
-    That is twice both intervals, since a profile has hundreds of neighbours, of which none may fall by chance. Visits
-    that agree may have met the same spike: no interval is narrower than the doubts of its ratios say.
+    The fall must exceed twice the combined half-widths, because a profile has hundreds of neighbours and none of them
+    should fall by chance. Half-widths are at least those by the ratios' doubts: visits that agree may have met the same
+    spike.
     """
 
     def half_width(one: Estimate) -> float:
@@ -61,7 +65,7 @@ def cliffs(line: Mapping[int, Estimate]) -> frozenset[int]:
 
 
 def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
-    """Yield ascending row counts in stretches, each of which ends before a cliff."""
+    """Split ascending row counts before each cliff in `cuts`."""
     stretch: list[int] = []
     for count in rows:
         if count in cuts and stretch:
@@ -73,13 +77,13 @@ def between(rows: Sequence[int], cuts: Collection[int]) -> Iterator[list[int]]:
 
 
 def rising(seconds: Mapping[int, float], *, known: int | None = None) -> dict[int, float]:
-    """Return the nearest rising times (isotonic regression, Ayer and others, 1955); those of `known` rows stay."""
+    """Return the nearest non-falling times (isotonic regression, Ayer et al. 1955); the time of `known` rows stays."""
     pools: list[tuple[float, float, int]] = []
     for rows, one in seconds.items():
         mean, weight, num = one, _CERTAIN if rows == known else 1.0, 1
         while pools and pools[-1][0] > mean:
-            other, more, others = pools.pop()
-            mean, weight = (mean * weight + other * more) / (weight + more), weight + more
-            num += others
+            mean_before, weight_before, num_before = pools.pop()
+            mean = (mean * weight + mean_before * weight_before) / (weight + weight_before)
+            weight, num = weight + weight_before, num + num_before
         pools.append((mean, weight, num))
     return dict(zip(seconds, (mean for mean, _, num in pools for _ in range(num)), strict=True))

@@ -1,8 +1,8 @@
-"""Times relative to the anchors around them, since a machine changes its speed within seconds.
+"""Ratios of times to the anchors around them (since a machine's speed changes within seconds), and their statistics.
 
-Where the anchors around a ratio differ, the speed changed in between, at an unknown time. So a ratio's doubt (relative
-standard deviation) is the standard error of the anchors' mean, and ratios are averaged with weights of one over doubt
-squared. What all lanes share of the change, anchors in stretches of time show (`anchor_errors`).
+If the anchors around a time differ, the speed changed in between, at an unknown moment. So the relative standard
+deviation of a ratio (`doubt`) includes the standard error of the anchors' mean, and ratios are averaged with weights
+1 / doubt^2. `anchor_errors` separates changes of speed that all lanes share from those of single lanes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,15 +14,16 @@ from typing import NamedTuple
 from decoding.student_t import t_quantile
 
 _STEADY = 0.03
-"""Relative scatter of a short work between equal anchors: what is left on a machine that keeps its speed."""
+"""Relative scatter of short work between equal anchors, on a machine of constant speed."""
 _MOST_AWAY = 1.5
-"""Ratios further from their median than by this factor are moved to it: a few spikes must not decide a mean. Of an even
-number the median is the lower of the middle ones, since spikes only add."""
+"""Ratios are limited to within this factor of their median, so that a few spikes do not decide a mean. For an even
+number of ratios the median is the lower middle one, since spikes only make times longer."""
 _MOST_OF_MEDIAN = 2.0
-"""Most that an anchor counts, over the median: the two speeds of lanes were at most a factor of 1.9 apart."""
+"""An anchor counts as at most so many medians: the two speeds of a lane were at most a factor of 1.9 apart."""
 NORMAL_90 = 1.645
-"""Standard deviations on either side that hold 90 % of a normal distribution."""
+"""Half-width of the central 90 % of a normal distribution, in standard deviations."""
 _STRETCHES = 8
+"""Most stretches of time that anchors are divided into."""
 
 
 class AnchorRatio(NamedTuple):
@@ -32,15 +33,17 @@ class AnchorRatio(NamedTuple):
     doubt: float
 
     def over(self, expected: float) -> "AnchorRatio":
-        """Return the same ratio over another expected value."""
+        """Return the ratio with its value divided by `expected`."""
         return AnchorRatio(self.value / expected, self.doubt)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A weighted mean of `num` ratios and its relative variance, if ratios scatter as their doubts have it.
+    """A weighted mean of `num` ratios.
 
-    `scatter` is the sum of squared relative distances from the mean, each over its doubt squared.
+    Attributes:
+        variance: relative variance of the mean if the ratios scatter as much as their doubts say.
+        scatter: actual scatter: the sum of (relative distance from the mean / doubt)^2.
     """
 
     value: float
@@ -50,30 +53,30 @@ class Estimate:
 
     @property
     def log_half_width(self) -> float:
-        """Half-width (90 %) of the mean's logarithm: by Student's t, of a single ratio by its doubt."""
+        """Half-width (90 %) of the mean's logarithm: from the scatter by Student's t; for one ratio from its doubt."""
         if self.num < 2:
             return NORMAL_90 * sqrt(self.variance)
         return t_quantile(self.num - 1) * sqrt(self.variance * self.scatter / (self.num - 1))
 
     def over(self, expected: float) -> "Estimate":
-        """Return the same estimate over another expected value: all else is relative."""
+        """Return the estimate with its value divided by `expected`; all other fields are relative."""
         return replace(self, value=self.value / expected)
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation of at least two values, faster than `statistics`, which adds up fractions."""
+    """Return the standard deviation of at least two values; faster than `statistics.stdev`."""
     mean = fmean(values)
     return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def among(seconds: float, anchors_s: Sequence[float]) -> AnchorRatio:
-    """Return the ratio of a time to the mean of the anchors before, in and after it, at least two."""
+    """Return the ratio of a time to the mean of the anchors around it, at least two."""
     unrest = deviation(list(map(log, anchors_s))) / sqrt(len(anchors_s))
     return AnchorRatio(seconds / fmean(anchors_s), hypot(_STEADY, unrest))
 
 
 def estimate(ratios: Sequence[AnchorRatio]) -> Estimate:
-    """Return the mean of at least one ratio."""
+    """Return the weighted mean of at least one ratio."""
     middle = median_low(ratio.value for ratio in ratios)
     weights = [ratio.doubt**-2 for ratio in ratios]
     values = [min(max(ratio.value, middle / _MOST_AWAY), middle * _MOST_AWAY) for ratio in ratios]
@@ -86,36 +89,37 @@ def estimate(ratios: Sequence[AnchorRatio]) -> Estimate:
 
 
 def noise_of(estimates: Iterable[Estimate]) -> float:
-    """Return how much more ratios vary than their doubts say, as a factor on variances, pooled; 1 without repeats."""
+    """Return the pooled actual variance of ratios over that expected from their doubts; 1 without repeats."""
     repeated = [one for one in estimates if one.num > 1]
     freedom = sum(one.num - 1 for one in repeated)
     return sum(one.scatter for one in repeated) / freedom if freedom else 1.0
 
 
 def mean_pace(taken: Sequence[float]) -> float:
-    """Return the mean of anchors, none of which (a pause in one says little) counts as more than twice their median."""
+    """Return the mean of anchors, each limited to `_MOST_OF_MEDIAN` medians, as a pause in one says little."""
     most = _MOST_OF_MEDIAN * median(taken)
     return fmean([min(one, most) for one in taken])
 
 
 def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:
-    """Return the mean without the `share` largest and as many of the smallest values; at least one value."""
+    """Return the mean of at least one value without the `share` largest and the `share` smallest."""
     cut = int(share * len(values))
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
 class AnchorErrors(NamedTuple):
-    """Errors (half-widths at 90 %) of the means of anchors: of all lanes together, and of each lane beyond that."""
+    """Errors (half-widths, 90 %) of the means of anchors: common to all lanes, and of each lane beyond that."""
 
     common: float
     own: dict[str, float]
 
 
 def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorErrors:
-    """Return the errors of anchors from (time, seconds) of every lane's, in the order taken.
+    """Return the errors of the anchors' means; `taken` has (time taken, seconds) of each lane's anchors, in order.
 
-    Lane l in stretch b has the mean log time m_l + common_b + own_lb; standard errors over stretches, by Student's t.
-    What is common is known as the mean over lanes only, which takes a share of every lane's own: it is given back.
+    The mean log seconds of lane l in stretch of time b are modelled as m_l + common_b + own_lb; errors are standard
+    errors over stretches, by Student's t. Since common_b is estimated as the mean over lanes, it absorbs part of each
+    lane's own change; a factor on the own errors compensates for that.
     """
     count = min([_STRETCHES, *(len(samples) // 2 for samples in taken.values())])
     if count < 2:
@@ -138,7 +142,7 @@ def anchor_errors(taken: Mapping[str, Sequence[tuple[float, float]]]) -> AnchorE
 
 
 def _stretches(samples: Sequence[tuple[float, float]], start_s: float, length_s: float, count: int) -> list[float]:
-    """Return the mean log seconds of every stretch of time; one without an anchor is like the one before."""
+    """Return the mean log seconds of each stretch of time; a stretch without anchors repeats the one before."""
     values: list[list[float]] = [[] for _ in range(count)]
     for at_s, seconds in samples:
         values[min(count - 1, int((at_s - start_s) / length_s))].append(log(seconds))

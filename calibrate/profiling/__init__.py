@@ -1,1 +1,1 @@
-"""Measures lanes, links and contention into a profile."""
+"""Calibration: measures lanes, links and contention, and makes a profile of them."""

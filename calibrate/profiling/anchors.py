@@ -1,7 +1,7 @@
-"""Anchors: the same short work, timed on a lane again and again, to compare everything else with.
+"""Takes anchors: times of one fixed short pass, to which all other times are compared as the machine's speed changes.
 
-A decoded sequence has anchors before it, between its rounds, and after it; lanes that work at the same time have
-anchors at the same time.
+A decoded sequence has anchors before it, between its rounds, and after it. Lanes that work at the same time also have
+shared anchors, taken on both at the same time.
 """
 
 import time
@@ -20,7 +20,7 @@ from decoding.trace import LaneEvent, Trace
 from runtime.wire.measurement import Measurement
 from runtime.wire.stops import STOPS
 
-if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes need
+if TYPE_CHECKING:  # code that only reads samples must not import the libraries that lanes need
     from calibrate.profiling.samples import Samples
     from runtime.lanes.lane import Lane, Reply
     from runtime.lanes.sequence_lanes import Listener
@@ -28,24 +28,24 @@ if TYPE_CHECKING:  # who only reads runs does without the libraries that lanes n
 
 R = TypeVar("R")
 _WARM_UP: Final = 1
-"""The first pass after other work takes 1.10 of those that follow each other in decoding at 1,219 cached tokens, the
-next ones 1.00 (eight rounds in turn on a Zen 5): anchors stand for the latter."""
+"""Untimed passes before an anchor: the first pass after other work takes 1.10 times as long as the consecutive passes
+of decoding, the next ones 1.00 (1,219 cached tokens, eight rounds on a Zen 5). Anchors represent the latter."""
 _FRESH_S: Final = 0.3
-"""An anchor that was taken so long ago may begin what comes next, if its lane has done nothing since."""
+"""Greatest age at which an anchor may serve as the one before the next work, if its lane was idle since."""
 _EVERY_S: Final = 0.12
-"""Between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which anchors
-before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
+"""Least time between two anchors while a sequence is decoded: a shared machine changes its speed within a run, which
+anchors before and after it do not show (`machine` in benchmarks/results/demos.json has both)."""
 _EVERY_ANCHORS: Final = 3
-"""It is also at least this many times as long as an anchor: then anchors take a quarter of the time at most."""
+"""The time between two anchors is at least so many anchors long, so that they take a quarter of the time at most."""
 _HANGS_S: Final = 600.0
-"""A lane that owes an anchor for so long hangs; the first one compiles the target, as loading a draft may."""
+"""A lane without an answer for so long hangs. The first anchor may take long, as it compiles the target."""
 
 MOST_TAKES: Final = 3
-"""A measurement in which this process was stopped is taken again. One that is so often is slow: its times are so."""
+"""A measurement during which this process was stopped is repeated, up to so many takes; the last one counts anyway."""
 
 
 class AnchorSample(NamedTuple):
-    """One anchor: when it was taken, on which lane, and what it took."""
+    """One anchor: when it was taken, on which lane, and its time."""
 
     at_s: float
     lane: str
@@ -53,7 +53,7 @@ class AnchorSample(NamedTuple):
 
 
 class SharedAnchor(NamedTuple):
-    """Anchors on two lanes at once: when they were taken, on which lanes, and what each took."""
+    """Anchors on two lanes at once: when they were taken, on which lanes, and the time of each."""
 
     at_s: float
     lanes: tuple[str, str]
@@ -67,16 +67,16 @@ class _Timed(NamedTuple):
 
 
 class Anchors:
-    """Times one-row verifications on any lane, whenever asked, and keeps all of them, those on two lanes as `shared`.
+    """Times one-row verifications on any lane and keeps all of them; those on two lanes at once in `shared`.
 
-    `at_s` counts from when this was made, or goes on after earlier ones (`go_on_after`); `dispatch_s` is what every
-    visit took beyond the lane's own time, by lane. Whatever it times raises `LaneError` where the lane was lost.
+    Times `at_s` count from construction, or continue those of an earlier calibration (`go_on_after`). `dispatch_s`: for
+    each lane and visit, the wall time beyond the lane's own time. All timing methods raise `LaneError` for a lost lane.
     """
 
     def __init__(
         self, lanes: "Mapping[str, Lane]", *, context: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take them on lanes that hold the target; `context` is the number of cached tokens of the work."""
+        """Prepare for `lanes`, which hold the target; `context`: cached tokens of the anchor's pass."""
         self.samples: list[AnchorSample] = []
         self.shared: list[SharedAnchor] = []
         self.dispatch_s: defaultdict[str, list[float]] = defaultdict(list)
@@ -88,17 +88,17 @@ class Anchors:
 
     @property
     def now_s(self) -> float:
-        """Seconds since this was made, and those of earlier anchors."""
+        """Seconds since construction, plus those of the earlier calibration that this one continues."""
         return self._clock() - self._start_s
 
     def go_on_after(self, earlier: "Samples") -> None:
-        """Put the anchors of an interrupted calibration before those to be taken, as if no time lay between."""
+        """Continue the anchors of an interrupted calibration, as if no time lay between."""
         self.samples[:0], self.shared[:0] = earlier.anchors, earlier.shared_anchors
         self.dispatch_s.update(earlier.dispatch_s)
         self._start_s -= max((one.at_s for one in earlier.anchors), default=0.0)
 
     def take(self, lane: str) -> float:
-        """Time the work on a lane now; return its seconds."""
+        """Take an anchor on a lane now; return its seconds."""
         at_s, repeats = self._visit(lane, self._work, _HANGS_S)
         seconds = fmean(repeats)
         self.samples.append(AnchorSample(at_s, lane, seconds))
@@ -106,15 +106,15 @@ class Anchors:
         return seconds
 
     def recent(self, lane: str) -> float:
-        """Return the last anchor of a lane if it was taken just now, else a new one."""
+        """Return the last anchor of a lane if it is fresh (`_FRESH_S`), else take a new one."""
         at_s, seconds = self._fresh.get(lane, (-_FRESH_S, 0.0))
         return seconds if self.now_s - at_s < _FRESH_S else self.take(lane)
 
     def take_shared(self, lanes: tuple[str, str]) -> tuple[float, float]:
-        """Time the work once on two lanes at the same time.
+        """Take an anchor on two lanes at the same time.
 
-        Two virtual cores are sometimes threads of one real core and sometimes two cores. How much lanes slow each other
-        therefore changes within seconds, and their times alone do not show it.
+        How much two lanes slow each other down can change within seconds, which their times alone do not show: two
+        virtual cores are sometimes two cores and sometimes two threads of one.
         """
         timed = self._timed(lanes, self._work, _HANGS_S)
         (first_s,), (second_s,) = (answer.value for answer in timed.answers)
@@ -122,11 +122,11 @@ class Anchors:
         return first_s, second_s
 
     def visit(self, lane: str, measurement: Measurement) -> list[float]:
-        """Time any part on a lane, without anchors; return the seconds."""
+        """Time any part on a lane without taking anchors; return the seconds of each repeat."""
         return self._visit(lane, measurement, None)[1]
 
     def lay_out_again(self, lane: str) -> None:
-        """Let the next pass of one row, of the sequence under way, cost what it would without anchors before it."""
+        """Undo the effect of an anchor on the next one-row pass of the sequence being decoded."""
         from runtime.worker.timing import MeasureRole
 
         self._answer(lane, self._lanes[lane].request(MeasureRole.lay_out_again), _HANGS_S)
@@ -138,7 +138,7 @@ class Anchors:
         return timed.at_s, answer.value
 
     def _timed(self, lanes: Sequence[str], measurement: Measurement, timeout_s: float | None) -> "_Timed":
-        """Time a part on lanes at once; again where this process was stopped meanwhile, which the times would hold."""
+        """Time a part on some lanes at once; repeat it if this process was stopped meanwhile."""
         from runtime.worker.timing import MeasureRole
 
         for lane in lanes:
@@ -153,11 +153,11 @@ class Anchors:
         return timed
 
     def is_alive(self, lane: str) -> bool:
-        """Whether anchors can be taken on a lane, as far as is known."""
+        """Return whether a lane is not known to be lost."""
         return self._lanes[lane].is_alive
 
     def _answer(self, lane: str, reply: "Reply[R]", timeout_s: float | None) -> "TimedReply[R]":
-        """Return a lane's answer; a lane that fails or is late is ended."""
+        """Return a lane's answer; kill a lane that fails or is late, and raise its error."""
         try:
             return reply.result(timeout_s)
         except (LaneError, MemoryFitError) as error:
@@ -167,17 +167,18 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True)
 class RunAnchors:
-    """What anchors took in and around a run, in the order of time.
+    """Times of the anchors in and around a run, in order.
 
-    `alone` is by lane, while the others had no work; `shared` on the lanes of target and draft at once, where the
-    schedule has both work at once.
+    Attributes:
+        alone: by lane, taken while other lanes were idle.
+        shared: (target's lane, draft's lane), taken on both at once; only for schedules whose lanes overlap.
     """
 
     alone: dict[str, tuple[float, ...]] = field(default_factory=dict)
     shared: tuple[tuple[float, float], ...] = ()
 
     def slowdown(self, schedule: Schedule) -> tuple[float, float] | None:
-        """Return anchors' mean time at once over that alone, for (target, draft); None where either is missing."""
+        """Return the slowdown of (target's, draft's) anchors while both lanes work; None if anchors are missing."""
         if not self.shared or schedule.draft_lane is None:
             return None
         target, draft = (self.alone.get(lane) for lane in (schedule.target_lane, schedule.draft_lane))
@@ -190,9 +191,9 @@ class RunAnchors:
 def decode_with_anchors(
     anchors: Anchors, schedule: Schedule, generate: "Callable[[Listener], Trace]"
 ) -> tuple[Trace, RunAnchors]:
-    """Decode a sequence with its anchors: `generate` decodes it, and has the listener called.
+    """Decode a sequence and take its anchors; `generate` decodes it and calls the listener between rounds.
 
-    Raises `LaneError` if a lane was lost, the draft's too.
+    Raises `LaneError` if any lane was lost, also the draft's.
     """
     taking = _Taking(anchors, schedule)
     found = taking.decode(generate)
@@ -204,7 +205,7 @@ def decode_with_anchors(
 def decode_past_a_loss(
     anchors: Anchors, schedule: Schedule, generate: "Callable[[Listener], Trace]"
 ) -> tuple[Trace, RunAnchors]:
-    """Do the same, but go on by the target alone: a draft's lane that was lost is an event of the trace."""
+    """Do as `decode_with_anchors`, but continue without a lost draft lane; the loss is an event of the trace."""
     taking = _Taking(anchors, schedule)
     trace, taken = taking.decode(generate)
     if taking.loss is not None and not trace.has_loss:
@@ -218,9 +219,9 @@ def lanes_of(schedule: Schedule) -> tuple[str, ...]:
 
 
 class _Taking:
-    """Takes anchors between rounds if the last ones were long ago, of its lanes in turn.
+    """Takes the anchors of one decoded sequence: before, after, and between rounds, where its lanes take turns.
 
-    Once the draft's lane is lost (`loss`), those on the target's lane alone.
+    Once the draft's lane is lost (`loss`), only the target's lane has anchors.
     """
 
     def __init__(self, anchors: Anchors, schedule: Schedule) -> None:
@@ -234,7 +235,7 @@ class _Taking:
         self._turns, self._next_s = cycle(self._order()), anchors.now_s + _EVERY_S
 
     def decode(self, generate: "Callable[[Listener], Trace]") -> tuple[Trace, RunAnchors]:
-        """Decode a sequence with anchors before, in between and after."""
+        """Decode a sequence with anchors before it, between its rounds, and after it."""
         from runtime.lanes.sequence_lanes import Listener
 
         self.around(self._anchors.recent)
@@ -244,13 +245,13 @@ class _Taking:
         return trace, RunAnchors(alone, tuple(self.shared))
 
     def around(self, take: Callable[[str], float]) -> None:
-        """Take anchors before the sequence or after it; those of a lane alone are the nearest to other work."""
+        """Take the anchors before or after the sequence: each lane alone, then both at once."""
         for lane in self.alone:
             self._take_alone(take, lane)
         self._take_shared()
 
     def rest(self) -> None:
-        """Take anchors while the sequence rests."""
+        """Take the next anchor between two rounds, if the last one was long enough ago."""
         start_s = self._anchors.now_s
         if start_s < self._next_s:
             return
@@ -262,7 +263,7 @@ class _Taking:
         self._next_s = now_s + max(_EVERY_S, _EVERY_ANCHORS * (now_s - start_s))
 
     def _order(self) -> Iterator[Callable[[], object]]:
-        """Yield the order of anchors: every lane alone, and before each of them both at once."""
+        """Yield the anchors of one cycle: each lane alone, and before each of them both at once."""
         for lane in self.alone:
             if self._pair is not None:
                 yield self._take_shared
@@ -280,7 +281,7 @@ class _Taking:
 
     @contextmanager
     def _past_a_loss(self) -> Iterator[None]:
-        """Keep the error of the body as the draft's loss, unless it was the target's lane that was lost."""
+        """Store an error of the body as the draft's `loss`; re-raise it if the target's lane is lost."""
         try:
             yield
         except (LaneError, MemoryFitError) as error:

@@ -1,7 +1,7 @@
-"""Calibration: measures every lane of this machine with these models, and writes it down as a `Profile`.
+"""Calibration: measures the lanes of this machine with given models, and makes a `Profile`.
 
-Passes time parts, pairs of lanes and short decodings in turn, each between anchors of its lane (`passes`); their
-samples are kept with the profile; ratios to anchors become tables, levels and errors (`fitted_profile`).
+`passes` times parts, pairs of lanes and short decodings, all between anchors. `fitted_profile` turns the samples, as
+ratios to anchors, into tables, levels and errors. The samples are saved with the profile.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,16 +23,16 @@ from runtime.wire.stops import working_s
 
 
 class Calibration(NamedTuple):
-    """A profile, and all that it was made from."""
+    """A profile, and the samples that it was fitted to."""
 
     profile: Profile
     samples: Samples
 
     def save(self, path: Path) -> Profile:
-        """Write both, the samples next to the profile, which names them; return the profile as written.
+        """Write the samples, and the profile that names their file; return the profile as written.
 
-        Raises `ConfigError` if the profile cannot be written, `ProfileError` if the samples cannot be: then the
-        profile is there without them.
+        Raises `ConfigError` if the profile cannot be written, and `ProfileError` if the samples cannot; in this case
+        the profile is written without them.
         """
         samples_path = samples_beside(path, "samples")
         try:
@@ -53,16 +53,16 @@ def calibrate(
     unfinished: Unfinished | None = None,
     clock: Callable[[], float] = working_s,
 ) -> Calibration:
-    """Measure everything; `Profile.calibration_s` is how long it took, loading the models included.
+    """Run a calibration; `Profile.calibration_s` is how long it took, including the loading of models.
 
-    What `unfinished` has of the same calibration is not measured again; it keeps what is measured until it is removed.
-    Where the task's time ran short, `Profile.notes` lists what was measured less often than wanted.
+    Samples in `unfinished` from an interrupted run of the same task are not measured again; new ones are stored there
+    until it is removed. `Profile.notes` says what was measured less often than wanted for lack of time.
 
     Raises:
         ConfigError: the contexts are no range.
         LaneError: a lane was lost.
         ModelError: a model cannot be loaded.
-        ProfileError: a part that every schedule needs came out as costing nothing.
+        ProfileError: the fitted time of a necessary part is zero.
     """
     start_s = clock()
     unfinished = unfinished or Unfinished(None)
@@ -70,7 +70,7 @@ def calibrate(
     try:
         measuring.run_passes()
         profile = measuring.profile_by(partial(fitted_profile, task))
-    except ProfileError:  # the same noise would spoil the next one
+    except ProfileError:  # a calibration that continued from these samples would fail by the same noise
         unfinished.remove()
         raise
     except BaseException:  # an interrupt from the keyboard, or a lost lane
@@ -86,14 +86,14 @@ def calibrate(
 
 
 def _on_kept(measuring: Measuring) -> Iterator[str]:
-    """Say what was measured before an interruption."""
+    """Say how many timings are from before an interruption."""
     kept, num_visits = measuring.num_kept, len(measuring.samples.visits)
     if kept:
         yield f"Calibration was interrupted: {kept} of {num_visits} timings are from before, each by its own anchors."
 
 
 def _in_words(rows: Mapping[str, RowInvariance]) -> Iterator[str]:
-    """Say of each tested lane how exact it is, inexact ones first, and what that took."""
+    """Describe how exact the text on each tested lane is, except for plainly exact lanes."""
     for found in sorted({found for found in rows.values() if not found.is_plain}):
         lanes = ", ".join(name for name, one in rows.items() if one == found)
         yield f"Text on {lanes} is {found}."

@@ -1,4 +1,4 @@
-"""Fits a profile to the samples of a calibration: a function of the samples and the task alone."""
+"""Fits a profile to the samples of a calibration; the result depends on the samples and the task only."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -27,24 +27,24 @@ from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 
 PACE_ERROR: Final = 0.105
-"""What a shared machine's pace changes by between its calibration and runs (half-width, 90 %): by that of sixty
-schedules in five demos of 24 November 2026; it holds all 58 of those in benchmarks/results/demos, which came later.
-Where calibration itself saw more, that counts."""
+"""Change of a shared machine's speed between its calibration and runs (half-width, 90 %), from sixty schedules in five
+demos of 24 November 2026. All 58 schedules in benchmarks/results/demos, which came later, are within it. A calibration
+that saw larger changes uses those (`Profile.common_error`)."""
 SCHEDULE_ERROR: Final = 0.071
-"""What a schedule's times are off by beyond what tables and lanes explain, the luck of few runs included. It holds 90 %
-of the 72 ratios on the same lanes in the first three series of benchmarks/results/held-out.json (64, if each series is
-judged by the other two)."""
+"""Error of a schedule's times beyond that of tables and lanes, including the noise of few runs (half-width, 90 %). It
+holds for 90 % of the 72 ratios on the same lanes in the first three series of benchmarks/results/held-out.json (for 64
+of them if each series is judged by the other two)."""
 
 
 Correction = Event | Literal["level_by_rows"]
-"""What a fit can do without: an overhead, or levels of their own for several rows."""
+"""A correction that a fit can leave out: an overhead, or separate levels for work of several rows."""
 
 
 def fitted_profile(task: CalibrationTask, samples: Samples, *, without: Collection[Correction] = ()) -> Profile:
-    """Return the profile fitted to the samples; corrections of `without` are left out, to see what they gain.
+    """Return the profile fitted to the samples, without the corrections `without` (in ablations).
 
     Raises:
-        ProfileError: a part that every schedule needs came out as costing nothing.
+        ProfileError: the fitted time of a necessary part is zero.
     """
     return _Fit(task, samples, without).profile()
 
@@ -91,7 +91,7 @@ class _Fit:
         return self._with_errors(profile, levels.passes, levels.steps)
 
     def _in_a_loop(self) -> Profile:
-        """Return the profile as timed alone, with slowdowns that use no runs."""
+        """Return the profile from parts timed in loops only, before anything is fitted to decoded runs."""
         task = self._task
         traffic = task.sizes.part_bytes(task.anchor_context)
         return Profile(
@@ -131,7 +131,7 @@ class _Fit:
         return with_first_steps(profile, [run for run in self._fits if run.schedule.drafter == head], head)
 
     def _with_heads_at_level(self, profile: Profile) -> Profile:
-        """Return the profile with the steps of every head, and first steps of its rollouts, at their level in runs."""
+        """Return the profile with each draft head's steps, and its overhead of first steps, scaled to their level."""
         for drafter in (name for name, method in self._task.heads.items() if not METHODS[method].drafts_itself):
             profile = self._with_first_steps(profile, drafter)
             found = draft_levels([run for run in self._fits if run.schedule.drafter == drafter], profile)
@@ -140,14 +140,14 @@ class _Fit:
         return profile
 
     def _round_overhead_s(self, profile: Profile) -> float:
-        """Return the time between two verifications of plain decoding beyond the dispatch, over all lanes."""
+        """Return the mean time between two passes of plain decoding beyond the dispatch, over all lanes."""
         plain = [run for run in self._samples.runs if run.schedule.traits.window == "none"]
         beyond = [gap_s - profile.lane(run.schedule.target_lane).dispatch_s for run in plain for gap_s in gaps_s(run)]
         return max(0.0, trimmed_mean(beyond, STALLS)) if beyond else 0.0
 
     def _with_errors(self, profile: Profile, target: Levels, step: Levels) -> Profile:
         level_error = max((found.half_width for found in target.values() if not found.is_own), default=0.0)
-        # what was held back; where there is no other run, those that were fitted
+        # compare the runs held back as checks; if there are none, those used for fitting
         compared = compare_runs([run for run in self._samples.runs if run.is_check] or self._samples.runs, profile)
         checks = {schedule: check_of(schedule, runs, profile, level_error) for schedule, runs in compared.items()}
         found = check_errors(list(checks.values()), self._threads)
@@ -201,7 +201,7 @@ def _with_head_at(lane: LaneProfile, drafter: str, level: Level) -> LaneProfile:
 
 
 def _require_times(profile: Profile) -> None:
-    """Raise `ProfileError` for a part that costs nothing: it was noise that was timed."""
+    """Raise `ProfileError` if the fitted time of a necessary part is zero, which only noise can cause."""
     for lane in profile.lanes:
         parts = {part: getattr(lane, part) for part in ("layer", "lm_head", "draft_step", "draft_step_features")}
         parts |= {"draft_start": lane.draft_start, **{f"step of {name}": table for name, table in lane.heads.items()}}

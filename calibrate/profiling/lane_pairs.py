@@ -1,4 +1,4 @@
-"""Measures how much two lanes slow each other, and what messages to the draft's lane cost."""
+"""Measures how much two lanes slow each other down, and the cost of messages to the draft's lane."""
 
 import time
 from collections import defaultdict
@@ -25,11 +25,11 @@ _Pair = tuple[str, str]
 """(target's lane, draft's lane)."""
 
 PAUSE_S: Final = 0.015
-"""How long lanes of a schedule wait for each other, roughly."""
+"""Roughly how long a draft lane waits for the target between branches."""
 _MESSAGE_ROWS: Final = 5
 _CANDIDATES: Final = 9
 _LEAST_WIDTH: Final = 1024
-"""Numbers per row: a smaller payload would cost too little to measure the bandwidth."""
+"""Least elements per row of the timed message: a smaller payload is too cheap to measure the bandwidth."""
 _MESSAGE_REPEATS: Final = 40
 _HOPS: Final = 2
 """An exit message goes from the target's lane to the driver, and from there to the draft's."""
@@ -38,30 +38,29 @@ _STEP_RUNS = 5
 _TARGET_ROWS = 4
 _DRAFT_ROWS = 8
 _PRIOR: Final = Prior(spread=0.04)
-"""Lanes that share no core slow each other a little, if at all; few comparisons hardly show how much."""
+"""Prior of slowdowns beyond the anchors': lanes that share no core slow each other little, and comparisons are few."""
 
 
 def measure_pairs(
     lanes: Mapping[str, Lane], pairs: Sequence[_Pair], anchors: Anchors, *, context: int, max_rows: int
 ) -> Iterator[Together]:
-    """Measure every pair of lanes once, either lane alone and while the other works."""
+    """Measure each pair of lanes once: target and draft, each alone and while the other lane works."""
     verify = Measurement(part="verify", rows=min(_TARGET_ROWS, max_rows), context=context, repeats=_VERIFY_RUNS)
     step = Measurement(part="draft_step", rows=_DRAFT_ROWS, context=context, repeats=_STEP_RUNS)
     for pair in pairs:
         target, draft = pair
         yield _compared(anchors, pair, "target", [verify], lanes[draft], step)
-        # about every other step of branches is the first one after the target had the cache for itself
+        # about every other branch step follows a pause in which the target had the cache for itself
         steps = [step, replace(step, pause_s=PAUSE_S)]
         yield _compared(anchors, pair, "draft", steps, lanes[target], verify)
 
 
 def contention_of(pair: _Pair, samples: Samples, step_level: Level, source: str) -> Contention:
-    """Return the slowdowns of a pair: that of anchors over the whole calibration, times how much more other work slows.
+    """Return the slowdowns of a pair: the anchors' slowdown over the whole calibration, times that of parts beyond it.
 
-    The draft's is relative to what its steps take in real runs (`step_level`). The second factor is shared by all
-    pairs, unless that of one differs. A draft that finds its cache used by the target is slowed once, whether at the
-    same time or after it. No lane is faster while the other works: what looks like it is noise, or in the level. The
-    error of a level belongs to its steps, and not to how much slower they are.
+    The second factor is common to all pairs, unless a pair clearly differs. The draft's slowdown is divided by
+    `step_level`: when the target has evicted the draft's cache, the level already includes that. Slowdowns are at least
+    1; lower ones are noise. The level's error belongs to the steps' times and is not added here.
     """
     target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
     anchors, unrest = _anchor_slowdown(pair, samples)
@@ -76,7 +75,7 @@ def contention_of(pair: _Pair, samples: Samples, step_level: Level, source: str)
 
 
 def _anchor_slowdown(pair: _Pair, samples: Samples) -> tuple[tuple[float, float], float]:
-    """Return the mean time of anchors on both lanes at once over those alone, and the half-width of its error."""
+    """Return the anchors' slowdowns on both lanes, and their relative error (half-width, 90 %)."""
     shared = [one for one in samples.shared_anchors if set(one.lanes) == set(pair)]
     alone_s = {lane: [one.seconds for one in samples.anchors if one.lane == lane] for lane in pair}
     if not shared or not all(alone_s.values()):
@@ -87,7 +86,7 @@ def _anchor_slowdown(pair: _Pair, samples: Samples) -> tuple[tuple[float, float]
 
 
 def _by_pair(samples: Samples, role: str) -> Mapping[_Pair, Sequence[AnchorRatio]]:
-    """Return slowdowns relative to those of the anchors taken meanwhile, by pair."""
+    """Return each pair's slowdowns of a role, divided by the slowdown of the anchors taken meanwhile."""
     found = defaultdict[_Pair, list[AnchorRatio]](list)
     for one in samples.together:
         if one.role == role:
@@ -103,7 +102,10 @@ def _compared(
     other: Lane,
     load: Measurement,
 ) -> Together:
-    """Time the first of `shared` alone, all of them while the other lane is busy, and the first again; anchors too."""
+    """Time `shared[0]` alone, all of `shared` while the `other` lane runs `load`, and `shared[0]` alone again.
+
+    Anchors are taken on the lane, alone and shared, before and after.
+    """
     place = 0 if role == "target" else 1
     lane = pair[place]
     alone_s = [fmean(anchors.visit(lane, shared[0]))]
@@ -117,7 +119,7 @@ def _compared(
 
 
 def message_costs(lane: Lane, feature_width: int) -> tuple[float, float]:
-    """Return the mean seconds that an exit message costs per hop beyond an empty one: without features and with."""
+    """Return the mean seconds per hop of an exit message beyond an empty message: (without features, with features)."""
     signal = ExitSignal(((0,) * _CANDIDATES,) * _MESSAGE_ROWS, ((0.0,) * _CANDIDATES,) * _MESSAGE_ROWS)
     features = Block(
         "bfloat16", (_MESSAGE_ROWS, max(feature_width, _LEAST_WIDTH)), bytes(_features_bytes(feature_width))
@@ -129,7 +131,7 @@ def message_costs(lane: Lane, feature_width: int) -> tuple[float, float]:
 
 
 def link_of(pair: _Pair, hop_s: tuple[float, float], feature_width: int, source: str) -> LinkProfile:
-    """Return the link of two lanes, from `message_costs`."""
+    """Return the link of two lanes; `hop_s` is the result of `message_costs`."""
     plain_s, loaded_s = hop_s
     plain_bytes = _MESSAGE_ROWS * _CANDIDATES * BYTES_PER_CANDIDATE
     byte_s = max(loaded_s - plain_s, 1e-3 * plain_s, 1e-9) / _features_bytes(feature_width)

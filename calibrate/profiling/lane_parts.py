@@ -1,8 +1,8 @@
-"""The parts that are timed on a lane, and the tables made of their times.
+"""The parts that calibration times on a lane, and the tables made of their times.
 
-A lane holds one drafter at a time, so drafters take turns within every pass. What a longer context adds to a single
-layer is less than the noise, so heads are timed at one context. In a loop a head stays in the processor's cache, which
-the target empties in every round: short decodings measure what a step takes in a run.
+A lane holds one drafter at a time, so drafters take turns within each pass. Draft heads are timed at one context, since
+the effect of the context on a single layer is below the noise. In a timing loop a head stays in the processor's cache,
+whereas in a run the target evicts it each round; short decodings measure that difference.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,31 +28,32 @@ OF_THE_TARGET: Final = frozenset({"verify", "verify_tree"})
 """Whole passes of the target: these are timed most often."""
 _OF_THE_DRAFT = frozenset({"draft_step", "draft_start", "draft_streams", "draft_prefill"})
 _BENDS: Final = 0.03
-"""Compiled kernels do better at some numbers of rows than at their neighbours: in fifteen demos passes of 2 to 9 rows
-were up to 5 % off their line, in the same way each time, which a calibration of a few minutes cannot tell from noise.
-With it 160 of 179 intervals of 90 % held, without 143."""
+"""Relative standard deviation of compiled kernels' times at single numbers of rows from their trend: in fifteen demos
+passes of 2 to 9 rows were up to 5 % off, the same way each time, which a calibration of a few minutes cannot tell from
+noise. With this error 160 of 179 intervals of 90 % held, without it 143."""
 _LAST = ("lm_head", "exit")
 _FEW_BRANCHES = 8
 _START_WINDOW = 3
-"""Rows of the window among those that start branches: the shortest windows are drafted with features."""
+"""Rows of the window in a timed step that starts branches; with features the shortest windows are drafted."""
 _HEAD_REPEATS: Final = 3
 _FIND_REPEATS: Final = 200
 _STREAM_PAIRS: Final = 4
-"""Times that a verification without streams and one with them are timed in turn."""
+"""Number of pairs of a verification without and one with streams, which are timed in turn."""
 _STREAM_ROWS: Final = 6
-"""Streams follow the last accepted row: how many were verified makes no difference."""
+"""Rows of these verifications; streams follow the last accepted row only, so the number does not matter."""
 
 
 def prefills(part: Part, task: CalibrationTask) -> dict[Size, Measurement]:
-    """Return the prompts to read, by their size: each once, as it is read once."""
+    """Return the measurements of prefills by size; each prompt is read once, without warm-up, as in use."""
     rows = task.effort.prefill_rows
     return {(count, 0): Measurement(part=part, rows=count, context=0, repeats=1, warm_up=0) for count in rows}
 
 
 class LaneParts:
-    """The parts of one target and its draft on one lane: `timed` is by table and size what makes it.
+    """The parts of a target and its draft model on one lane.
 
-    Row counts are those that say what every other costs on the lane; streams are timed where it computes any.
+    `timed` has the measurements by table and size. Row counts are reduced to those that the lane's back end computes
+    differently. The draft's streams are timed only on lanes that can run them.
     """
 
     def __init__(self, task: CalibrationTask, lane: PlacedLane) -> None:
@@ -62,23 +63,23 @@ class LaneParts:
         self._num_streams = task.sizes.num_draft_streams if self._device.has_readable_cache else 0
         most = task.max_branches
         self._streaming = sorted({min(_FEW_BRANCHES, most), most} - {1}) if self._num_streams else []
-        # a row of its own is a position more
+        # a pass also writes at least one new row, hence the slots of context + 1 positions
         self._slots = slots_between(
             {*effort.contexts, task.anchor_context}, lambda context: self._device.num_slots(context + 1)
         )
         self.timed = self._timed()
 
     def measurements(self) -> Iterator[Measurement]:
-        """Return everything to be timed, an exit right after a head of as many rows."""
+        """Yield all measurements, whole passes first; each exit directly follows the `lm_head` of as many rows."""
         whole, *others = (sizes.values() for name, sizes in self.timed.items() if name not in _LAST)
         last = zip(*(self.timed[name].values() for name in _LAST if name in self.timed), strict=True)
         yield from chain(whole, *last, *others)
 
     def profile(self, estimates: Mapping[Measurement, Estimate], anchor: Anchor, dispatch_s: float) -> LaneProfile:
-        """Return the profile of the lane from what its parts take over its anchor; without heads and memory traffic."""
+        """Return the lane's profile from its parts' times over its anchor, without draft heads and memory traffic."""
         found = {
             name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items() if of in estimates}
-            for name, sizes in self.timed.items()  # older calibrations read other prompts
+            for name, sizes in self.timed.items()  # samples of older calibrations have other prompt sizes
         }
         bends, source = _BENDS if self._device.prepares else 0.0, self._task.source
 
@@ -119,7 +120,7 @@ class LaneParts:
         )
 
     def _timed(self) -> dict[str, dict[Size, Measurement]]:
-        """Return all timed sizes; what a longer context adds to streams is less than the noise."""
+        """Return the measurements by table and size; for streams the effect of the context is below the noise."""
         effort, task = self._effort, self._task
         rows, first = (*effort.target_rows, *effort.tree_rows), effort.contexts[0]
         heads = {(count, 0): replace(self._verify(count, first), part="lm_head") for count in effort.part_rows}
@@ -128,7 +129,7 @@ class LaneParts:
             "lm_head": heads,
             "prefill": prefills("prefill", task),
         }
-        if task.exit_layers:  # an exit costs the same after every layer
+        if task.exit_layers:  # exits cost the same after all layers: time one
             layer = min(task.exit_layers)
             timed["exit"] = {
                 size: replace(head, part="exit", exit_layer=layer, num_candidates=_NUM_CANDIDATES)
@@ -155,12 +156,12 @@ class LaneParts:
         return self._effort.contexts if is_wide else self._effort.contexts[:1]
 
     def _verify(self, rows: int, context: int) -> Measurement:
-        """Return a verification of a chain, or of a tree where chains are not so wide: its mask costs little."""
+        """Return the verification of a chain, or of a tree for more rows than chains have: its mask costs little."""
         part: Part = "verify_tree" if rows in self._effort.tree_rows else "verify"
         return Measurement(part=part, rows=rows, context=context, repeats=self._effort.repeats, warm_up=1)
 
     def _streams(self, count: int) -> Measurement:
-        """Return guesses to be timed together: those of one row, and all that streams have for the rows of branches."""
+        """Return the measurement of `count` guesses: those of one row, or those of one row of each branch."""
         repeats, context = 2 * self._effort.repeats, self._task.contexts[0]
         in_branches = self._num_streams if count > self._num_streams else 0
         return Measurement(
@@ -170,9 +171,9 @@ class LaneParts:
     def _step(self, kind: DraftStep, rows: int, context: int) -> Measurement:
         """Return the measurement of a step.
 
-        Several rows with features are a rollout's first step, of which the last row alone proposes, or start branches.
-        One row is timed without features, as drafted tokens are fed one by one. A rollout after a round in which none
-        was accepted has one row with features: it is priced as one without, for which this is too little.
+        Several rows with features are a rollout's first step, in which only the last row proposes tokens, or start
+        branches. One row is timed without features, as drafted tokens are fed. (A rollout after a round without
+        accepted tokens has one row with features; it is priced as a row without, which is a little too low.)
         """
         num_proposals = {"draft_step": None, "draft_step_features": 1, "draft_start": rows - _START_WINDOW}
         return Measurement(
@@ -189,8 +190,8 @@ class LaneParts:
     def _rows_of(self, kind: DraftStep) -> tuple[int, ...]:
         """Return the row counts at which a step is timed.
 
-        A rollout's first step reads a window at most, and its last token; steps that verify guesses in branches
-        may have more rows than those without have.
+        A rollout's first step reads at most a window and one token. Steps that verify guesses in branches may have more
+        rows than steps without guesses.
         """
         rows = self._effort.draft_rows
         if kind == "draft_step_features":
@@ -202,13 +203,13 @@ class LaneParts:
 
 
 class HeadParts:
-    """How a drafter that is no draft model is timed; a target that drafts itself does it by streams in its own pass."""
+    """Measurements and tables of a drafter that is no draft model; the target's streams are timed within its passes."""
 
     def __init__(self, task: CalibrationTask, drafter: str) -> None:
         self._task, self._traits = task, METHODS[task.heads[drafter]]
 
     def measurements(self) -> list[Measurement]:
-        """Return everything to be timed on a lane that has loaded it."""
+        """Return all measurements on a lane that has loaded the drafter."""
         if self._traits.drafts_itself:
             return [self._stream(part) for _ in range(_STREAM_PAIRS) for part in ("verify_tree", "stream")]
         return [*self._steps().values(), *self._prompts().values()]
@@ -216,12 +217,12 @@ class HeadParts:
     def tables(
         self, ratios: Mapping[Measurement, Sequence[AnchorRatio]], anchor_s: float
     ) -> dict[LanePart, LatencyTable]:
-        """Return tables for any context, by part, from the times of cells over an anchor; none for noise alone."""
+        """Return tables for any context, by part, from times over the anchor; no table if the times are only noise."""
         if self._traits.drafts_itself:
             return self._streams_table(ratios, anchor_s)
 
         def table(sizes: Mapping[Size, Measurement]) -> LatencyTable:
-            known = {size: of for size, of in sizes.items() if of in ratios}  # see `LaneParts.profile`
+            known = {size: of for size, of in sizes.items() if of in ratios}  # as in `LaneParts.profile`
             times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in known.items()}
             return fit_table(times, half_width_of(list(times.values())), self._task.source)
 
@@ -231,7 +232,7 @@ class HeadParts:
     def _streams_table(
         self, ratios: Mapping[Measurement, Sequence[AnchorRatio]], anchor_s: float
     ) -> dict[LanePart, LatencyTable]:
-        """Return what streams add, the mean difference of verifications timed in turn; nothing if that is noise."""
+        """Return the time that streams add: the mean difference of verifications timed in turn; {} if not positive."""
         without, with_them = (ratios[self._stream(part)] for part in ("verify_tree", "stream"))
         pairs = list(zip(without, with_them, strict=True))
         ratio = estimate([AnchorRatio(more.value / less.value, max(more.doubt, less.doubt)) for less, more in pairs])
@@ -249,7 +250,7 @@ class HeadParts:
         }
 
     def _steps(self) -> dict[Size, Measurement]:
-        """Return steps by their size; a lookup is one row whatever it finds."""
+        """Return the measurements of steps by size; a lookup counts as one row whatever it finds."""
         finds_text, context = self._traits.finds_text, self._task.contexts[0]
         repeats = _FIND_REPEATS if finds_text else _HEAD_REPEATS
         return {
@@ -261,6 +262,6 @@ class HeadParts:
         return prefills("draft_prefill", self._task) if self._traits.reads_states else {}
 
     def _stream(self, part: Part) -> Measurement:
-        """Return one verification without streams or with them, which follow each other at once."""
+        """Return a verification without or with streams; both directly follow each other."""
         context = self._task.contexts[0]
         return Measurement(part=part, rows=_STREAM_ROWS, context=context, repeats=1, warm_up=0)

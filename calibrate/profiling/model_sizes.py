@@ -1,4 +1,4 @@
-"""The models of a calibration: their folders' configurations, and how many bytes a part reads."""
+"""The models of a calibration: the configurations in their folders, and the bytes that each part reads."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,18 +15,19 @@ from runtime.target.early_exits import ExitFolderConfig
 C = TypeVar("C", DrafterFolderConfig, ExitFolderConfig)
 
 _LAYER_BYTES: Final = {"bfloat16": 2.0, "float32": 4.0, "int8": 1.0, "int4": 0.5}
-"""Bytes of one weight of a layer, by the form of the weights."""
+"""Bytes of one weight in layers, by weight format."""
 _HEAD_BYTES: Final = _LAYER_BYTES | {"int4": 1.0}
-"""Bytes of one weight of a head."""
+"""Bytes of one weight in an `lm_head`, by weight format."""
 _STATE_BYTES: Final = {"float32": 4}
-"""Bytes of a key, value or hidden state and of an adapter's weight; in every other form they have 16 bits."""
+"""Bytes of an element of keys, values, hidden states and adapters, by weight format; 2 for other formats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSizes:
-    """Shapes of the target, its draft and its exits; `dtype` is the form of the weights.
+    """Sizes of the target, its draft and its exits; `dtype` is the weight format.
 
-    The draft was trained for the target or is a model of its own. Without `exits` they are read by norm and head alone.
+    `draft`: trained for the target (`DrafterFolderConfig`) or a separate model. `exits`: trained adapters; None: exits
+    are read by the target's norm and `lm_head`.
     """
 
     config: ModelConfig
@@ -36,7 +37,7 @@ class ModelSizes:
 
     @classmethod
     def of(cls, config: ModelConfig, drafter_folder: Path | None, exits_folder: Path | None, dtype: str) -> Self:
-        """Return the sizes that the folders' configurations name; raises `ModelFormatError` where one is wrong."""
+        """Read the configurations in the folders; raises `ModelFormatError` if one is wrong."""
         return cls(
             config=config,
             draft=None if drafter_folder is None else _draft(drafter_folder),
@@ -46,23 +47,23 @@ class ModelSizes:
 
     @property
     def feature_width(self) -> int:
-        """Numbers that a row's exit features hold; 0 for a draft without."""
+        """Elements of a row's exit features; 0 for a draft without features."""
         trained = self.draft if isinstance(self.draft, DrafterFolderConfig) else None
         return len(trained.exit_features) * self.config.hidden_size if trained else 0
 
     @property
     def num_draft_streams(self) -> int:
-        """Streams inside the draft; 0 without."""
+        """Number of streams of the draft; 0 without streams."""
         streams = self.draft.streams if isinstance(self.draft, DrafterFolderConfig) else None
         return 0 if streams is None else streams.num_streams
 
     @property
     def features_bytes_per_row(self) -> int:
-        """Bytes that a row's exit features have."""
+        """Bytes of a row's exit features."""
         return self.feature_width * self._state_bytes
 
     def part_bytes(self, context: int) -> dict[LanePart, float]:
-        """Return the bytes that one call of a part reads at one row; 0 for a model that is not there."""
+        """Return the bytes that a call with one row reads, by part; 0 for parts of a missing draft."""
         config, draft, exits = self.config, self.draft, self.exits
         hidden = config.hidden_size
         layer, lm_head = self._layer_bytes(config, context), self._head_bytes(config.vocab_size, hidden)
@@ -80,7 +81,7 @@ class ModelSizes:
         return {"layer": layer, "lm_head": lm_head, "exit": exit_, **steps}
 
     def without_draft_streams(self) -> Self:
-        """Return the same sizes where the draft's own streams cannot run."""
+        """Return the sizes without the draft's streams, for lanes that cannot run them."""
         if not isinstance(self.draft, DrafterFolderConfig):
             return self
         return replace(self, draft=self.draft.model_copy(update={"streams": None}))

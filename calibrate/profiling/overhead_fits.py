@@ -1,7 +1,7 @@
-"""Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: what they take beyond the tables.
+"""Fits the overheads of a profile (`hwprofiles.lane_profile`) to decoded runs: their time beyond the tables.
 
-Lanes share an overhead that no run distinguishes. A negative overhead is noise. One far beyond its prior is
-unexplained: it counts up to a bound, and the profile's notes say so.
+Lanes share an overhead unless their runs clearly differ. A negative overhead counts as noise. One far beyond its prior
+is unexplained: it counts up to `Prior.most`, and the profile's notes say so.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,15 +24,15 @@ _FIRST_STEP: Final = Prior(spread=0.3)
 _REPLYING: Final = Prior(spread=0.1)
 _PREFIXES: Final = frozenset({Work.PREFIX})
 STALLS: Final = 0.25
-"""Share of the times between operations, of either end, that are left out: one stall is longer than all others."""
+"""Share of the shortest and of the longest times between operations that are left out, as one stall outweighs all."""
 _SHORTEST: Final = 2
-"""Steps of a rollout that has a first one and a later one: what is not known of the first counts for so many."""
+"""Steps of the shortest rollout with a first and a later step: the error of first steps is spread over them."""
 
 _Runs = Sequence[CalibrationRun]
 
 
 def with_first_steps(profile: Profile, runs: _Runs, head: str | None) -> Profile:
-    """Return the profile with the overhead of first steps, by rollouts of a head or of the draft model."""
+    """Return the profile with the overhead of first steps, fitted to rollouts of a head or (None) the draft model."""
     tables = {lane.name: lane.draft_step if head is None else lane.heads.get(head) for lane in profile.lanes}
     step_s = {name: table.seconds[0][0] for name, table in tables.items() if table is not None}
     found = {
@@ -57,9 +57,9 @@ def with_first_steps(profile: Profile, runs: _Runs, head: str | None) -> Profile
 
 
 def with_exits(profile: Profile, runs: _Runs) -> Profile:
-    """Return the profile with the overhead of prefixes, by runs that reply no states.
+    """Return the profile with the overhead of prefixes, fitted to runs that reply no hidden states.
 
-    That is more within the pass, by its level in runs, and the time until the suffix starts, which no lane has.
+    It is the longer time within the pass (from its level in runs), plus the gap until the suffix starts.
     """
     silent = [run for run in runs if not (run.is_check or run.schedule.reads_features)]
     levels, overheads = shared_levels(levels_by_lane(silent, _PREFIXES, profile), _REPLYING), {}
@@ -71,7 +71,7 @@ def with_exits(profile: Profile, runs: _Runs) -> Profile:
 
 
 def with_features(profile: Profile, runs: _Runs) -> Profile:
-    """Return the profile with the overhead of passes that reply their states, for every drafter that reads them."""
+    """Return the profile with the overhead of passes that reply hidden states, for each drafter that reads them."""
     fits = [run for run in runs if not run.is_check]
     for drafter in dict.fromkeys(run.schedule.drafter for run in fits if run.schedule.reads_features):
         profile = _with_features_for(profile, [run for run in fits if run.schedule.drafter == drafter], drafter)
@@ -79,9 +79,10 @@ def with_features(profile: Profile, runs: _Runs) -> Profile:
 
 
 def _with_features_for(profile: Profile, runs: _Runs, drafter: str | None) -> Profile:
-    """Return the profile with this overhead for one drafter; lanes share what no run distinguishes.
+    """Return the profile with the features overhead of one drafter.
 
-    Runs that differ in nothing else are compared with each other: a table may be off at just their rows.
+    Runs with features are compared with runs of the same schedule without them, if there are any, because tables may be
+    off at just these rows.
     """
     replying = [run for run in runs if run.schedule.reads_features]
     alike = {run.schedule.model_copy(update={"exit_features": False}) for run in replying}
@@ -115,10 +116,10 @@ def _with(
 
 
 def _overhead(seconds: float, relative_error: float = 0.0) -> Overhead:
-    """Return an overhead; of less than the shortest time none."""
+    """Return an overhead; seconds below `SHORTEST_S` become 0."""
     return Overhead(seconds=seconds if seconds >= SHORTEST_S else 0.0, relative_error=relative_error)
 
 
 def _alone_s(profile: Profile, runs: _Runs, lane: str, works: Collection[Work]) -> list[float]:
-    """Return what the profile has for every span of such work, while other lanes do nothing."""
+    """Return the seconds by the profile of each span of some kinds of work, while other lanes are idle."""
     return [one.alone_s for run in runs for one in timed_spans(run, lane, works, profile)]

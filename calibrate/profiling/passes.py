@@ -1,4 +1,4 @@
-"""Runs the passes of a calibration: each times everything once, and passes repeat as time allows."""
+"""Runs the passes of a calibration: each pass times everything once, and passes repeat as time allows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,27 +26,34 @@ from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
 
 _PASSES_BY: Final = 0.95
-"""Share of the time by which passes end."""
+"""Share of the time limit by which passes must end."""
 _VISITS: Final = 0.6
-"""Share of a drafter's part of a pass that goes to timing; decoding has the rest."""
+"""Share of timing in the progress of a drafter's part of a pass; decoding has the rest."""
 _TARGET_SHARE: Final = 0.75
-"""Share of the time left then in which the target is timed alone; the rest is for what no profile comes out of."""
+"""Share of the time left after the passes for timing the target again; the rest is for repeats if no profile can be
+fitted."""
 _LEAST_OF_TARGET: Final = 3
-"""Times that the target is timed, however little time is left: every prediction rests on its passes."""
+"""Least number of times that the target is timed, even beyond the time limit: all predictions depend on its passes."""
 _MOST_AGAIN: Final = 3
-"""Times that target and draft are timed again where no profile comes out of the samples."""
+"""Number of times that target and draft are timed again if no profile can be fitted to the samples."""
 _STRIDE = 7919
-"""Prime, so that the ids of the tokens visit the whole vocabulary."""
+"""A prime, so that the token ids of prompts visit the whole vocabulary."""
 
 Cells = Mapping[str, Sequence[Cell]]
 """Cells to be timed, by lane."""
 
 
 class Measuring:
-    """One calibration under way; `samples` is what it has so far, `rows` how exact each lane is.
+    """One calibration in progress.
 
-    A pass goes through the drafters, the draft model (None) first: each is loaded on all lanes, timed and decoded with.
-    Of the first pass an interrupted calibration (`unfinished`) may have done a part; of `num_kept` visits it is then.
+    In each pass, each drafter (the draft model, None, first) is loaded on all lanes, timed, and decoded with. An
+    interrupted calibration (`unfinished`) may already have done a part of the first pass.
+
+    Attributes:
+        samples: all samples so far.
+        rows: how exact each lane is.
+        num_kept: visits that the interrupted calibration made.
+        earlier_s: seconds that it took.
     """
 
     def __init__(
@@ -65,10 +72,10 @@ class Measuring:
         self._names = [spec.name for spec in task.lanes]
         self._parts = {spec.name: LaneParts(task, spec) for spec in task.lanes}
         progress("loading the models", 0.0)
-        # at once: most of it is reading weights and compiling, which lanes do in processes of their own
+        # in parallel, since lanes read weights and compile in separate processes
         with ThreadPoolExecutor() as pool:
             lanes = dict(zip(self._names, pool.map(self._first_load, self._names), strict=True))
-            for drafter in (*task.heads, None):  # one of another target is refused before anything is timed
+            for drafter in (*task.heads, None):  # a drafter of another target must be refused before anything is timed
                 self._load(drafter, self._names[:1])
             kernels = {name: lane.spec.kernels for name, lane in lanes.items()}
             tested = {kind: name for name, kind in kernels.items()}  # one lane of each kind
@@ -82,7 +89,7 @@ class Measuring:
         self.samples.dispatch_s = self._anchors.dispatch_s
 
     def run_passes(self) -> None:
-        """Go through all drafters, again and again while time allows; raises `LaneError` and `ModelError`."""
+        """Run passes while time allows, then time the target again; raises `LaneError` and `ModelError`."""
         drafters = (None, *self._task.heads)
         end_s = self._clock() + _PASSES_BY * (self._end_s - self._clock())
         sizes = [sum(map(len, self._cells(drafter).values())) for drafter in drafters]
@@ -100,11 +107,11 @@ class Measuring:
         self._time_target()
 
     def profile_by(self, profile_of: Callable[[Samples], Profile]) -> Profile:
-        """Return the profile of the samples; time target and draft again, while time allows, where none comes out.
+        """Return the profile fitted to the samples; if that fails, time target and draft again while time allows.
 
         Raises:
             LaneError: a lane was lost.
-            ProfileError: no profile comes out of the samples.
+            ProfileError: no profile can be fitted to the samples.
         """
         self._progress("checking", _PASSES_BY)
         for _ in range(_MOST_AGAIN):
@@ -125,7 +132,7 @@ class Measuring:
         return engine.load_target(lane)
 
     def _load(self, drafter: str | None, names: Sequence[str] = ()) -> dict[str, Lane]:
-        """Load a drafter on lanes, or on all; the target before its draft model, which then shares its embedding."""
+        """Load a drafter on some lanes (default: all); the target first, so that a draft model shares its embedding."""
         engine, task = self._engine, self._task
         if drafter is not None:
             load = engine.load_streams if METHODS[task.heads[drafter]].drafts_itself else engine.load_draft
@@ -144,19 +151,19 @@ class Measuring:
         return {name: [Cell(name, one, drafter) for one in measurements] for name in self._names}
 
     def _go_through(self, drafter: str | None, index: int, passes: tuple[float, float]) -> None:
-        """Time a drafter's parts and decode with it: of all passes, from the first number to the second.
+        """Time a drafter's parts and decode with it, in the pass `index`; samples kept from before are not repeated.
 
-        Of the first pass what was kept is not measured again.
+        `passes`: progress in passes at the start and at the end.
         """
         lanes, cells, task = self._load(drafter), self._cells(drafter), self._task
         progress = partial(self._report, passes)
         visited, decoded = self._kept() if index == 0 else (set(), set())
         left = {lane: [cell for cell in own if cell not in visited] for lane, own in cells.items()}
         self._visit(left, index, lambda share: progress(_VISITS * share))
-        for _ in range(ENOUGH - 1):  # what cannot be is timed again: nothing else is refined by it before
+        for _ in range(ENOUGH - 1):  # time implausible cells again
             if self._clock() < self._end_s:
                 self._visit(second_looks(cells, self.samples))
-        if drafter is None and not decoded:  # pairs come before whatever is decoded
+        if drafter is None and not decoded:  # pairs are measured before decoding: with runs, they were measured already
             context, max_rows = task.contexts[0], task.effort.target_rows[-1]
             self.samples.together += measure_pairs(lanes, task.pairs, self._anchors, context=context, max_rows=max_rows)
         runs = [(one, is_check) for is_check in (False, True) for one in schedules_of(task, drafter, is_check=is_check)]
@@ -168,7 +175,7 @@ class Measuring:
                 self._decode(schedule, is_check=is_check)
 
     def _kept(self) -> tuple[set[Cell], set[tuple[Schedule, bool]]]:
-        """Return the cells that were visited, and the schedules that were decoded with (whether as a check, too)."""
+        """Return the visited cells, and the decoded (schedule, is_check)."""
         return {one.cell for one in self.samples.visits}, {(one.schedule, one.is_check) for one in self.samples.runs}
 
     def _visit(self, cells: Cells, index: int = 0, progress: Callable[[float], None] = lambda _share: None) -> None:
@@ -177,9 +184,9 @@ class Measuring:
             self._unfinished.keep(self.samples)
 
     def _time_target(self) -> None:
-        """Time the target again, most of every round, where the time left is too short for a whole pass.
+        """Time the target again in the time that is too short for a whole pass, since predictions depend on it most.
 
-        It is timed a few times in any case: all predictions rest on that. Runs that were made once come first, again.
+        If there was one pass only, its runs with the draft model are repeated first.
         """
         cells = {
             lane: [cell for cell in own if cell.measurement.part in OF_THE_TARGET]
@@ -194,7 +201,7 @@ class Measuring:
             self._visit(cells, index)
 
     def _decode_again(self, end_s: float) -> None:
-        """Decode with the draft model once more: what disturbed a run for a while, only a second one can show."""
+        """Decode with the draft model once more: only a second run can show that something disturbed the first."""
         for schedule in schedules_of(self._task, None, is_check=False):
             if self._clock() < end_s:
                 self._decode(schedule, is_check=False)
@@ -210,9 +217,9 @@ class Measuring:
             self.samples.messages_s[name] = message_costs(lanes[name], self._task.sizes.feature_width)
 
     def _report(self, passes: tuple[float, float], share: float) -> None:
-        """Report a share of a drafter's part of the passes: how far all is by them or by time, whichever is further.
+        """Report the progress by passes or by time, whichever is further; `share`: of a drafter's part of the pass.
 
-        The first pass is made in any case: no more of the time counts than of this pass.
+        Progress by time is limited to that within the first pass, which is made in any case.
         """
         limit_s, num_passes = self._task.limit_s, passes[0] + share * (passes[1] - passes[0])
         of_time = 1 - (self._end_s - self._clock()) / limit_s if 0 < limit_s < inf else 0.0
@@ -223,10 +230,10 @@ class Measuring:
 def passes_until(
     end_s: float, count: int, clock: Callable[[], float], *, least: int = 1, last_s: float = 0.0
 ) -> Iterator[int]:
-    """Yield the numbers of up to `count` passes, from 0, that should be over by `end_s` of a clock.
+    """Yield the numbers (from 0) of up to `count` passes that should end by `end_s` of a clock.
 
-    The `least` first ones are always made. Another one is begun if it would be over in time, should it take as long as
-    the last one (at first `last_s`): a pass is never broken off, so that all has the same number of repeats.
+    The first `least` passes are always made. Another one begins if it would end in time, taking as long as the last one
+    (initially `last_s`). A pass is never broken off, so that all parts have equally many repeats.
     """
     for index in range(count):
         start_s = clock()
@@ -245,7 +252,7 @@ def decode(
     *,
     is_check: bool = False,
 ) -> CalibrationRun:
-    """Decode arbitrary text whose contexts lie within the given ones, with anchors before, in between and after."""
+    """Decode arbitrary text within the range `contexts`, with anchors before it, between its rounds, and after it."""
     first, last = contexts
     num_tokens = min(num_tokens, max(1, last - first - 1))
     length = max(

@@ -1,7 +1,7 @@
-"""Fits levels: times of passes and steps in runs over those in a timing loop. Scales tables by them.
+"""Fits levels (times of passes and steps in runs over those in a timing loop), and scales tables by them.
 
-Work of one row and work of several rows have levels of their own: other kernels compute them, and caches in a loop
-differ from those in a run by another factor.
+Work of one row and work of several rows have separate levels: they use different kernels, for which the state of caches
+in a loop and in a run matters differently.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,23 +19,24 @@ from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Contention, Profile
 
 Levels = Mapping[str, Level]
-"""By lane."""
+"""Levels by lane."""
 
 PASS: Final = Prior(spread=0.01)
-"""An anchor is a pass of the target: in ten demos passes of whole runs took 0.97 to 1.015 of their anchors."""
+"""Prior of target passes. Anchors are passes too: in ten demos passes of whole runs took 0.97 to 1.015 of them."""
 STEP: Final = Prior(spread=0.15)
-"""A draft's steps are short, so the caches that the target leaves matter."""
+"""Prior of draft steps. They are short, so it matters that the target has evicted the draft's weights from caches."""
 _SEVERAL_ROWS: Final = 0.1
-"""How much the level of several rows differs from that of one (standard deviation, relative). In five demos of
-25 November 2026 calibrations' runs showed up to 10 %, and predictions of the demos' texts were off by as much."""
+"""Relative standard deviation of the level of several rows from that of one row. In five demos of 25 November 2026 it
+was up to 10 % in calibrations' runs, and predictions of the demos' texts were off by as much."""
 _MOST_APART: Final = 0.25
-"""Runs further apart (logarithm) do other work than loops; then the loops count."""
+"""Largest accepted difference of the two levels (of their logarithms): with a larger one, runs do other work than
+loops, and the level of several rows is not used."""
 _PASSES: Final = (Work.VERIFY, Work.SUFFIX)
-"""Prefixes have an overhead of their own."""
+"""Work that sets the level of passes; prefixes have an overhead instead."""
 
 
 class RunLevels(NamedTuple):
-    """Levels of passes of the target and of steps of the draft model: of one row, of several, and with features."""
+    """Levels of target passes and draft steps: of one row, of several rows (`wide_`), and of steps with features."""
 
     passes: Levels
     wide_passes: Levels
@@ -51,20 +52,21 @@ def run_levels(
     *,
     apart_by_rows: bool = True,
 ) -> RunLevels:
-    """Return the levels that runs show: of passes of one row and of steps those without draft heads.
+    """Return the levels that runs show; levels of one-row passes and of steps come from runs without draft heads.
 
     Args:
-        runs: those to fit; their passes reply hidden states where they have features or a head.
-        profile: everything as timed alone.
-        slowed: how much lanes slow each other, by the levels of the draft model's steps.
-        apart_by_rows: whether several rows have levels of their own (False in ablations).
+        runs: runs to fit; with features or a head, their passes reply hidden states.
+        profile: the profile as timed in loops.
+        slowed: returns the contention of lanes for given levels of the draft model's steps.
+        apart_by_rows: whether several rows have separate levels (False in ablations).
     """
     heads = [run for run in runs if run.schedule.drafter is not None]
     others = [run for run in runs if run.schedule.drafter is None]
     silent = [run for run in others if not run.schedule.exit_features]
     featured = [run for run in others if run.schedule.exit_features]
     plain = [run for run in silent if run.schedule.num_rows == 1] if apart_by_rows else silent
-    # heads verify more rows than a draft model's runs: what a loop missed at the rows of these alone scaled all others
+    # runs with heads are included because they verify more rows: without them, the loop's error at the few rows of
+    # draft models' windows would scale the times of all rows
     drafting = [run for run in (*silent, *heads) if run.schedule.num_rows > 1]
     branching = [run for run in silent if run.schedule.traits.overlaps]
     steps = draft_levels(silent, profile)
@@ -79,13 +81,13 @@ def run_levels(
 
 
 def draft_levels(runs: Sequence[CalibrationRun], profile: Profile, *, around: Levels | None = None) -> Levels:
-    """Return levels of steps of rollouts; their prior lies `around` the first of others, if given."""
+    """Return the levels of rollouts' steps; the prior's expected level is the first one of `around`, if given."""
     prior = STEP._replace(around=next(iter(around.values()))) if around else STEP
     return shared_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), prior)
 
 
 def _wide_levels(runs: Sequence[CalibrationRun], works: Collection[Work], profile: Profile, of_one: Levels) -> Levels:
-    """Return levels of work of several rows, each around that `of_one` row, which lanes without such runs have."""
+    """Return the levels of work of several rows; their priors, and levels of lanes without such runs, are `of_one`."""
     levels = dict(of_one)
     for name, ratios in levels_by_lane(runs, works, profile).items():
         found = settled(ratios, Prior(_SEVERAL_ROWS, around=of_one[name]))
@@ -95,7 +97,7 @@ def _wide_levels(runs: Sequence[CalibrationRun], works: Collection[Work], profil
 
 
 def at_levels(lane: LaneProfile, levels: RunLevels) -> LaneProfile:
-    """Return a lane with its passes, exits and steps scaled by their levels, whose errors are added."""
+    """Return a lane with its passes, exits and steps scaled by their levels; the levels' errors are added."""
     name = lane.name
     step = levels.steps[name]
     lane = lane.changed(
@@ -108,12 +110,12 @@ def at_levels(lane: LaneProfile, levels: RunLevels) -> LaneProfile:
 
 
 def at_level(table: LatencyTable, level: Level) -> LatencyTable:
-    """Return a table scaled by a level, whose error is added."""
+    """Return a table scaled by a level; the level's error is added."""
     return table.scaled(level.factor).less_certain(level.half_width)
 
 
 def _at_rows(table: LatencyTable, levels: tuple[Level, Level]) -> LatencyTable:
-    """Return a table scaled by the levels of one row and of several, which take no less time than one row."""
+    """Return a table scaled by the levels (of one row, of several rows); several rows take at least as long as one."""
     one, several = levels
     if table.rows[0] > 1:
         return at_level(table, several)

@@ -1,7 +1,7 @@
-"""Compares the times of operations in decoded runs with those by a profile.
+"""Compares the times of operations in decoded runs with the times by a profile.
 
-Every run is made between anchors of its lanes, and compared at their speed. The first round of a run is left out, since
-it finds cold caches and sleeping threads.
+Each run has anchors of its lanes around it, and is compared at their speed. The first round of a run is left out, since
+it has cold caches and sleeping threads.
 """
 
 from collections import defaultdict
@@ -22,13 +22,16 @@ from decoding.trace import Span, Work
 from hwprofiles.profile import Profile
 
 _LEAST_FIRST = 0.1
-"""A first step takes at least this share of a step: levels are ratios, which are above zero."""
+"""Least ratio of a first step's time to a step's, since ratios must be positive."""
 
 
 class TimedSpan(NamedTuple):
-    """A span of a run, and what it takes by the profile while the other lane is idle, and slowed down by that lane.
+    """A span of a run with its times by the profile.
 
-    `is_start` is as in `costs.prices`.
+    Attributes:
+        alone_s: seconds by the profile if the other lane were idle.
+        expected_s: seconds by the profile, with the slowdown by the other lane.
+        is_start: whether it is a first step, as in `costs.prices`.
     """
 
     span: Span
@@ -38,12 +41,12 @@ class TimedSpan(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Seconds that were measured."""
+        """Measured seconds."""
         return self.span.end_s - self.span.start_s
 
 
 def timed_spans(run: CalibrationRun, lane: str, works: Collection[Work], profile: Profile) -> list[TimedSpan]:
-    """Return all spans of some kinds of work on a lane, in the order of the trace; raises as `Prices.operation_s`."""
+    """Return a run's spans of some kinds of work on a lane, in trace order; raises as `Prices.operation_s`."""
     spans = [one for one in run.spans if one.span.lane == lane and one.span.work in works]
     if not spans:
         return []
@@ -55,7 +58,7 @@ def timed_spans(run: CalibrationRun, lane: str, works: Collection[Work], profile
 
 
 def _alone_s(run: CalibrationRun, spans: Sequence[RunSpan], profile: Profile) -> list[float]:
-    """Return what each span takes by the profile while the other lane is idle; those alike are priced at once."""
+    """Return each span's seconds by the profile if the other lane were idle; equal operations are priced together."""
     alike = defaultdict[tuple[Work, int, bool], list[int]](list)
     for place, (span, _, is_start, _) in enumerate(spans):
         alike[span.work, span.rows, is_start].append(place)
@@ -67,14 +70,14 @@ def _alone_s(run: CalibrationRun, spans: Sequence[RunSpan], profile: Profile) ->
 
 
 def level(run: CalibrationRun, lane: str, works: Collection[Work], profile: Profile) -> AnchorRatio | None:
-    """Return the time of some kinds of work in a run over the expected one, at its anchors' speed; None without any."""
+    """Return the measured over the expected time of some work in a run, at its anchors' speed; None without it."""
     return _level_of(timed_spans(run, lane, works, profile), run, lane, profile)
 
 
 def levels_by_lane(
     runs: Sequence[CalibrationRun], works: Collection[Work], profile: Profile
 ) -> dict[str, list[AnchorRatio]]:
-    """Return the `level` of every run that has such work on a lane, by lane."""
+    """Return by lane the `level` of each run that has such work on it."""
     found = {lane.name: [level(run, lane.name, works, profile) for run in runs] for lane in profile.lanes}
     return {name: [ratio for ratio in ratios if ratio is not None] for name, ratios in found.items()}
 
@@ -88,9 +91,9 @@ def _level_of(timed: Sequence[TimedSpan], run: CalibrationRun, lane: str, profil
 
 
 def first_step(run: CalibrationRun, lane: str, profile: Profile, step_s: float) -> AnchorRatio | None:
-    """Return one plus the extra time of first steps of a run's rollouts over `step_s`, at the pace of its later steps.
+    """Return 1 + (extra time of the first steps of a run's rollouts / `step_s`), at the speed of the later steps.
 
-    Both are compared with the profile, so their rows may differ. None for rollouts of one step each, and for none.
+    First and later steps are compared with the profile, so their rows may differ. None without first or later steps.
     """
     steps = timed_spans(run, lane, (Work.ROLLOUT_STEP,), profile)
     first, later = ([one for one in steps if one.is_start == is_first] for is_first in (True, False))
@@ -102,10 +105,9 @@ def first_step(run: CalibrationRun, lane: str, profile: Profile, step_s: float) 
 
 
 def compare_run(run: CalibrationRun, profile: Profile) -> tuple[AnchorRatio, dict[str, float]] | None:
-    """Return `level` of all work of a run, and the shares of its expected time by lane and model.
+    """Return the `level` of all work of a run, and shares of its expected time by role and lane (`target cpu0`).
 
-    Shares have keys such as `target cpu0` and `draft cpu1`. None for a single round, and for streams that were left
-    out.
+    None for a run of a single round, and for streams that the profile leaves out.
     """
     schedule = run.schedule
     if schedule.traits.drafts_itself and schedule.drafter not in profile.lane(schedule.target_lane).streams:
@@ -128,7 +130,7 @@ def compare_run(run: CalibrationRun, profile: Profile) -> tuple[AnchorRatio, dic
 def compare_runs(
     runs: Iterable[CalibrationRun], profile: Profile
 ) -> dict[Schedule, list[tuple[AnchorRatio, dict[str, float]]]]:
-    """Return `compare_run` of all runs by their schedules; those without any are left out."""
+    """Return `compare_run` of all runs by schedule; runs without a result are left out."""
     found = defaultdict[Schedule, list[tuple[AnchorRatio, dict[str, float]]]](list)
     for run in runs:
         compared = compare_run(run, profile)
@@ -138,19 +140,19 @@ def compare_runs(
 
 
 def gaps_s(run: CalibrationRun) -> list[float]:
-    """Return the times between one verification and the next, of a run that does nothing else."""
+    """Return the times between consecutive verifications of a run of plain decoding."""
     spans = [span for span in run.trace.spans if span.work in TARGET_WORK and span.round > 0]
     return [after.start_s - before.end_s for before, after in pairwise(spans)]
 
 
 def exit_gaps_s(run: CalibrationRun) -> list[float]:
-    """Return the times between a prefix and its suffix."""
+    """Return the times between each prefix and its suffix."""
     spans = [span for span in run.trace.spans if span.work in (Work.PREFIX, Work.SUFFIX) and span.round > 0]
     return [after.start_s - before.end_s for before, after in pairwise(spans) if after.work is Work.SUFFIX]
 
 
 def slowdowns_in(anchors: RunAnchors, schedule: Schedule, profile: Profile) -> tuple[float, float]:
-    """Return the slowdowns of target and draft in a run: as calibrated, times the change that its anchors show."""
+    """Return the slowdowns (target's, draft's) in a run: the profile's, times the change that its anchors show."""
     pair = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     known, now, then = profile.slowdown(*pair), anchors.slowdown(schedule), profile.anchor_slowdown(*pair)
     if now is None or then is None:

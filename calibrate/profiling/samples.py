@@ -1,4 +1,4 @@
-"""All times that a calibration measured, in order: a profile is made from them alone, and can be made again."""
+"""The samples of a calibration: all measured times, in order. A profile is computed from them and the task alone."""
 
 import gzip
 from collections import defaultdict
@@ -25,12 +25,12 @@ from runtime.wire.measurement import Measurement
 _MAX_BYTES = 500_000_000
 _OF_MODELS = TARGET_WORK | DRAFT_WORK
 _SPIKE = 2.0
-"""No repeat counts as more than this many times the median of its visit: something else ran meanwhile."""
+"""A repeat counts as at most this many times the median of its visit, since other programs cause spikes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One part at one size on one lane, of one drafter where the part belongs to one."""
+    """One part at one size on one lane; `drafter` for a part of a drafter that is no draft model."""
 
     lane: str
     measurement: Measurement
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Visit:
-    """One visit of a cell: the seconds of every repeat, and the anchors before and after."""
+    """One visit of a cell: the seconds of each repeat, and the anchors before and after."""
 
     cell: Cell
     seconds: tuple[float, ...]
@@ -49,19 +49,19 @@ class Visit:
 
     @cached_property
     def ratio(self) -> AnchorRatio:
-        """Mean time over the anchors."""
+        """Mean time of the repeats over the mean of the anchors."""
         median_s = sorted(self.seconds)[(len(self.seconds) - 1) // 2]
         return among(fmean([min(one, _SPIKE * median_s) for one in self.seconds]), (self.before_s, self.after_s))
 
 
 class RunSpan(NamedTuple):
-    """A span of a run, and what its time depends on.
+    """A span of a run, with the facts that its time depends on.
 
     Attributes:
         span: on one lane.
         context: tokens in the target's cache.
-        is_start: as in `costs.prices`.
-        shared: share of its time for which the other lane worked.
+        is_start: whether it is a first step, as in `costs.prices`.
+        shared: share of its time during which the other lane worked.
     """
 
     span: Span
@@ -72,7 +72,7 @@ class RunSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class CalibrationRun:
-    """A decoded text, how it was made, and its anchors."""
+    """A text that calibration decoded: schedule, trace and anchors. `is_check`: held back from fitting."""
 
     schedule: Schedule
     prompt_length: int
@@ -82,13 +82,13 @@ class CalibrationRun:
     at_s: float
 
     def contexts(self) -> list[int]:
-        """Return the tokens in the target's cache at every round, and once more after the last."""
+        """Return the number of tokens in the target's cache at each round, and after the last."""
         committed = accumulate((entry.num_committed for entry in self.trace.rounds), initial=0)
         return [self.prompt_length - 1 + count for count in committed]
 
     @cached_property
     def spans(self) -> list[RunSpan]:
-        """All spans but those of the first round, in the order of the trace."""
+        """All spans except those of the first round, in the order of the trace."""
         contexts, starts, spans = self.contexts(), self._draft_starts(), self.trace.spans
         overlaps, found = self.schedule.traits.overlaps, list[RunSpan]()
         for span in spans:
@@ -106,17 +106,20 @@ class CalibrationRun:
         for span in self.trace.spans:
             if span.work in DRAFT_WORK:
                 begun[span.work, span.round].append(span.start_s)
-        # the first step in a round's branches reads the window's last token, and goes on where drafting ended
-        reads = 0 if self.schedule.exit_features else 1
-        firsts = (sorted(times)[reads * (work is Work.BRANCH_STEP) :][:1] for (work, _), times in begun.items())
-        return {first for found in firsts for first in found}
+        # without exit features, the first branch step of a round only reads the window's last token: it is no start
+        num_reading = 0 if self.schedule.exit_features else 1
+        starts = set[float]()
+        for (work, _), times in begun.items():
+            first = num_reading if work is Work.BRANCH_STEP else 0
+            starts.update(sorted(times)[first : first + 1])
+        return starts
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """A part on one lane alone and while the other works, of a pair (target's lane, draft's lane).
+    """Times of one part alone and while the other lane works, for a pair (target's lane, draft's lane).
 
-    `anchor_slowdown` is how many times as long anchors of both lanes at once took meanwhile, on that lane.
+    `role` tells which lane of the pair was timed. `anchor_slowdown`: slowdown of that lane's shared anchors meanwhile.
     """
 
     pair: tuple[str, str]
@@ -128,16 +131,22 @@ class Together:
 
     @property
     def slowdown(self) -> AnchorRatio:
-        """Time while the other works over the mean of both times alone."""
+        """Time while the other lane works, over the mean of the times alone before and after."""
         return among(self.shared_s, (self.alone_s, self.alone_after_s))
 
 
 @dataclass(slots=True)
 class Samples:
-    """What was measured: anchors of one lane or two, visits, decoded runs, and lanes alone and side by side.
+    """All measurements of a calibration.
 
-    `dispatch_s` is by lane what visits took beyond the lane's own time: sending, waking up, answering; `messages_s` by
-    the draft's lane what one hop of an exit message costs without and with features.
+    Attributes:
+        anchors, shared_anchors: on one lane, and on two lanes at once.
+        visits: timed cells.
+        runs: decoded texts.
+        together: parts on pairs of lanes, alone and while the other lane works.
+        dispatch_s: by lane, time of each visit beyond the lane's own time: sending, waking up, answering.
+        messages_s: by the draft's lane, seconds per hop of an exit message (without features, with features).
+        num_passes: finished passes.
     """
 
     anchors: list[AnchorSample] = field(default_factory=list)
@@ -150,7 +159,7 @@ class Samples:
     num_passes: int = 0
 
     def ratios(self) -> Mapping[Cell, list[AnchorRatio]]:
-        """Return every cell's times over their anchors."""
+        """Return the times of each cell's visits over their anchors."""
         found = defaultdict[Cell, list[AnchorRatio]](list)
         for visit in self.visits:
             found[visit.cell].append(visit.ratio)
@@ -158,7 +167,7 @@ class Samples:
 
 
 def samples_beside(profile: Path, kind: Literal["samples", "unfinished"]) -> Path:
-    """Return the file of samples beside a profile, by its name without its ending; other dots belong to the name."""
+    """Return the path of the samples beside a profile: its name without `.yaml`, and `.KIND.json.gz`."""
     name = profile.name.removesuffix(".yaml").removesuffix(".yml")
     return profile.with_name(f"{name}.{kind}.json.gz")
 
@@ -166,12 +175,12 @@ def samples_beside(profile: Path, kind: Literal["samples", "unfinished"]) -> Pat
 class _Content(BaseModel):
     format: Literal["mirrorsd-samples-2"]
     question: str = ""
-    """Of a calibration that is not over, what it was asked (`calibrate.profiling.unfinished`)."""
+    """Hash of the task of an unfinished calibration (`calibrate.profiling.unfinished`)."""
     samples: Samples
 
 
 def save_samples(samples: Samples, path: Path, question: str = "") -> None:
-    """Write them as compressed JSON, atomically; raises `ProfileError` where the file cannot be written."""
+    """Write samples as compressed JSON, atomically; raises `ProfileError` if the file cannot be written."""
     content = _Content(format="mirrorsd-samples-2", question=question, samples=samples)
     left_out = {"samples": {"runs": {"__all__": {"trace": {"_round_start_s"}}}}}
     text = content.model_dump_json(exclude=left_out if question else left_out | {"question": True})
@@ -180,9 +189,9 @@ def save_samples(samples: Samples, path: Path, question: str = "") -> None:
 
 
 def load_samples(path: Path, question: str = "") -> Samples:
-    """Return what `save_samples` wrote.
+    """Return samples that `save_samples` wrote.
 
-    Raises `ProfileError` for a file that is missing, damaged or something else, or answers another question.
+    Raises `ProfileError` if the file is missing or damaged, has another format, or has another `question`.
     """
     with errors_as(ProfileError, f"{path}: not a readable file of a calibration's samples"):
         content = _Content.model_validate_json(read_compressed(path, _MAX_BYTES))

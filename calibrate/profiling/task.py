@@ -1,4 +1,4 @@
-"""The task of a calibration, and what it measures: sizes of parts, repeats, and schedules to decode."""
+"""The task of a calibration, and its plan: sizes and repeats of timed parts, and schedules to decode."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,36 +17,40 @@ DraftStep = Literal["draft_step", "draft_step_features", "draft_start"]
 """Steps of the draft, by their tables in a `LaneProfile`."""
 
 USUAL_BRANCHES = 32
-"""Most branches of a round unless more are asked for; more do not pay on the devices at hand."""
+"""Default of the most branches per round: more did not pay on the devices tested."""
 _QUICK_S = 100.0
+"""Default time limit of a quick calibration."""
 _BETWEEN = 4
+"""Number of rows between the ends of the grids that is measured at all contexts too."""
 _LEAST_STEP = 16
-"""Rows that a draft step has in calibration's own decodings."""
+"""Rows of a draft step that a calibration's decodings need at most."""
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _FIT_WINDOW_OF_FEATURES = 2
-"""Of mirror with features: the step that starts branches has few rows then, as where it pays. What it takes in runs
-beyond its tables shrinks with its rows, for it is the reading of weights that the target drove out of caches."""
+"""Window of fitted mirror runs with features. It is short, as it is when mirror pays, because the time beyond the
+tables depends on the rows of the step that starts branches: it is reading weights that the target evicted from
+caches."""
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 _FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)
-"""(depth, nodes, nodes expanded per level)."""
+"""(Depth, nodes, nodes expanded per level) of trees in fitted runs and in checks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """The sizes to measure and the repeats.
+    """The sizes to measure, and the number of repeats.
 
     Attributes:
-        passes: times that all parts of all lanes are visited in turn, so that drift hits all alike.
-        least_passes: fewer of them, where time is short, are worth a note.
-        repeats: runs of a part at one visit.
-        target_rows, draft_rows: rows of a verification, and of a draft step.
-        part_rows: those of a verification for which heads and exits are timed alone too.
-        tree_rows: rows of verifications of trees, wider than those of chains.
-        contexts: cached tokens, ascending; a row count outside `wide_rows` is measured at the first only,
-            and the others follow from how its neighbours grow.
-        prefill_rows: rows of prompts: each size of a call that reads them, and prompts of several calls.
-        run_tokens: length of the texts decoded.
-        head_turns: passes in which each of those of a head is decoded once: they take turns.
+        passes: number of passes; each visits all parts of all lanes in turn, so that drift affects all alike.
+        least_passes: with fewer passes, for lack of time, the profile gets a note.
+        repeats: repeats of a part at one visit.
+        target_rows, draft_rows: rows of verifications, and of draft steps.
+        part_rows: rows for which the `lm_head` and exits are also timed alone.
+        tree_rows: rows of verifications of trees, more than chains have.
+        head_rows: rows of draft heads' steps.
+        contexts: cached tokens, ascending. Row counts outside `wide_rows` are measured at the first context only; their
+            growth follows from that of the others.
+        prefill_rows: lengths of prompts: each size of a prefill call, and prompts of several calls.
+        run_tokens: length of decoded texts.
+        head_turns: number of passes over which the runs of a head are distributed.
     """
 
     passes: int
@@ -64,13 +68,13 @@ class Effort:
 
     @property
     def wide_rows(self) -> frozenset[int]:
-        """Row counts that are measured at every context: the ends of both grids, and one that lies between them."""
+        """Row counts that are measured at all contexts: the ends of both grids, and one between them."""
         ends = {rows[end] for rows in (self.target_rows, self.draft_rows) for end in (0, -1)}
         return frozenset(ends | ({_BETWEEN} & {*self.target_rows, *self.draft_rows}))
 
 
 def require_range(contexts: Sequence[int]) -> None:
-    """Raise `ConfigError` unless contexts are two numbers, the first at least 0 and below the last."""
+    """Raise `ConfigError` unless contexts are two numbers, 0 <= first < last."""
     if len(contexts) != 2:
         msg = "they are two numbers, the fewest and the most cached tokens (contexts_of returns them)"
         raise ConfigError(f"contexts are {shown(tuple(contexts))}: {msg}")
@@ -88,10 +92,10 @@ def effort_for(
     *,
     quick: bool,
 ) -> Effort:
-    """Return the effort up to trees of `max_tree` nodes and draft steps of `max_step` rows.
+    """Return the effort for trees of up to `max_tree` nodes and draft steps of up to `max_step` rows.
 
-    A quick one has few sizes, as often as time allows; a full one has more, and as many passes in any case. Raises
-    `ConfigError` where the contexts are no range.
+    A quick calibration has few sizes, and as many passes as time allows; a full one has more sizes and a fixed number
+    of passes. Raises `ConfigError` if the contexts are no range.
     """
     require_range(contexts)
     last = contexts[-1]
@@ -117,23 +121,23 @@ def effort_for(
 
 
 def up_to(last: int, rows: Iterable[int]) -> tuple[int, ...]:
-    """Return those row counts that are smaller than the last one, and that."""
+    """Return the row counts below `last`, and `last`."""
     return (*[count for count in rows if count < last], last)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationTask:
-    """What is to be calibrated: a target, its drafters and lanes, which will all load both models.
+    """What to calibrate: a target, its drafters, and lanes, which all load both models.
 
     Attributes:
-        drafter: None calibrates plain decoding only.
-        contexts: the fewest and the most cached tokens that schedules will meet.
+        drafter: the draft model; None: calibrate plain decoding (and `heads`) only.
+        contexts: the fewest and the most cached tokens that schedules will have.
+        begin: first context of the tables; tables of earlier samples begin at the first of `contexts`.
         max_window, max_branches, max_tree: tokens of the longest chain, branches per round, nodes of the largest tree.
-        heads: heads and streams of the target by name, and the method that each is for.
-        begin: cached tokens at which the tables begin; those of earlier samples begin at the fewest of `contexts`.
-        time_s: in which to be done. Passes that do not fit are left out; one is made in any case. None is 100 s for a
-            quick calibration, and no limit for a full one.
-        left_out: a sentence for every model that lanes here cannot run; the profile's notes have them.
+        heads: method of each draft head, and of the target's streams, by name.
+        time_s: time limit. Passes that do not fit are left out, except the first. None: 100 s for a quick calibration,
+            and no limit for a full one.
+        left_out: a sentence for each model that the lanes cannot run, for the profile's notes.
     """
 
     target: str
@@ -153,53 +157,53 @@ class CalibrationTask:
 
     @property
     def limit_s(self) -> float:
-        """The time it may take."""
+        """The time limit in seconds; may be infinite."""
         if self.time_s is not None:
             return self.time_s
         return _QUICK_S if self.quick else inf
 
     @property
     def source(self) -> str:
-        """Origin of the numbers, which may be read on another machine."""
+        """The source of the profile's numbers; it names no machine, as profiles are also read on other machines."""
         return f"a {'quick' if self.quick else 'full'} calibration"
 
     @property
     def effort(self) -> Effort:
-        """The sizes to measure and how often; raises `ConfigError` if the contexts are no range."""
+        """The sizes to measure, and the repeats; raises `ConfigError` if the contexts are no range."""
         max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
-        # a step with features reads the window and starts the branches at once
+        # a step with features may read the window and start all branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
         return effort_for(self.max_window, self.contexts, max_tree, max_step, self.begin, quick=self.quick)
 
     @property
     def anchor_context(self) -> int:
-        """Cached tokens of the anchors: halfway."""
+        """Cached tokens of the anchors: the middle of `contexts`."""
         return sum(self.contexts) // 2
 
     @property
     def draft_steps(self) -> tuple[DraftStep, ...]:
-        """Steps that the draft has; none without a draft."""
+        """The kinds of steps that the draft has; empty without a draft."""
         if self.drafter is None:
             return ()
         return ("draft_step", "draft_step_features", "draft_start") if self.sizes.feature_width else ("draft_step",)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """(target's lane, draft's lane) of all lanes that can work at the same time; none without a draft."""
+        """(target's lane, draft's lane) of all lanes that can work at the same time; empty without a draft."""
         return split_pairs(self.lanes) if self.draft_steps else []
 
     def decoded_exit(self, lane: str) -> int | None:
-        """Return the exit that decoding reads on a lane: the deepest one, if another lane can draft meanwhile."""
+        """Return the exit layer of runs with the target on a lane: the deepest, if another lane can draft meanwhile."""
         return max(self.exit_layers, default=None) if lane in dict(self.pairs) else None
 
 
 def schedules_of(task: CalibrationTask, drafter: str | None, *, is_check: bool) -> list[Schedule]:
-    """Return those that set levels, or others that check them, of a head or streams, or of the draft model (None)."""
+    """Return the schedules to decode with a head or streams, or the draft model (None): for fitting, or as checks."""
     return _of_the_draft(task, is_check=is_check) if drafter is None else _of_a_head(task, drafter, is_check=is_check)
 
 
 def _of_the_draft(task: CalibrationTask, *, is_check: bool) -> list[Schedule]:
-    """Return schedules of speculation in every placement and mirror on every pair; to set levels, plain ones too."""
+    """Return schedules of speculation in each placement, mirror on each pair, and (not for checks) plain decoding."""
     plain = [] if is_check else [Schedule(method="autoregressive", target_lane=lane.name) for lane in task.lanes]
     if not task.draft_steps:
         return plain
@@ -230,7 +234,7 @@ def _of_the_draft(task: CalibrationTask, *, is_check: bool) -> list[Schedule]:
 
 
 def _roots(task: CalibrationTask, top_k: int, *, has_features: bool) -> dict[str, Any]:
-    """Return options of a schedule with roots from the deepest exit, if any: it sends the features."""
+    """Return a schedule's options for roots from the deepest exit (which also sends features), else from the draft."""
     if not task.exit_layers:
         return {"root_source": "draft", "draft_top_k": top_k}
     deepest = max(task.exit_layers)
@@ -238,7 +242,7 @@ def _roots(task: CalibrationTask, top_k: int, *, has_features: bool) -> dict[str
 
 
 def _of_a_head(task: CalibrationTask, drafter: str, *, is_check: bool) -> list[Schedule]:
-    """Return schedules of a head in every placement, of streams on every lane; checks have smaller trees."""
+    """Return schedules of a head in each placement, or of streams on each lane; checks have smaller trees."""
     traits = METHODS[task.heads[drafter]]
     if traits.finds_text:
         return []

@@ -1,6 +1,6 @@
-"""What a calibration has measured is kept while it runs: should it be interrupted, the same one goes on from there.
+"""Saves the samples of a running calibration, so that the same calibration can continue after an interruption.
 
-Nothing of it is taken at its speed then: every measurement has anchors of its own around it.
+The machine's speed may have changed meanwhile, but each sample is compared with the anchors around it.
 """
 
 import time
@@ -18,14 +18,17 @@ from hwprofiles.host import describe_host
 from runtime.backends.lane_device import Device
 
 _EVERY_S: Final = 20.0
-"""Between two times that all samples are written: it takes some hundredths of a second, in which no lane is timed."""
+"""Least time between two writes of all samples: a write takes some hundredths of a second, when no lane is timed."""
 
 
 class Unfinished:
-    """A file of samples beside a profile to be, there from the first samples until the profile is; None keeps nothing.
+    """The file with the samples of a running calibration, beside the profile that it will write.
 
-    `saved` has a sentence about it meanwhile, with the `command` that goes on; `tell` is given one when a calibration
-    begins with what was kept.
+    Args:
+        profile: path of the profile; None keeps nothing.
+        tell: called with a sentence when a calibration begins with saved samples.
+        saved: holds a sentence about the file, and the `command` that continues, while the file exists.
+        command: the command that continues the calibration, in words.
     """
 
     def __init__(
@@ -35,7 +38,7 @@ class Unfinished:
         saved: list[str] | None = None,
         command: str = "the same command",
     ) -> None:
-        """Prepare; nothing is read or written."""
+        """Set up without reading or writing the file."""
         self.saved: list[str] = [] if saved is None else saved
         self._path, self._tell = None if profile is None else samples_beside(profile, "unfinished"), tell
         self._sentence = f"What was measured is in {self._path}; {command} goes on from there."
@@ -43,7 +46,7 @@ class Unfinished:
         self._saved_s = time.monotonic()
 
     def begin(self, task: CalibrationTask) -> Samples:
-        """Return what an interrupted calibration measured for the same task, on this machine; none without one."""
+        """Return the samples that an interrupted calibration of the same task left on this machine, if any."""
         self._question = _question(task)
         if self._path is None or not self._path.exists():
             return Samples()
@@ -56,12 +59,12 @@ class Unfinished:
         return samples
 
     def keep(self, samples: Samples) -> None:
-        """Write the samples unless that was done just now."""
+        """Write the samples, unless they were written within the last `_EVERY_S`."""
         if time.monotonic() - self._saved_s >= _EVERY_S:
             self.save(samples)
 
     def save(self, samples: Samples) -> None:
-        """Write the samples, if there are any; a full disk costs only that they are lost with an interruption."""
+        """Write the samples, if there are any; errors are ignored, since the calibration itself can go on."""
         if self._path is None or not samples.visits:
             return
         with suppress(ProfileError):
@@ -71,7 +74,7 @@ class Unfinished:
         self._saved_s = time.monotonic()
 
     def remove(self) -> None:
-        """Delete the file, if there is one: the profile is there, or does not come out of these samples."""
+        """Delete the file if it exists: the profile was written, or cannot be fitted to these samples."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -80,9 +83,9 @@ class Unfinished:
 
 
 def _question(task: CalibrationTask) -> str:
-    """Return what has to be the same for samples to be of use.
+    """Return a hash of all that must be equal for saved samples to be usable.
 
-    That is this machine, the task but for its time, and the exits that targets are compiled for: cuts take time.
+    That is this machine, the task without its time limit, and the exits that targets are compiled for (they cost time).
     """
     host = describe_host(Device.of_lane(lane.name).name for lane in task.lanes)
     exits = [task.decoded_exit(lane.name) for lane in task.lanes]

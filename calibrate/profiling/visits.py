@@ -1,7 +1,7 @@
-"""Visits every part of every lane in turn, again and again, each between anchors of its lane.
+"""Visits: times the parts of all lanes in turn, in blocks between anchors of their lane.
 
-Parts are whole operations wherever possible: a layer run alone stays in the processor's cache, in a whole pass it
-never does. Taking turns (A B C A B C, then backwards) lets a drift of the machine hit all lanes alike.
+Parts are whole operations if possible, since a layer that is timed alone stays in the processor's cache. Lanes take
+turns (A B C A B C, the next pass backwards), so that a drift of the machine's speed affects all alike.
 """
 
 from collections import defaultdict
@@ -16,11 +16,11 @@ from runtime.wire.measurement import Part
 
 _SHORT_PARTS = frozenset({"draft_step", "draft_start", "draft_streams", "head_step", "stream"})
 _LONG = 2
-"""Weight of a part of the target that is timed several times; short parts, and those timed once, weigh one."""
+"""Weight of a part of the target with several repeats; short parts, and those with one repeat, have weight 1."""
 _BLOCK = 4
 """Most weight between two anchors: a few tenths of a second for a small model."""
 _BLOCKS_OF_A_TURN = 4
-"""Within a lane's turn an anchor ends one block and begins the next. The first anchor of a turn needs a warm-up."""
+"""Blocks of a lane's turn. An anchor between two blocks serves both; a turn's first anchor needs a warm-up."""
 
 CellBlock = Sequence[Cell]
 
@@ -32,9 +32,9 @@ def visit_in_turn(
     backwards: bool,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> Iterator[list[Visit]]:
-    """Time all cells of every lane once, lanes taking turns; yields those timed between the same two anchors.
+    """Time all cells of all lanes once, lanes taking turns; yields the visits of each block.
 
-    Raises `LaneError` if a lane is lost or has not loaded.
+    Raises `LaneError` if a lane is lost or has not loaded the part.
     """
     turns = _turns(cells, backwards=backwards)
     for place, (lane, blocks) in enumerate(turns):
@@ -49,7 +49,7 @@ def visit_in_turn(
 
 
 def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[str, list[Cell]]:
-    """Return the cells of each lane to be timed again, where more rows or a longer context seem to take less."""
+    """Return the cells of each lane to time again, because more rows or a longer context seem to take less time."""
     ratios = samples.ratios()
     wanted = {cell for own in cells.values() for cell in own}
     found = {cell: estimate(own) for cell, own in ratios.items() if cell in wanted}
@@ -58,7 +58,7 @@ def second_looks(cells: Mapping[str, Sequence[Cell]], samples: Samples) -> dict[
 
 
 def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tuple[str, list[CellBlock]]]:
-    """Return a few blocks of one lane, then of the next; lanes with fewer run out first."""
+    """Return the order of (lane, blocks of one turn); lanes with fewer blocks have fewer turns."""
     order = -1 if backwards else 1
     blocks = {lane: _blocks(own[::order]) for lane, own in cells.items()}
     size = _BLOCKS_OF_A_TURN
@@ -68,7 +68,7 @@ def _turns(cells: Mapping[str, Sequence[Cell]], *, backwards: bool) -> list[tupl
 
 
 def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
-    """Group cells that follow each other, up to a weight: a block is timed between two anchors."""
+    """Group consecutive cells into blocks of at most `_BLOCK` weight."""
     blocks: list[list[Cell]] = []
     weight = _BLOCK
     for cell in cells:
@@ -82,7 +82,7 @@ def _blocks(cells: Sequence[Cell]) -> list[CellBlock]:
 
 
 def _lines(found: Mapping[Cell, Estimate], axis: str) -> list[list[tuple[Cell, Estimate]]]:
-    """Return lines of cells that differ only in rows, or in contexts, ascending. Trees go on where chains end."""
+    """Group cells that differ only along `axis`, ascending; trees count as wider chains."""
     lines = defaultdict[Cell, list[tuple[Cell, Estimate]]](list)
     for cell, one in found.items():
         of = cell.measurement

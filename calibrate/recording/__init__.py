@@ -1,1 +1,1 @@
-"""Runs a model pair over prompts into an acceptance record."""
+"""Records acceptance: runs a model pair over prompts and writes an acceptance record."""

@@ -1,4 +1,4 @@
-"""How far an acceptance record reaches: how many texts are written of each prompt, and what is recorded of them."""
+"""The extent of an acceptance record: texts per prompt, their length, windows, candidates, exits and trees."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,33 +10,32 @@ from decoding.validation import require_whole
 from runtime.verification.rules import GREEDY, Sampling, require_temperature, seed_of
 
 DynamicShape = tuple[int, int]
-"""Depth of a dynamic tree, and the nodes that it expands on every level."""
+"""Depth of a dynamic tree, and the number of nodes that it expands on each level."""
 USUAL_TREES: Final[tuple[DynamicShape, ...]] = ((2, 4), (3, 4), (5, 4), (5, 8))
-"""Shallow trees for devices where every step of a head counts, wide ones for the others."""
+"""Default dynamic trees: shallow ones for devices on which each step of a head is expensive, wide ones for others."""
 
 
 def usual_exits(num_layers: int, feature_layers: Sequence[int]) -> tuple[int, ...]:
-    """Return the layer of an untrained exit: at half depth, and not before layers whose states the draft reads.
+    """Return the default layer of an untrained exit: half the depth, but not before layers whose states a draft reads.
 
-    A target of one layer has none.
+    It is empty for a target of one layer.
     """
     return (min(max(num_layers // 2, *feature_layers, 1), num_layers - 1),) if num_layers > 1 else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """How far a record reaches.
+    """The extent of a record.
 
     Attributes:
-        exit_layers: counted from 1; a layer without an adapter is read by the plain logit lens. None for those that
-            have trained adapters, or the usual exit if none has.
-        num_alternatives: the draft's own ids per position, its drafted token included.
-        num_exit_candidates: ids per position and exit, best first: one more than the roots per row that can be.
-        trees: depth and top_k of every dynamic tree to record; static trees have a shape of their own.
-        temperature: at which the target's texts are sampled; 0 for greedy ones, of which there is one for each prompt.
-        seed: of a prompt's first text; the others have the next ones.
-        enough: asked before prompts, but for the first ones, whether to end the record without them; called with the
-            seconds that they would take.
+        exit_layers: counted from 1; a layer without a trained adapter is read by the logit lens. None: the layers with
+            trained adapters, else `usual_exits`.
+        num_alternatives: the draft's candidates per position, including the drafted token.
+        num_exit_candidates: candidates per position and exit, best first: one more than the most roots per row.
+        trees: depth and top_k of the dynamic trees to record; static trees have a fixed shape.
+        temperature: sampling temperature of the target's texts; 0: greedy, with one text per prompt.
+        seed: of a prompt's first text; further texts have the following seeds.
+        enough: called before each prompt except the first with the seconds that it would take; True ends the record.
     """
 
     exit_layers: tuple[int, ...] | None = None
@@ -51,11 +50,11 @@ class Reach:
     enough: Callable[[float], bool] = field(default=lambda _next_s: False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise `RecordError` for several greedy texts or none, and `ConfigError` for what means nothing."""
+        """Raise `RecordError` for no text or several greedy ones, and `ConfigError` for invalid numbers."""
         for name in ("max_new_tokens", "max_window", "num_alternatives", "num_exit_candidates", "num_texts", "seed"):
             value = getattr(self, name)
             require_whole(name, value, None if name in ("num_texts", "seed") else 1)
-            object.__setattr__(self, name, index(value))  # numpy's would not be written to a file
+            object.__setattr__(self, name, index(value))  # numpy integers cannot be written as JSON
         require_temperature(self.temperature)
         if self.num_texts < 1 or (self.num_texts > 1 and not self.temperature):
             raise RecordError(
@@ -63,6 +62,6 @@ class Reach:
             )
 
     def sampling(self, prompt: Sequence[int], number: int) -> Sampling:
-        """Return how the `number`th text of a prompt is sampled: as plain decoding does it."""
+        """Return how the text `number` of a prompt is sampled: as in plain decoding."""
         own = seed_of(self.seed + number, prompt)
         return Sampling("match", self.temperature, own) if self.temperature else GREEDY

@@ -1,7 +1,6 @@
-"""The models of a record: a target, its draft model and exits, and the drafters beside it, loaded into this process.
+"""Loads the models of an acceptance record into this process: target, exits, draft model, draft heads, prompt lookup.
 
-Drafters beside the draft model are heads, of whose trees a record keeps which nodes hold a text, and prompt lookup, of
-which it keeps what is found. Shapes: N tokens of the text, P of the prompt; others by `runtime.models.decoder`.
+Shape legend: N tokens of the text, P of the prompt; others as in `runtime.models.decoder`.
 """
 
 import hashlib
@@ -44,13 +43,13 @@ TreeDrafter = EagleDrafter | HydraDrafter | MedusaDrafter | StreamTree
 
 
 class RecordedHead(NamedTuple):
-    """A head of the target, or its streams, as a user calls it."""
+    """A draft head of the target, or its streams, under the user's name for it."""
 
     name: str
     drafter: TreeDrafter
 
     def trees(self, shapes: Sequence[DynamicShape]) -> Iterator[RecordedTree]:
-        """Yield the trees to record: of these shapes if they are dynamic, else the head's own."""
+        """Yield the trees to record: dynamic ones in each of `shapes`, or the head's static tree."""
         drafter = self.drafter
         for method in drafter.methods:
             if isinstance(drafter, EagleDrafter):
@@ -70,9 +69,9 @@ class RecordedHead(NamedTuple):
         states: Mapping[int, Array],
         target: Backend,
     ) -> list[Ids]:
-        """Return for each tree the places, in its order, of the nodes that hold the text after `start`, [N, depth].
+        """Return for each tree the indices of the nodes that agree with the text after each position, [N, depth].
 
-        `states` are the target's by layer, at all positions but the last, [P + N - 1, D].
+        `states`: the target's hidden states by layer, at all positions but the last, [P + N - 1, D].
         """
         drafter = self.drafter
         hidden_TED = stacked([states[layer] for layer in drafter.feature_layers], 1)
@@ -85,19 +84,19 @@ class RecordedHead(NamedTuple):
 
 
 class RecordedFinder(NamedTuple):
-    """Prompt lookup, or another drafter that reads the text alone, as a user has set and called it."""
+    """Prompt lookup, or another drafter that only reads the text, under the user's name for it."""
 
     name: str
     drafter: WindowDrafter
 
     @property
     def chain(self) -> RecordedChain:
-        """The entry of its windows in a record."""
+        """The description of its windows in a record."""
         [method] = self.drafter.methods
         return RecordedChain(method=method, drafter=self.name)
 
     def windows(self, ids: Sequence[int], *, start: int, max_window: int) -> Ids:
-        """Return windows after every prefix ids[:start], ..., [N, max_window]; -1 after a window's end."""
+        """Return the windows drafted after each prefix from ids[:start] on, [N, max_window]; padded by -1."""
         chain = self.chain
         schedule = Schedule(
             method=chain.method,
@@ -116,10 +115,14 @@ class RecordedFinder(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedModels:
-    """The models of a record: a target, and what there is of a draft model, trained exits, heads and prompt lookup.
+    """The models of a record.
 
-    `computed_by` is the name of what computes, `dtype` the form of the weights; digests, by the names of the models,
-    change with all that these write or draft.
+    Attributes:
+        draft: the draft model; None without one.
+        heads, finders: draft heads and streams; prompt lookup.
+        computed_by: name of the back end.
+        dtype: weight format.
+        digests: (name, hash) of each model's files.
     """
 
     target_name: str
@@ -135,12 +138,12 @@ class RecordedModels:
 
     @property
     def feature_layers(self) -> tuple[int, ...]:
-        """Target layers that the draft's exit features come from."""
+        """Target layers whose hidden states are the draft's exit features."""
         return () if self.draft is None else self.draft.config.exit_features
 
     @property
     def num_streams(self) -> int:
-        """Streams of the draft model; 0 without."""
+        """Number of streams of the draft model; 0 without streams."""
         return 0 if self.draft is None else self.draft.num_streams
 
 
@@ -154,13 +157,13 @@ def load_models(
     device: str = EAGER,
     num_threads: int | None = None,
 ) -> RecordedModels:
-    """Load a pair, the target's exits, and heads, streams and prompt lookup.
+    """Load a target, its draft model and exits, and draft heads, streams and prompt lookup (`heads`).
 
-    `device` computes as in a lane of it, but heads are torch's everywhere; `num_threads` are this process's from now
-    on, None as many as torch has.
+    Models compute as on a lane of `device`; heads always compute with torch. `num_threads` stays set for this process
+    (None: torch's number).
 
     Raises:
-        ConfigError: the device is not there, or does not compute with this form.
+        ConfigError: the device does not exist, or does not support this weight format.
         ModelError: a folder is missing, damaged, or does not fit the target.
     """
     computing = require_device(device)
@@ -168,13 +171,13 @@ def load_models(
     loaded = models.load_target(target.folder, None if exits is None else exits.folder, dtype)
     finders, trees, draft = list[RecordedFinder](), list[RecordedHead](), None
 
-    def of(folder: Path) -> WindowDrafter | StreamTree:
+    def load(folder: Path) -> WindowDrafter | StreamTree:
         if kind_of(folder) == STREAM_KIND:
             return models.load_streams(folder).streams
         return models.load_drafter(target.folder, folder, dtype)
 
     for name, folder in heads:
-        found = of(folder)
+        found = load(folder)
         if isinstance(found, TreeDrafter):
             trees.append(RecordedHead(name, found))
         elif all(METHODS[method].finds_text for method in found.methods):
@@ -183,7 +186,7 @@ def load_models(
             what = "a draft model" if isinstance(found, Drafter) else f"a {type(found).__name__}"
             raise ModelFormatError(f"{folder}: is {what}, not a head of the target or a lookup in its text")
     if drafter is not None:
-        found = of(drafter.folder)
+        found = load(drafter.folder)
         if not isinstance(found, Drafter):
             raise ModelFormatError(f"{drafter.folder}: is not a draft model")
         draft = found.model
@@ -203,7 +206,7 @@ def load_models(
 
 
 def fingerprint(models: RecordedModels, prompts: Sequence[EncodedPrompt], reach: Reach) -> str:
-    """Return 16 hexadecimal digits that change with anything a record depends on."""
+    """Return 16 hexadecimal digits: a hash of everything that a record depends on."""
     seed, computed_by = reach.seed if reach.temperature else 0, models.computed_by
     known = asdict(reach) | {"enough": None, "seed": seed}
     names = models.target_name, models.drafter_name, models.exits_name

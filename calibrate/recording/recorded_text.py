@@ -1,10 +1,11 @@
-"""The target's own texts of prompts, greedy or sampled, with the hidden states it had on the way.
+"""Writes the target's texts, greedy or sampled, and keeps the hidden states on the way.
 
-A text is that of plain decoding on the same back end to the last bit, with the draws of its seed. Texts of several
-prompts are written side by side, each a branch of its own (`runtime.backends.kv_memory.BranchCaches`); where a back
-end's rows are not alike, which is asked whenever a text begins or memory grows, each is written alone. So is a text
-that is longer than branches that compute alike (`Backend.most_branched_positions`).
-Shapes: legend of `runtime.models.decoder`; P is the prompt's length, N the text's, R the number of texts.
+A text equals that of plain decoding on the same back end to the last bit. Texts of several prompts are written side by
+side, each as a branch (`runtime.backends.kv_memory.BranchCaches`). If the back end turns out not to be batch-invariant,
+which is tested whenever a text begins or memory grows, each text is written alone. So is a text longer than
+`Backend.most_branched_positions`.
+
+Shape legend: as in `runtime.models.decoder`; P tokens of the prompt, N of the text, R texts.
 """
 
 from collections import deque
@@ -24,23 +25,23 @@ from runtime.models.vocabulary import ranked_ids
 from runtime.verification.rules import GREEDY, Sampling, decide, probabilities
 
 _MOST_ROWS: Final = 8
-"""Most texts of a step; beyond that each row costs nearly what it costs alone."""
+"""Most texts in one step; further rows cost nearly as much as steps of their own."""
 _MOST_TEXTS: Final = 16
-"""Most texts of a group: a step has rows for others while the longest text goes on."""
+"""Most texts in a group: more than `_MOST_ROWS`, so that waiting texts fill rows while the longest one goes on."""
 _MOST_BYTES: Final = 1_000_000_000
 """Most bytes of keys, values, states and probabilities of a group."""
 _BUFFERS: Final = 3
-"""KV positions that memory has for one that a text needs: sizes double, and what was outgrown stays."""
+"""Allocated KV positions per needed one: buffers double in size, and outgrown ones stay allocated."""
 
 
 class TargetText(NamedTuple):
-    """A text and the target's states, margins and probabilities while writing it.
+    """A text with the target's hidden states, margins and probabilities while writing it.
 
     Attributes:
-        tokens: N new ids; ends with EOS or at the length asked for.
-        states: by layer, hidden states after it, [P + N - 1, D]: the last token is never read.
-        margins: best logit over the second best at every token, [N]. Near zero, other arithmetic may choose otherwise.
-        probabilities: the target's at every token, each [V]; none of a greedy text.
+        tokens: N new ids; the text ends with EOS or at the requested length.
+        states: hidden states after each wanted layer, [P + N - 1, D]: the last token is never read.
+        margins: best logit minus second best at each token, [N]. Near zero, other rounding may choose the other token.
+        probabilities: the target's distribution at each token, each [V]; empty for a greedy text.
     """
 
     tokens: list[int]
@@ -50,26 +51,26 @@ class TargetText(NamedTuple):
 
 
 class WantedText(NamedTuple):
-    """A text to write: after which prompt, and how its tokens are chosen."""
+    """A text to write: its prompt's ids, and how its tokens are chosen."""
 
     prompt: Sequence[int]
     sampling: Sampling = GREEDY
 
 
 class _Seen(NamedTuple):
-    """What the target made of a token of a text: states by wanted layer, [1, D], and logits after it."""
+    """The target's results for one token: hidden states after each wanted layer, [1, D], and logits."""
 
     states: dict[int, Array]
     logits_1V: Array
 
     def equals(self, other: "_Seen") -> bool:
-        """Return whether all numbers are the same to the last bit."""
+        """Return whether all numbers are equal to the last bit."""
         pairs = [(rows, other.states[layer]) for layer, rows in self.states.items()]
         return all(bool((one == another).all()) for one, another in [*pairs, (self.logits_1V, other.logits_1V)])
 
 
 class _Writing:
-    """A text under way after its prompt; `last` is the token to feed next at `position`, or the one fed last."""
+    """A text being written; `last` is the token to feed next at `position`, or the last one fed if it is finished."""
 
     def __init__(self, wanted: WantedText, sequence: DecodedSequence) -> None:
         self.prompt, self._sampling, self._sequence = wanted.prompt, wanted.sampling, sequence
@@ -82,7 +83,7 @@ class _Writing:
         return self._sequence.unfinished
 
     def go_on(self, seen: _Seen) -> None:
-        """Append the token that follows the row read last, which was `last`."""
+        """Append the token that the target chooses after `last`, given its results for `last`."""
         self.states.append(seen.states)
         verdict = decide(seen.logits_1V, NO_WINDOW, self._sampling, self.position + 1)
         if not self._sampling.is_greedy:
@@ -103,19 +104,19 @@ class _Writing:
 
 
 class TextWriter:
-    """Writes texts by plain decoding, of one length and with the states after the same layers.
+    """Writes texts by plain decoding, all of the same maximal length and with the states after the same layers.
 
-    Layers are counted from 1; the states after the last one are those before the norm.
+    Layers are counted from 1; the states after the last layer are those before the final norm.
     """
 
     def __init__(self, target: Backend, *, max_new_tokens: int, layers: Sequence[int]) -> None:
         self._target, self._max_new_tokens, self._layers = target, max_new_tokens, tuple(sorted(set(layers)))
         self.rows_are_alike = True
         self.next_is_written = False
-        """Whether the next text was finished while those before it were written."""
+        """Whether the next text to be yielded is finished already."""
 
     def write(self, wanted: Sequence[WantedText]) -> Iterator[TargetText]:
-        """Yield the texts in their order, which fit in the target's positions; each as soon as it is finished."""
+        """Yield the texts in order, each as soon as it is finished; all must fit in the target's positions."""
         for group in self.groups(wanted):
             left = deque(group)
             for text in self._side_by_side(group):
@@ -124,7 +125,7 @@ class TextWriter:
             yield from map(self.alone, left)
 
     def alone(self, wanted: WantedText) -> TargetText:
-        """Return one text."""
+        """Write one text alone."""
         writing, place = self._begin(wanted), self._target.new_text()
         self._prepare(len(wanted.prompt))
         self._read_prompt(writing, place)
@@ -133,7 +134,7 @@ class TextWriter:
         return writing.result(self._target)
 
     def groups(self, wanted: Sequence[WantedText]) -> Iterator[list[WantedText]]:
-        """Cut into texts that follow each other, fit in memory together and compute alike."""
+        """Cut the texts into consecutive groups that can be written side by side."""
         group: list[WantedText] = []
         for text in wanted:
             if group and not self._fit_together([*group, text]):
@@ -149,7 +150,7 @@ class TextWriter:
         return len(group) <= _MOST_TEXTS and self.num_bytes(group) <= _MOST_BYTES and (most is None or longest <= most)
 
     def num_bytes(self, group: Sequence[WantedText]) -> int:
-        """Return the most bytes that a group holds; every text has room for the longest."""
+        """Return the peak bytes of a group; each text has memory for the longest one."""
         config, size = self._target.config, self._target.dtype.itemsize
         keys = 2 * config.num_layers * config.num_kv_heads * config.head_dim * _BUFFERS
         states = len(self._layers) * config.hidden_size * 4
@@ -160,7 +161,10 @@ class TextWriter:
         return int(num_positions * (rows * keys * size + len(group) * states)) + distributions
 
     def _side_by_side(self, group: Sequence[WantedText]) -> Iterator[TargetText]:
-        """Yield the texts of a group; none of one text, and none from where rows turn out not to be batch-invariant."""
+        """Yield the texts of a group, written side by side; stop early if rows turn out not to be batch-invariant.
+
+        Yields nothing for a group of one text.
+        """
         if len(group) == 1 or not self.rows_are_alike:
             return
         writings = deque(map(self._begin, group))
@@ -175,7 +179,7 @@ class TextWriter:
             self.rows_are_alike = all(together[number].equals(seen) for number, seen in alone.items())
             if not self.rows_are_alike:
                 return
-            yield from self._finished(writings)  # not before memory that they have outgrown is known to be alike
+            yield from self._finished(writings)  # only after the invariance test of memory that has grown meanwhile
             for text, seen in zip(texts, together, strict=True):
                 if text.unfinished:
                     text.go_on(seen)
@@ -189,7 +193,7 @@ class TextWriter:
         yield from self._finished(writings)
 
     def _finished(self, writings: deque[_Writing]) -> Iterator[TargetText]:
-        """Take the finished texts from the beginning, up to one that is under way or waits."""
+        """Remove and yield the finished texts at the front of `writings`."""
         while writings and not writings[0].unfinished:
             text = writings.popleft().result(self._target)
             self.next_is_written = bool(writings) and not writings[0].unfinished
@@ -198,7 +202,10 @@ class TextWriter:
     def _shortest_alone(
         self, texts: Sequence[_Writing], place: SequenceCache, branches: BranchCaches
     ) -> dict[int, _Seen]:
-        """Return what the shortest unfinished text sees next on its own: in memory of another size bits may change."""
+        """Compute the next step of the shortest unfinished text alone, as memory of another size may change results.
+
+        Returns its results by number; empty if all texts are finished.
+        """
         unfinished = [number for number, text in enumerate(texts) if text.unfinished]
         if not unfinished:
             return {}
@@ -229,13 +236,13 @@ class TextWriter:
         )
 
     def _enter(self, text: _Writing, number: int, place: SequenceCache, branches: BranchCaches) -> _Seen:
-        """Read a text's prompt, give its keys to a branch, and return what it sees next on its own."""
+        """Read a text's prompt alone, copy its keys and values to a branch, and return its next step alone."""
         self._read_prompt(text, place)
         branches.take(number, place.cursor, place)
         return self._read_next(text, place)
 
     def _read_prompt(self, writing: _Writing, place: SequenceCache) -> None:
-        """Begin a text with all tokens of its prompt but the last."""
+        """Read all tokens of a text's prompt but the last."""
         place.start(len(writing.prompt) + self._max_new_tokens - 1)
         for start, stop in prefill_pieces(len(writing.prompt) - 1):
             states, _ = self._run(np.array([writing.prompt[start:stop]]), np.arange(start, stop), place)
@@ -248,7 +255,7 @@ class TextWriter:
         return seen
 
     def _step(self, texts: Sequence[_Writing], branches: BranchCaches) -> list[_Seen]:
-        """Feed the next token of every text; the last one again where it is finished."""
+        """Feed the next token of each text; finished texts feed their last token again."""
         rows = branches.rows(slice(0, len(texts)), [[text.position] for text in texts])
         return self._feed(texts, rows.positions_RT, rows)
 
@@ -262,7 +269,7 @@ class TextWriter:
         ]
 
     def _run(self, ids_BT: NDArray[np.int64], positions: Any, cache: Any) -> tuple[dict[int, Array], Array]:
-        """Return hidden states after the wanted layers and after the last one, [B, T, D] each."""
+        """Return the hidden states after the wanted layers, and after the last layer, each [B, T, D]."""
         num_layers = self._target.config.num_layers
         x_BTD, states = self._target.run_keeping(
             self._target.embedding(ids_BT), 0, num_layers, self._layers, positions=positions, cache=cache

@@ -1,8 +1,8 @@
-"""Records what a model pair would do at every position of its own texts: the input of every replay.
+"""Records acceptance: what each drafter proposes, and each exit names, at every position of the target's texts.
 
-Finished prompts are kept in a file beside the record, and a rerun with the same models, prompts and settings goes on
-after them. A replay of chains equals the real rounds exactly, in any dtype (`runtime.models.row_invariance`). Trees are
-the exception: where the target's two best logits nearly tie, a real run may take the other token.
+Finished prompts are saved in a file beside the record, and a rerun with the same models, prompts and settings continues
+after them. A replay of chains equals the real rounds exactly, in any dtype (`runtime.models.row_invariance`). With
+trees a real run may take another token at a near tie of the target's two best logits.
 """
 
 import glob
@@ -29,9 +29,9 @@ from runtime.verification.rules import Sampling
 from runtime.wire.stops import working_s
 
 _SAVED_EVERY_S = 10.0
-"""Of work that is lost where nothing can be saved at the end, as with a power cut, beside the texts under way."""
+"""Most seconds of finished work that a crash without cleanup, such as a power cut, can lose."""
 _EXIT_ROWS = 16
-"""Rows that an exit reads at once: of a window there are no more."""
+"""Rows that an exit reads at once; windows have no more rows."""
 
 
 def record_acceptance(
@@ -41,9 +41,9 @@ def record_acceptance(
     path: Path,
     progress: ReportProgress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
-    """Record every prompt and write the result to `path`; `reach.enough` may end it early, or a file that is full.
+    """Record all prompts and write the record to `path`; ends early by `reach.enough`, or when the file is full.
 
-    The work is done by as many threads as torch has in this process.
+    Computes with torch's number of threads in this process.
 
     Raises:
         ConfigError: a prompt is too long for the models.
@@ -85,31 +85,27 @@ def record_acceptance(
 
 
 class PartialRecord:
-    """The prompts recorded so far, in a file whose name is that of the record and its fingerprint."""
+    """The file with the prompts recorded so far; its name contains the record's name and fingerprint."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._final_name = path.name
         self.path = path.with_name(f".{path.name}.{name}.npz")
 
     def load(self) -> list[PromptRecord]:
-        """Return the prompts that an interrupted run left, or none; raise `RecordError` if they are damaged."""
+        """Return the prompts that an interrupted run left, if any; raises `RecordError` if the file is damaged."""
         try:
             return list(AcceptanceRecord.load(self.path).prompts) if self.path.exists() else []
         except RecordError as error:
             raise RecordError(f"{error}; an interrupted run left it: delete it, and all is recorded again") from error
 
     def remove(self) -> None:
-        """Remove it, and whatever interrupted runs of other settings left for the same record."""
+        """Remove the file, and those that interrupted runs with other settings left for the same record."""
         for file in self.path.parent.glob(f".{glob.escape(self._final_name)}.*.npz"):
             file.unlink(missing_ok=True)
 
 
 class Recorder:
-    """Records prompt by prompt.
-
-    Raises:
-        RecordError: an exit layer is not the target's.
-    """
+    """Records prompt by prompt. The constructor raises `RecordError` for an exit layer that the target lacks."""
 
     def __init__(self, models: RecordedModels, reach: Reach) -> None:
         num_layers = models.target.config.num_layers
@@ -131,16 +127,16 @@ class Recorder:
         )
 
     def texts(self, prompts: Sequence[EncodedPrompt]) -> list[tuple[EncodedPrompt, int]]:
-        """Return each text to write by its number among those of its prompt: prompts of the same ids are one."""
+        """Return (prompt, number) of each text to write; texts of prompts with equal token ids are numbered on."""
         asked = [prompt for prompt in prompts for _ in range(self.reach.num_texts)]
-        is_greedy = self.reach.temperature == 0  # then texts of a prompt are equal anyway
+        is_greedy = self.reach.temperature == 0  # greedy texts of a prompt are equal: number 0
         numbers = [0] * len(asked) if is_greedy else own_seeds([prompt.ids for prompt in asked], 0)
         return list(zip(asked, numbers, strict=True))
 
     def records(self, texts: Sequence[tuple[EncodedPrompt, int]]) -> Iterator[PromptRecord]:
-        """Yield everything that schedules may replay of some texts of prompts, by their numbers; each when it is due.
+        """Yield the record of each text (prompt, number), in order, as soon as it is finished.
 
-        Raises `ConfigError` for a prompt that does not fit in the models' positions with its text and windows.
+        Raises `ConfigError` for a prompt that with its text and windows exceeds the models' positions.
         """
         for prompt, _ in texts:
             self._require_positions(prompt)
@@ -160,7 +156,7 @@ class Recorder:
 
     @property
     def next_is_written(self) -> bool:
-        """Whether the text of the next record is there: others take the time to write those beside them too."""
+        """Whether the text of the next record is written already, so that this record will take less time."""
         return self._writer.next_is_written
 
     def _described(self, prompt: EncodedPrompt, number: int, sampling: Sampling, text: TargetText) -> PromptRecord:
@@ -196,7 +192,7 @@ class Recorder:
         )
 
     def assemble(self, prompts: Sequence[PromptRecord]) -> AcceptanceRecord:
-        """Return a record of the prompts given."""
+        """Return an acceptance record of some prompts."""
         return AcceptanceRecord(
             target=self.models.target_name,
             drafter=self.models.drafter_name,
@@ -217,7 +213,7 @@ class Recorder:
         )
 
     def _draft(self, text: SampledText, features_TE: Array | None) -> dict[str, Any]:
-        """Return the arrays of a `PromptRecord` that the draft model fills, by name; empty ones without a model."""
+        """Return the arrays of a `PromptRecord` that a draft model fills, by name; empty without a draft model."""
         draft, none = self.models.draft, np.zeros((0, 0), dtype=np.int32)
         drafted: dict[str, Any] = dict.fromkeys(("rollouts", "alternatives", "stream_hits", "refused_drafts"), none)
         drafted["draft_acceptance"] = none.astype(np.float32)
@@ -240,7 +236,7 @@ class Recorder:
         return drafted
 
     def _read_exit(self, x_ND: Array, layer: int) -> Ids:
-        """Return the exit's best ids for the place after each state, [N, K]."""
+        """Return the exit's best candidates for the token after each state, [N, K]."""
         x_ND, count = x_ND.to(self._target.device) if is_tensor(x_ND) else x_ND, self.reach.num_exit_candidates
         starts = range(0, len(x_ND), _EXIT_ROWS)
         blocks = [self._early_exit.read(x_ND[None, at : at + _EXIT_ROWS], layer, count) for at in starts]

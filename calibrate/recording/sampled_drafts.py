@@ -1,9 +1,10 @@
-"""What a draft that samples its tokens would get accepted along a sampled text: the ratio rule's probabilities.
+"""Acceptance of sampled drafts along a sampled text, by the ratio rule.
 
-The rule (Leviathan 2211.17192, Chen 2302.01318) accepts a token drawn from q with min(1, p / q). So a text's token x,
-which it has with p(x), was drafted and accepted with min(1, q(x) / p(x)); what was drafted where it was not is drawn
-from max(q - p, 0).
-Shapes: N tokens of the text, W drafted places, V vocabulary; others by the legend of `runtime.models.decoder`.
+The rule (Leviathan 2211.17192, Chen 2302.01318) accepts a token drawn from the draft's distribution q with probability
+min(1, p / q), where p is the target's. Given that the text's token is x, it was drafted and accepted with probability
+min(1, q(x) / p(x)); otherwise the refused token is distributed as max(q - p, 0).
+
+Shape legend: N tokens of the text, W positions of a window, V vocabulary; others as in `runtime.models.decoder`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,11 @@ from runtime.drafters.language_model.draft_passes import DraftPasses
 from runtime.verification.rules import Sampling, sample, truncated, uniform
 
 NEVER = -1
-"""Stands for a refused token where none is refused."""
+"""Stands for the refused token where no token can be refused."""
 
 
 class SampledText(NamedTuple):
-    """A text that the target sampled, behind a prompt of `start` tokens; probabilities are the target's, [N, V]."""
+    """A prompt of `start` tokens with a text that the target sampled; probabilities are the target's, [N, V]."""
 
     ids: Sequence[int]
     start: int
@@ -37,10 +38,10 @@ class SampledText(NamedTuple):
 def sampled_drafts(
     draft: DraftPasses, text: SampledText, *, max_window: int, features_TE: Array | None = None
 ) -> tuple[Shares, Ids]:
-    """Return what is accepted and refused in windows from every position of a text, [N, W] both (`PromptRecord`).
+    """Return acceptance probabilities and refused tokens of windows from each position, both [N, W] (`PromptRecord`).
 
-    `features_TE` are what `normalise_features` returned for the text's positions; without them a draft says the same
-    of a token wherever its window began.
+    `features_TE`: results of `normalise_features` for the text's positions. Without features a draft's distribution of
+    a token does not depend on where its window began, so it is computed once.
     """
     num_tokens = len(text.ids) - text.start
     acceptance = np.zeros((num_tokens, max_window), dtype=np.float32)
@@ -59,7 +60,7 @@ def sampled_drafts(
 
 
 def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[float, int]:
-    """Return how often the text's token was drafted where it stands, and a token that was not the text's."""
+    """Return the probability that the text's token was drafted and accepted, and a drawn refused token."""
     wanted, target_V = text.ids[text.start + token], text.probabilities[token]
     drafted = dict(zip(drafted_from.tokens, drafted_from.probabilities, strict=True))
     acceptance = min(1.0, drafted.get(wanted, 0.0) / max(float(target_V[wanted]), 1e-30))
@@ -71,7 +72,10 @@ def _decide(drafted_from: Candidates, text: SampledText, token: int) -> tuple[fl
 
 
 def _hidden(draft: DraftPasses, text: SampledText, width: int, features_TE: Array | None) -> Iterator[Array]:
-    """Yield for windows from every position the rows, without features, that propose their first `width` tokens."""
+    """Yield for each position the draft's hidden states that propose the first `width` tokens of its window.
+
+    Only the row of the last known token has features.
+    """
     ids, start = np.array(text.ids), text.start
     backend, num_slots, rows = draft.on_a_backend(), len(ids) + width, tuple({1, width})
     backend.prepare(draft.plan(num_slots=num_slots, num_prompt=start, rows=rows, with_features=features_TE is not None))
