@@ -1,1 +1,1 @@
-"""Trains drafters and exit adapters: data, losses and recipes."""
+"""Trains drafters and exit adapters from recipes: training text, the target's states, tasks, judgement."""

@@ -1,4 +1,4 @@
-"""Recipes for training, and for training text: what a YAML file may hold, validated before anything runs."""
+"""Recipes (YAML) for training drafters, and for generating training text; validated before anything runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,35 +12,35 @@ from decoding.yaml_file import load_yaml
 from runtime.verification.rules import LEAST_TEMPERATURE, MOST_TEMPERATURE
 
 MOST: Final = 10**12
-"""Upper limit of every count: a larger number is a typing error."""
+"""Upper limit of all counts: a larger number is a typo."""
 _Layer = Annotated[int, Field(ge=1, le=MOST)]
 
 
 def ascending(layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return layers as they are; raise `ValueError` unless each comes after the one before: states come so."""
+    """Return `layers`; raises `ValueError` unless they strictly ascend, the order in which states are computed."""
     if list(layers) != sorted(set(layers)):
         raise ValueError(f"layers are not in ascending order: {list(layers)}")
     return layers
 
 
 Taps = Annotated[Many[_Layer], AfterValidator(ascending)]
-"""Layers whose states are read together."""
+"""Layers whose hidden states a drafter reads together."""
 _TokenId = Annotated[int, Field(ge=0, le=MOST)]
 Windows = Annotated[Many[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
 class RecipeFields(BaseModel):
-    """Values that are checked: an unknown field is an error."""
+    """Base of recipes: strict types, and unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Optimisation(RecipeFields):
-    """Length and learning rate of a training run; `num_tokens` counts answer tokens seen, repeats included.
+    """Length and learning rate of a training run.
 
-    For streams of a decoder that stays as it is it counts answer positions with streams. The learning rate warms up
-    over `warmup_steps`, stays, and falls linearly to `final_fraction` of itself over the last `decay_fraction` of the
-    tokens; so a longer run repeats the beginning of a shorter one exactly.
+    `num_tokens` counts answer tokens seen, repeats included; for streams of a frozen decoder, answer positions with
+    streams. The learning rate warms up over `warmup_steps`, stays constant, and falls linearly to `final_fraction` of
+    itself over the last `decay_fraction` of the tokens. So a longer run begins exactly like a shorter one.
     """
 
     num_tokens: Annotated[int, Field(gt=0, le=MOST)]
@@ -55,7 +55,13 @@ class Optimisation(RecipeFields):
 
 
 class _Common(RecipeFields):
-    """Of every recipe: size of the reduced vocabulary, ids always in it, conversations at the end that are held out."""
+    """Fields of all recipes.
+
+    Attributes:
+        vocab_size: size of the reduced vocabulary.
+        always_kept: token ids that are always in it.
+        num_held_out: conversations at the end of the data that are held out.
+    """
 
     layer_fields: ClassVar[Mapping[str, bool]] = {}
     """Fields that name layers of the target, and whether training reads the states after them."""
@@ -73,13 +79,13 @@ class _Common(RecipeFields):
 
     @property
     def state_layers(self) -> tuple[int, ...]:
-        """Target layers whose states training reads, besides the last."""
+        """Target layers whose hidden states training reads, besides the last layer."""
         return tuple(layer for name, is_read in self.layer_fields.items() if is_read for layer in self._layers(name))
 
     def require_layers(self, num_layers: int) -> None:
-        """Raise a `TrainingError` if a field names a layer that a target of so many layers does not have."""
+        """Raise `TrainingError` if a field names a layer that a target with `num_layers` does not have."""
         for name in self.layer_fields:
-            # the states after the last layer are those of no exit
+            # there is no early exit after the last layer
             last, whose = num_layers, "the target has layers"
             if name in ("exit_features", "exit_layers"):
                 last, whose = num_layers - 1, "exits are after layers"
@@ -94,10 +100,13 @@ class _Common(RecipeFields):
 
 
 class DraftRecipe(_Common):
-    """A draft language model made of copies of the target's `source_layers`.
+    """A draft language model that starts as copies of the target's `source_layers`.
 
-    It reads the output of the target's layers `exit_features` after `feature_layer` of its own, but for
-    `featureless_share` of the conversations, and is judged at `windows` of drafted tokens.
+    Attributes:
+        exit_features: target layers whose hidden states the draft reads.
+        feature_layer: number of the draft's layers before it reads them.
+        featureless_share: share of training conversations without features.
+        windows: draft lengths at which the draft is judged.
     """
 
     layer_fields = {"source_layers": False, "exit_features": True}
@@ -117,7 +126,7 @@ class DraftRecipe(_Common):
 
 
 class ExitRecipe(_Common):
-    """Adapters for early exits, one for each layer, of one width."""
+    """Adapters of `width` for early exits, one for each of `exit_layers`."""
 
     layer_fields = {"exit_layers": True}
 
@@ -127,9 +136,12 @@ class ExitRecipe(_Common):
 
 
 class StreamSizes(_Common):
-    """Streams, whichever decoder they belong to: `num_streams` after `start_layer`, with low-rank changes of `rank`.
+    """Sizes of stream heads in any decoder.
 
-    Each stream's loss weighs `stream_decay` of the one before, at `rows_per_conversation` answer positions in a step.
+    Attributes:
+        start_layer: streams run through the layers after this one, with low-rank changes of `rank`.
+        stream_decay: weight of a stream's loss relative to the stream before.
+        rows_per_conversation: answer positions with streams per conversation and step.
     """
 
     start_layer: _Layer
@@ -140,7 +152,7 @@ class StreamSizes(_Common):
 
 
 class StreamRecipe(StreamSizes):
-    """Speculative streams in the target's top layers; a tree of `num_nodes` is grown, and judged at `tree_sizes`."""
+    """Streams in the target's top layers. A tree of `num_nodes` is grown; its first `tree_sizes` nodes are judged."""
 
     layer_fields = {"start_layer": True}
 
@@ -150,7 +162,7 @@ class StreamRecipe(StreamSizes):
 
 
 class _StreamsOfDraft(StreamSizes):
-    """Streams inside a `drafter` (shipped, or a folder), which reads the target's layers `exit_features`, if any."""
+    """Streams inside a draft model: `drafter` (a shipped one or a folder), which reads the layers `exit_features`."""
 
     layer_fields = {"exit_features": True}
 
@@ -160,15 +172,15 @@ class _StreamsOfDraft(StreamSizes):
 
 
 class DraftStreamRecipe(_StreamsOfDraft):
-    """Speculative streams inside a draft that stays what it is."""
+    """Streams inside a frozen draft model."""
 
     kind: Literal["draft_streams"] = "draft_streams"
 
 
 class StreamingDraftRecipe(_StreamsOfDraft):
-    """A draft and its streams, trained together.
+    """A draft model and its streams, trained together.
 
-    `stream_weight` is that of the streams' mean loss; the draft's own weights learn at `draft_rate_share` of the rate.
+    `stream_weight`: weight of the streams' mean loss. `draft_rate_share`: share of the learning rate for the draft.
     """
 
     kind: Literal["streaming_draft"] = "streaming_draft"
@@ -178,7 +190,7 @@ class StreamingDraftRecipe(_StreamsOfDraft):
 
 
 class _EagleRecipe(_Common):
-    """Of both EAGLE heads: the layer that theirs is a copy of, and the trees that they are judged with."""
+    """Fields of both EAGLE heads: the target layer that the head's layer copies, and the trees to judge it with."""
 
     layer_fields: ClassVar[Mapping[str, bool]] = {"source_layer": False}
 
@@ -189,7 +201,7 @@ class _EagleRecipe(_Common):
 
 
 class Eagle1Recipe(_EagleRecipe):
-    """An EAGLE head on the feature that the target's output head reads, moved by up to `noise`, uniformly."""
+    """An EAGLE-1 head on the input of the target's `lm_head`, with uniform noise of up to +-`noise` in training."""
 
     kind: Literal["eagle1"] = "eagle1"
     cross_entropy_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
@@ -197,9 +209,10 @@ class Eagle1Recipe(_EagleRecipe):
 
 
 class Eagle3Recipe(_EagleRecipe):
-    """An EAGLE head on the states after `feature_layers` of the target.
+    """An EAGLE-3 head on the states after `feature_layers` of the target.
 
-    It learns over `num_steps` steps, all but the first on its own features, each weighing `step_weight` of the last.
+    It is trained over `num_steps` steps, after the first one on its own features; each step's loss weighs `step_weight`
+    of the one before.
     """
 
     layer_fields = {"source_layer": False, "feature_layers": True}
@@ -211,7 +224,7 @@ class Eagle3Recipe(_EagleRecipe):
 
 
 class _HeadsRecipe(_Common):
-    """Heads on the target's last state that propose a tree of `num_heads` levels; `num_nodes` are grown."""
+    """Heads on the target's last state that propose a static tree of `num_heads` levels, grown to `num_nodes`."""
 
     num_heads: Annotated[int, Field(ge=1, le=8)] = 4
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 64
@@ -219,14 +232,14 @@ class _HeadsRecipe(_Common):
 
 
 class MedusaRecipe(_HeadsRecipe):
-    """Medusa-1 heads with so many residual blocks each."""
+    """Medusa-1 heads with `num_blocks` residual blocks each."""
 
     kind: Literal["medusa"] = "medusa"
     num_blocks: Annotated[int, Field(ge=1, le=4)] = 1
 
 
 class HydraRecipe(_HeadsRecipe):
-    """Hydra++ heads: neurons of the prefix layer's MLP, of each head's own block, and of each shared block."""
+    """Hydra++ heads; widths are those of the prefix layer's MLP, of each head's block, and of each shared block."""
 
     kind: Literal["hydra"] = "hydra"
     prefix_width: Annotated[int, Field(gt=0, le=MOST)]
@@ -249,16 +262,16 @@ TrainingRecipe = (
 
 
 class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")]]):
-    """A recipe of any kind, as a YAML file holds it."""
+    """A YAML file with a recipe of any kind."""
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Return the recipes that ship with the package, by name."""
+    """Return the paths of the shipped recipes, by name."""
     return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
 
 
 def load_recipe(path: Path) -> TrainingRecipe:
-    """Read a recipe (errors: `decoding.yaml_file.load_yaml`)."""
+    """Read a recipe; raises as `decoding.yaml_file.load_yaml`."""
     return load_yaml(path, RecipeFile).root
 
 
@@ -270,7 +283,7 @@ _Temperature = Annotated[float, Field(ge=LEAST_TEMPERATURE, le=MOST_TEMPERATURE,
 
 
 class _AnswerRecipe(RecipeFields):
-    """How the target answers: `greedy_share` of the answers at temperature 0; prompts are distinct."""
+    """How the target answers distinct prompts: `greedy_share` of the answers are at temperature 0."""
 
     num_conversations: _Count
     greedy_share: Annotated[float, Field(ge=0, le=1)] = 0.64
@@ -282,7 +295,7 @@ class _AnswerRecipe(RecipeFields):
 
 
 class SelfTextRecipe(_AnswerRecipe):
-    """User turns that the target continues from openers, up to `max_user_tokens` more."""
+    """User turns that begin with an opener, which the target continues by up to `max_user_tokens`."""
 
     kind: Literal["selfgen"] = "selfgen"
     openers: Annotated[Many[_Text], Field(min_length=1)]
@@ -292,9 +305,9 @@ class SelfTextRecipe(_AnswerRecipe):
 
 
 class PassageRecipe(_AnswerRecipe):
-    """Long user turns: requests about passages, which are answers of conversations that are there already.
+    """Long user turns: requests about passages, which are answers of existing conversations.
 
-    `{passage}` in a template stands for whole answers, added until there are `passage_tokens` (least and most);
+    In a template, `{passage}` stands for whole answers with `passage_tokens` (least, most) or more in total, and
     `{question}` for the user turn that one of them answered.
     """
 
@@ -317,9 +330,9 @@ TextRecipe = SelfTextRecipe | PassageRecipe
 
 
 class TextRecipeFile(RootModel[Annotated[TextRecipe, Field(discriminator="kind")]]):
-    """A recipe for text of either kind, as a YAML file holds it."""
+    """A YAML file with a recipe for text of either kind."""
 
 
 def load_text_recipe(path: Path) -> TextRecipe:
-    """Read a recipe for text (errors: `decoding.yaml_file.load_yaml`)."""
+    """Read a recipe for text; raises as `decoding.yaml_file.load_yaml`."""
     return load_yaml(path, TextRecipeFile).root

@@ -1,4 +1,4 @@
-"""From a recipe to a drafter folder: data, the target's states, training, judgement, card."""
+"""Runs a recipe: reads data, computes the target's states, trains, judges, and writes a drafter folder and card."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +38,17 @@ from training.trainer import Report, read_curve, train
 
 RUN_FILE = "run.json"
 _TARGET = "target"
-"""What the target is called, which may change: its weights are what a run goes on with."""
+"""Key of the target's name in `RUN_FILE`; a run may continue under another name if the weights are the same."""
 _WEIGHTS = "target_weights"
 _DRAFT_WEIGHTS = "drafter_weights"
-"""Digests of what a folder's name says nothing of."""
+"""Keys of digests in `RUN_FILE`."""
 STATE_FOLDER = "states"
 K = TypeVar("K")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunProgress:
-    """Progress of a run: `total` counts conversations (states), answer tokens (training), held-out passes (judging)."""
+    """Progress of a run; counts conversations (states), answer tokens (training), or held-out passes (judging)."""
 
     stage: Literal["states", "training", "judging"]
     done: int
@@ -66,12 +66,20 @@ def run_recipe(
     device: str = "cpu",
     progress: Callable[[RunProgress], None] = lambda _: None,
 ) -> Path:
-    """Train what the recipe describes, or go on where an earlier call was cut off, and return the drafter folder.
+    """Run a recipe, or continue an interrupted run of it; return the drafter folder.
 
-    The names of `target` and `out_folder` are those of target and drafter on the card. `data_paths` are token files of
-    the target's own answers (`training.data.states`). The target's hidden states lie in `state_folder`, by default in
-    `out_folder`; recipes on the same data may share them. `device` is "cpu", "cuda" or "cuda:0". Raises `TrainingError`
-    for wrong data, recipe, checkpoint or folder, or if the training diverges, `ModelError` for the target.
+    Args:
+        recipe: what to train.
+        target: its name is written on the card.
+        data_paths: token files of the target's answers (`training.data.states`).
+        out_folder: its name is the drafter's name on the card.
+        state_folder: for the target's hidden states, by default in `out_folder`; recipes on the same data may share it.
+        device: "cpu", "cuda" or "cuda:0".
+        progress: called with the progress.
+
+    Raises:
+        TrainingError: wrong data, recipe, checkpoint or folder, or the training diverges.
+        ModelError: the target cannot be loaded or trained for.
     """
     decoder = load_decoder(target.folder, dtype=torch.bfloat16).to(usable_device(device))
     decoder.config.require_rotary("trained drafts, heads and exits")
@@ -117,7 +125,7 @@ def run_recipe(
 
 
 def usable_device(name: str) -> torch.device:
-    """Return the device of that name; raise `TrainingError` if there is none here."""
+    """Return the device of that name; raises `TrainingError` if this machine does not have it."""
     usable = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     usable += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     if name not in usable:
@@ -136,7 +144,7 @@ _TASKS: Mapping[str, type[StatesTask[Any]]] = {
     "eagle1": EagleTask,
     "eagle3": EagleTask,
 }
-"""Task of each kind of recipe."""
+"""Task class of each kind of recipe."""
 
 
 def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config: ModelConfig) -> Tensor:
@@ -149,7 +157,7 @@ def _kept_ids(recipe: TrainingRecipe, conversations: list[Conversation], config:
 
 
 def _base_draft(recipe: TrainingRecipe) -> dict[str, str]:
-    """Return the digest of the draft that streams are trained in, if any."""
+    """Return the digest of the draft model that streams are trained in, if any."""
     if not isinstance(recipe, StreamingDraftRecipe | DraftStreamRecipe):
         return {}
     config, _ = load_folder(find_drafter(recipe.drafter), DrafterFolderConfig)
@@ -157,7 +165,7 @@ def _base_draft(recipe: TrainingRecipe) -> dict[str, str]:
 
 
 def _claim(folder: Path, origin: Mapping[str, Any]) -> None:
-    """Take a folder for a run; raise `TrainingError` if it is another's."""
+    """Write `RUN_FILE` for a new run; raises `TrainingError` if the folder holds another run."""
     path = folder / RUN_FILE
     with errors_as(TrainingError, f"{path}: cannot be read or written"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The one training loop: batches in a seeded order, AdamW, checkpoints, resume. What is learnt is a `StatesTask`.
+"""The training loop of all tasks (`StatesTask`): batches in a seeded order, AdamW, checkpoints, resumption.
 
-A run that was cut off and resumed ends with the same weights, bit for bit, on one machine and number of threads.
+A run that was interrupted and resumed ends with the same weights, bit for bit, on the same machine and thread count.
 """
 
 import math
@@ -32,7 +32,14 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """State of a run: answer tokens seen, the last step's loss (NaN before one), time of all resumptions, scores."""
+    """State of a run.
+
+    Attributes:
+        num_tokens: answer tokens seen.
+        loss: of the last step; NaN before the first.
+        elapsed_s: over all resumptions.
+        scores: held-out figures, empty if none were due.
+    """
 
     step: int
     num_tokens: int
@@ -51,11 +58,11 @@ def train(
     save_every_s: float = 120.0,
     evaluate_every_tokens: int = 250_000,
 ) -> Report:
-    """Train `task.module` in place from the checkpoint in `folder`, if any; return the report of the end.
+    """Train `task.module` in place, continuing from the checkpoint in `folder`, if any; return the last report.
 
-    What is evaluated is saved before: a run that is cut off there is evaluated when it goes on.
+    The checkpoint is saved before each evaluation, so that an evaluation that is interrupted is made on resumption.
 
-    Raises `TrainingError` for a loss or gradient that is not finite, and a checkpoint that is damaged or not written.
+    Raises `TrainingError` if the loss or gradient is not finite, or a checkpoint is damaged or cannot be written.
     """
     state = _State(task, settings, folder)
     resumed_s, started_s = state.elapsed_s, time.monotonic()
@@ -64,7 +71,7 @@ def train(
     evaluated = max(points, default=0)
 
     def scores() -> Mapping[str, float]:
-        """Return the scores that are due now, if any; they are a point of the curve then."""
+        """Evaluate if that is due, and add a point to the curve; return the scores, empty if not due."""
         nonlocal evaluated
         if not is_due():
             return {}
@@ -90,7 +97,7 @@ def train(
 
 
 class _State:
-    """Everything a resumed run needs: weights, optimiser moments, place in the data, generator."""
+    """Everything that a checkpoint holds: weights, optimiser moments, place in the data, random generator."""
 
     def __init__(self, task: StatesTask[Any], settings: Optimisation, folder: Path) -> None:
         self.task, self.settings, self.path = task, settings, folder / CHECKPOINT_FILE
@@ -181,8 +188,8 @@ class _State:
         raise TrainingError(msg)
 
     def _epoch(self, epoch: int) -> list[list[int]]:
-        """Return shuffled batches of conversations of similar length; they depend on seed and epoch alone."""
-        seed = (self.settings.seed * 1_000_003 + epoch) % (1 << 63)  # torch takes no larger one
+        """Return shuffled batches of conversations of similar length; they depend only on seed and epoch."""
+        seed = (self.settings.seed * 1_000_003 + epoch) % (1 << 63)  # torch accepts no larger seed
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.task.num_conversations, generator=generator).tolist()
         size = self.settings.conversations_per_step
@@ -196,7 +203,7 @@ class _State:
 
 
 def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
-    """Return the rate of a step: warm-up, plateau, linear decay (see `Optimisation`)."""
+    """Return the learning rate of a step: warm-up, plateau, linear decay (see `Optimisation`)."""
     warmup = min(1.0, (step + 1) / (settings.warmup_steps + 1))
     left = 1.0 - num_tokens / settings.num_tokens
     decay = min(1.0, left / settings.decay_fraction) if settings.decay_fraction else 1.0
@@ -205,7 +212,7 @@ def learning_rate(settings: Optimisation, step: int, num_tokens: int) -> float:
 
 
 def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
-    """Return a run's curve, if one was written; raise `TrainingError` if the file is damaged."""
+    """Return a run's curve, empty if none was written; raises `TrainingError` if the file is damaged."""
     path = folder / CURVE_FILE
     if not path.is_file():
         return ()
@@ -217,7 +224,7 @@ def read_curve(folder: Path) -> tuple[CurvePoint, ...]:
 
 
 def add_point(folder: Path, num_tokens: int, scores: Mapping[str, float]) -> None:
-    """Write one point, without later ones that the last checkpoint did not keep; raise `TrainingError` if it cannot."""
+    """Write one point, and drop later points (from after the checkpoint); raises `TrainingError` if it cannot."""
     earlier = [point for point in read_curve(folder) if point.num_tokens < num_tokens]
     point = CurvePoint(num_tokens=num_tokens, scores={name: round(value, 4) for name, value in scores.items()})
     path = folder / CURVE_FILE

@@ -1,1 +1,1 @@
-"""Conversations, the states of the target over them, and batches."""
+"""Training data: conversations, the target's hidden states on them, and batches with their losses."""

@@ -1,8 +1,11 @@
-"""Conversations as padded tensors with the target's states at their positions, and the losses over them.
+"""Batches: conversations as padded tensors with the target's states, and the losses on them.
 
-The cross-entropy to a teacher's softmax t of a student that reads out through fixed rows W is `logsumexp(W x) - x . (W'
-t)`: the teacher matters through its mean row `W' t` alone, computed once for all students of a position. Shapes: B
-conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept tokens.
+The cross-entropy between a teacher's softmax t and a student with state x and frozen output rows W is
+`logsumexp(W x) - x . (W' t)`. So of the teacher only the mean row `W' t` is needed, which is computed once for all
+students of a position.
+
+Shape legend: B conversations, T tokens, D hidden size, E exit-feature layers, M answer positions of the batch, V kept
+tokens.
 """
 
 from collections.abc import Sequence
@@ -21,9 +24,12 @@ from training.data.states import TargetStates
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Some conversations, padded on the right: `ids` [B, T], and the M positions `predicting` an answer token [B, T].
+    """Some conversations, padded on the right.
 
-    `final_MD` are the target's normalised final states there: its softmax is the teacher.
+    Attributes:
+        ids: token ids, [B, T].
+        predicting: whether a position predicts an answer token, [B, T]; True at M positions.
+        final_MD: the target's normalised final states at these positions; their softmax is the teacher.
     """
 
     ids: Tensor
@@ -32,17 +38,17 @@ class Batch:
 
     @property
     def positions(self) -> Tensor:
-        """Places in the conversations, [T]."""
+        """Positions in the conversations, [T]."""
         return torch.arange(self.ids.shape[1], device=self.ids.device)
 
     @property
     def mask(self) -> Tensor:
-        """The causal mask of layers in bfloat16."""
+        """The causal mask in bfloat16."""
         return causal_mask(self.ids.shape[1], torch.bfloat16).to(self.ids.device)
 
 
 def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
-    """Return the batch of the given conversations, on the target's device."""
+    """Return the batch of some conversations, on the target's device."""
     rows = [states.conversations[index] for index in indices]
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
     predicting = torch.zeros(ids.shape, dtype=torch.bool)
@@ -56,13 +62,13 @@ def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
 
 
 def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
-    """Return states after `layer` at the positions that predict answer tokens, conversation by conversation, [M, D]."""
+    """Return the states after `layer` at the positions that predict answer tokens, [M, D]."""
     parts = [states.rows(layer, index)[-len(states.conversations[index].answer) - 1 : -1] for index in indices]
     return torch.cat(parts).to(states.device)
 
 
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """Return the features (`normalise_features`) of the states after `layers`, zero-padded, [B, T, E * D] bfloat16."""
+    """Return the exit features: `normalise_features` of the states after `layers`, padded, [B, T, E * D] bfloat16."""
     hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
     return normalise_features(hidden_BTED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 
@@ -70,7 +76,7 @@ def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence
 def shifted_features(
     states: TargetStates, indices: Sequence[int], layers: Sequence[int], present: Tensor
 ) -> Tensor | None:
-    """Return features of the previous position, zero where not `present` [B, T] and at place 0; None if no layers."""
+    """Return each position's features of the position before, zero where not `present` [B, T]; None without layers."""
     if not layers:
         return None
     shifted = pad(exit_features(states, indices, layers)[:, :-1], (0, 0, 1, 0))
@@ -84,24 +90,24 @@ def soft_cross_entropy(student_logits_MV: Tensor, teacher_logits_MV: Tensor) -> 
 
 
 _ROWS_PER_PIECE = 256
-"""Small enough for a piece's logits to stay in the cache of a core."""
+"""Small enough that a piece's logits stay in a core's cache."""
 
 
 @torch.no_grad()
 def mean_rows(final_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """Return the mean of the head's rows under the softmax of a teacher whose head reads `final_MD`, [M, D]."""
+    """Return the mean of `head_VD`'s rows under the teacher's softmax, which comes from `final_MD`, [M, D]."""
     pieces = torch.split(final_MD.to(head_VD.dtype), _ROWS_PER_PIECE)
     return torch.cat([(piece @ head_VD.T).softmax(-1) @ head_VD for piece in pieces])
 
 
 def cross_entropy_to_mean_rows(x_MD: Tensor, mean_MD: Tensor, head_VD: Tensor) -> Tensor:
-    """Return the mean cross-entropy of `head_VD @ x` to `mean_rows`' teacher; the gradient goes to `x_MD` alone."""
+    """Return the mean cross-entropy of `head_VD @ x` to the teacher of `mean_rows`; only `x_MD` gets a gradient."""
     loss: Tensor = _CrossEntropy.apply(x_MD, mean_MD, head_VD)  # type: ignore[no-untyped-call]
     return loss
 
 
 def decayed_mean(losses: Sequence[Tensor], decay: float) -> Tensor:
-    """Return the mean of losses of which each weighs `decay` times the one before it."""
+    """Return the weighted mean of losses; each weighs `decay` times as much as the one before."""
     weights = [decay**place for place in range(len(losses))]
     weighted = [weight * loss for weight, loss in zip(weights, losses, strict=True)]
     return torch.stack(weighted).sum() / sum(weights)

@@ -1,8 +1,8 @@
-"""Token files of the target's own answers, and its hidden states on them, computed once and kept on disk.
+"""Token files of the target's answers, and the target's hidden states on them, computed once and kept on disk.
 
-One bfloat16 file per layer, rows in the order of the conversations' tokens; layer `num_layers` after the final norm. A
-folder belongs to one target and one list of conversations, takes further layers later, and resumes where it was cut
-off.
+There is one bfloat16 file per layer, with rows in the order of the conversations' tokens; states after the last layer
+are stored after the final norm. A folder belongs to one target and one list of conversations. Layers can be added
+later, and interrupted work continues.
 """
 
 import gzip
@@ -29,13 +29,13 @@ from runtime.models.decoder import Decoder, causal_mask
 from runtime.storage.weight_folder import TargetShape
 
 MAX_LINE_CHARACTERS: Final = 16_000_000
-"""Limit of one conversation: two million tokens."""
+"""Longest line of a token file: about two million tokens."""
 MAX_CHARACTERS: Final = 1 << 40
-"""Limit of a file."""
+"""Longest token file, unpacked."""
 
 
 class Conversation(NamedTuple):
-    """One user turn in the chat template and the target's answer to it, as target token ids."""
+    """One user turn in the chat template, and the target's answer to it, as token ids."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
@@ -44,18 +44,18 @@ class Conversation(NamedTuple):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Prompt and answer in one row."""
+        """Prompt and answer concatenated."""
         return self.prompt + self.answer
 
 
 def read_conversations(
     paths: Sequence[Path], *, vocab_size: int, max_tokens: int = MAX_LINE_CHARACTERS
 ) -> list[Conversation]:
-    """Return every conversation of the token files, each of `max_tokens` at most: the target's positions.
+    """Return the conversations of some token files, each of at most `max_tokens` (the target's positions).
 
-    A line is an object with token lists `prompt` and `answer`, and a `temperature` unless that is 0; or empty.
+    A line is a JSON object with token lists `prompt` and `answer`, and a `temperature` unless that is 0; or empty.
 
-    Raises `TrainingError`, which names file and line, for one that is damaged or too long.
+    Raises `TrainingError` (with file and line) for a damaged or too long line.
     """
     conversations = [row for path in paths for row in _read_file(path, vocab_size, max_tokens)]
     if not conversations:
@@ -64,9 +64,9 @@ def read_conversations(
 
 
 def with_held_out(conversations: list[Conversation], num_held_out: int) -> list[Conversation]:
-    """Return what is trained on, then the last `num_held_out` conversations; none of the first has a prompt of these.
+    """Return the training conversations, then the last `num_held_out` ones.
 
-    Raises `TrainingError` if nothing is left to train on.
+    Training conversations with the prompt of a held-out one are dropped. Raises `TrainingError` if none is left.
     """
     judging = conversations[-num_held_out:]
     held_out = {row.prompt for row in judging}
@@ -81,7 +81,7 @@ def with_held_out(conversations: list[Conversation], num_held_out: int) -> list[
 
 
 def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, always: Sequence[int] = ()) -> list[int]:
-    """Return the `size` ids that answers use most, ascending, `always` among them; ties go to the lowest ids."""
+    """Return the `size` token ids that answers use most, including `always`, ascending; ties go to lower ids."""
     counts = Counter(token for row in conversations for token in row.answer)
     by_use = [token for token, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     kept = dict.fromkeys([*always, *by_use, *range(size)])
@@ -89,7 +89,7 @@ def most_frequent_ids(conversations: Sequence[Conversation], size: int, *, alway
 
 
 def fingerprint(conversations: Sequence[Conversation]) -> str:
-    """Return the SHA-256 of prompts and answers: lists with the same one train the same."""
+    """Return the SHA-256 of all prompts and answers, which identifies training data."""
     digest = hashlib.sha256()
     for row in conversations:
         digest.update(repr((row.prompt, row.answer)).encode())
@@ -115,7 +115,7 @@ def _read_file(path: Path, vocab_size: int, max_tokens: int) -> Iterator[Convers
 
 
 def _lines(file: TextIO, most: int) -> Iterator[str]:
-    """Yield the lines of a file; raise `ValueError` before too long a one, or too many, however small on disk."""
+    """Yield the lines of a file; raises `ValueError` for a too long line, or more than `most` characters in total."""
     while line := file.readline(MAX_LINE_CHARACTERS + 1):
         if len(line) > MAX_LINE_CHARACTERS:
             raise ValueError(f"the next has more than {MAX_LINE_CHARACTERS:,} characters")
@@ -153,9 +153,9 @@ _COUNTS: Final = TypeAdapter(dict[int, NonNegativeInt])
 
 
 class TargetStates:
-    """Hidden states of every token of `conversations` after each layer of `layers` and after the last one.
+    """The hidden states of all tokens of `conversations` after each of `layers`, and after the last layer.
 
-    Raises `TrainingError` for a folder of other states, or one that cannot be written.
+    Raises `TrainingError` for a folder with other states, or one that cannot be written.
     """
 
     def __init__(
@@ -171,16 +171,16 @@ class TargetStates:
         except OSError as error:
             msg = f"{folder}: cannot be written ({error}); {len(self.layers)} layers need {self._num_bytes} bytes each"
             raise TrainingError(msg) from error
-        # NumPy has no bfloat16
+        # NumPy has no bfloat16: its maps are int16
         self._files = {layer: torch.from_numpy(bits).view(torch.bfloat16) for layer, bits in self._maps.items()}
 
     @property
     def device(self) -> torch.device:
-        """Device of the target and of batches."""
+        """The device of the target and of batches."""
         return self.target.embedding.weight.device
 
     def rows(self, layer: int, index: int) -> Tensor:
-        """Return the states after `layer` of conversation `index`, [tokens, D] bfloat16, on disk."""
+        """Return a view of the file with the states after `layer` of conversation `index`, [tokens, D] bfloat16."""
         return self._files[layer][self.starts[index] : self.starts[index + 1]]
 
     def padded(self, layer: int, indices: Sequence[int]) -> Tensor:
@@ -188,7 +188,7 @@ class TargetStates:
         return pad_sequence([self.rows(layer, index) for index in indices], batch_first=True).to(self.device)
 
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
-        """Compute what is not there yet; `progress(done, total)` counts conversations."""
+        """Compute the missing states; `progress(done, total)` counts conversations."""
         total = len(self.conversations)
         path = self.folder / _DONE
         try:
@@ -203,7 +203,7 @@ class TargetStates:
             for batch in _batches(by_length, self.conversations):
                 self._compute(batch)
             for states in self._maps.values():
-                states.flush()  # a count on disk promises states that are
+                states.flush()  # states must be on disk before the count that promises them
             done = stop
             counts |= {layer: max(done, counts.get(layer, 0)) for layer in self.layers}
             replace_file(path, json.dumps(counts).encode())
@@ -250,7 +250,7 @@ class TargetStates:
 
 
 def weights_digest(target: Decoder) -> str:
-    """Return the SHA-256 of how positions are scaled and of all weights, which a fine-tuned model shares in part."""
+    """Return the SHA-256 of the RoPE scaling and of all weights, since a fine-tuned model shares some of them."""
     digest = hashlib.sha256(repr(target.config.rope_scaling).encode())
     for weight in target.parameters():
         digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().data)
@@ -258,7 +258,7 @@ def weights_digest(target: Decoder) -> str:
 
 
 def _reserve(path: Path, num_bytes: int) -> None:
-    """Take the whole space now: a full disk would otherwise kill the process at some later write to the map."""
+    """Allocate the whole file now: with a full disk, a later write to the memory map would kill the process."""
     with path.open("ab") as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, num_bytes)
@@ -267,7 +267,7 @@ def _reserve(path: Path, num_bytes: int) -> None:
 
 
 def _batches(indices: Sequence[int], conversations: Sequence[Conversation]) -> list[list[int]]:
-    """Return batches of neighbours in length, so that padding stays small."""
+    """Group `indices`, which are sorted by length, into batches of at most `_ROWS_PER_BATCH` padded tokens."""
     batches: list[list[int]] = [[]]
     for index in indices:
         if (len(batches[-1]) + 1) * len(conversations[index].ids) > _ROWS_PER_BATCH and batches[-1]:

@@ -1,1 +1,1 @@
-"""Judging trained drafters, and the card that reports the figures."""
+"""Judges trained drafters on held-out answers, and writes the card with the figures."""

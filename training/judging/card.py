@@ -1,4 +1,4 @@
-"""The card of a trained drafter: what it is, what it was trained on, what it is worth. `card.json` and `card.md`."""
+"""The card of a trained drafter (`card.json`, `card.md`): recipe, training data, costs, and held-out figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +32,10 @@ class Section(NamedTuple):
 
 
 class DataCard(StrictPart):
-    """The training data: names of the files, and a SHA-256 of prompts and answers.
+    """The training data: names of the files, and a SHA-256 of prompts and answers (`fingerprint`).
 
-    Conversations of the files that have a prompt of held-out ones are left out, and not in `num_conversations`.
+    `num_left_out`: training conversations dropped because they have the prompt of a held-out one; `num_conversations`
+    does not count them.
     """
 
     files: tuple[str, ...]
@@ -45,22 +46,26 @@ class DataCard(StrictPart):
 
 
 AcceptanceByTask = dict[str, dict[str, TaskAcceptance]]
-"""By setting of the drafter, then by kind of task."""
+"""Acceptance by the drafter's setting, then by kind of task."""
 
 
 class CurvePoint(StrictPart):
-    """Figures on held-out answers after so many answer tokens, repeats included."""
+    """Figures on held-out answers after `num_tokens` answer tokens of training, repeats included."""
 
     num_tokens: int
     scores: dict[str, float]
 
 
 class Card(StrictPart):
-    """Everything a user may ask of a trained drafter: recipe, data, costs, figures on held-out answers.
+    """What is known about a trained drafter.
 
-    Parameters are the trained ones, tokens those of answers (of streams: positions with streams) with repeats, minutes
-    those of all resumptions. `held_out` and `curve` are from before weights were rounded to int8, `acceptance` and the
-    coverage of exits from the folder on disk; `acceptance_on` other prompts and `benchmarks` were measured later.
+    Attributes:
+        num_parameters: trained parameters.
+        num_training_tokens: answer tokens seen (for streams: positions with streams), repeats included.
+        training_minutes: over all resumptions.
+        held_out, curve: figures before weights were rounded to int8.
+        acceptance, exit_coverage: figures of the drafter folder on disk.
+        acceptance_on, benchmarks: acceptance on other prompts, and benchmarks, both added later.
     """
 
     name: str
@@ -83,11 +88,11 @@ class Card(StrictPart):
 
     @property
     def title(self) -> str:
-        """Kind of drafter and its target."""
+        """The kind of drafter, and its target."""
         return f"{_TITLES[self.kind]} for {self.target}."
 
     def sections(self) -> Iterator[Section]:
-        """Yield everything on the card, as tables."""
+        """Yield the tables of the card."""
         yield _facts(self)
         if self.kind != "exit":
             yield _figures("Held-out answers, before rounding to int8", self.held_out)
@@ -143,7 +148,7 @@ def _figures(title: str, figures: Mapping[str, float]) -> Section:
 
 
 def _counted(card: Card) -> str:
-    """Return what training counts: streams learn at some of the positions alone."""
+    """Return what `num_training_tokens` counts, in words."""
     return "answer positions with streams" if card.kind == "streams" else "answer tokens"
 
 
@@ -157,7 +162,7 @@ def _curve(curve: Sequence[CurvePoint], counted: str) -> Section:
 
 
 def _cells(found: TaskAcceptance) -> tuple[str, str]:
-    """Return the figures as columns of a table, under `_BY_PLACE`."""
+    """Return the cells of a table's columns `_BY_PLACE`."""
     rates = " ".join(f"{rate:.2f}" for rate in found.conditional_acceptance_rate)
     return f"{found.mean_acceptance_length:.2f}", rates
 
@@ -189,26 +194,26 @@ def _coverage(card: Card) -> Section:
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """Write both files, each atomically; raise `TrainingError` if the folder cannot be written."""
+    """Write both files, each atomically; raises `TrainingError` if the folder cannot be written."""
     with errors_as(TrainingError, f"{folder}: the card cannot be written"):
         replace_file(folder / CARD_FILE, (card.model_dump_json(indent=2) + "\n").encode())
         replace_file(folder / TEXT_FILE, card.text.encode())
 
 
 def read_card(folder: Path) -> Card:
-    """Return the card of a drafter folder; raise `TrainingError` if there is none."""
+    """Return the card of a drafter folder; raises `TrainingError` if there is none."""
     path = folder / CARD_FILE
     with errors_as(TrainingError, f"{path}: not a readable card"):
         return Card.model_validate_json(path.read_bytes())
 
 
 def add_benchmark(folder: Path, name: str, figures: Mapping[str, float]) -> None:
-    """Put figures that were measured later on the card; earlier ones of the same benchmark are replaced."""
+    """Add the figures of a benchmark to the card; replaces earlier ones of the same name."""
     card = read_card(folder)
     write_card(card.model_copy(update={"benchmarks": card.benchmarks | {name: dict(figures)}}), folder)
 
 
 def add_acceptance(folder: Path, prompts: str, found: AcceptanceByTask) -> None:
-    """Put acceptance on other prompts on the card; earlier figures for the same prompts are replaced."""
+    """Add the acceptance on other prompts to the card; replaces earlier figures for the same prompts."""
     card = read_card(folder)
     write_card(card.model_copy(update={"acceptance_on": card.acceptance_on | {prompts: found}}), folder)

@@ -1,7 +1,7 @@
-"""Held-out figures: tokens accepted in simulated rounds, and wanted tokens among the best of heads, streams or exits.
+"""Held-out figures: acceptance in simulated rounds, and top-k agreement of heads, streams and exits.
 
-Rounds are simulated on greedy answers: a drafted token is accepted when it equals the answer's next token. No target
-runs. Shapes: legend of `runtime.drafters.language_model.rollouts`.
+Rounds are simulated on greedy answers without running the target: a drafted token is accepted if it equals the answer's
+next token. Shape legend: as in `runtime.drafters.language_model.rollouts`.
 """
 
 from collections import Counter
@@ -22,15 +22,18 @@ from training.data.states import Conversation
 
 
 class StrictPart(BaseModel):
-    """A part of a card."""
+    """Base of the parts of a card."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TaskAcceptance(StrictPart):
-    """Rounds on some prompts: committed tokens per round, bonus included, and acceptance by position in the draft.
+    """Acceptance on some prompts.
 
-    Rates are among the rounds that accepted every position before, and end with the last one that a round ever came to.
+    Attributes:
+        mean_acceptance_length: committed tokens per round, including the bonus token.
+        conditional_acceptance_rate: by position in the draft, among the rounds that accepted all positions before; ends
+            with the last position that any round reached.
     """
 
     mean_acceptance_length: float
@@ -38,7 +41,10 @@ class TaskAcceptance(StrictPart):
 
 
 class HeldOutAcceptance(TaskAcceptance):
-    """Rounds on held-out greedy answers; of a tree (`tree_size`, 0: a chain) `num_tokens` are its longest path's."""
+    """Acceptance on held-out greedy answers.
+
+    `num_tokens`: drafted tokens of a chain (`tree_size` 0), or the depth of a tree.
+    """
 
     num_tokens: int
     with_features: bool
@@ -47,7 +53,7 @@ class HeldOutAcceptance(TaskAcceptance):
 
     @classmethod
     def of(cls, lengths: Sequence[Sequence[int]], num_tokens: int, **more: Any) -> Self:
-        """Return the rounds on some answers, given how many tokens drafted at each of their places agree with them."""
+        """Return the acceptance on some answers; `lengths`: agreeing drafted tokens at each position of each answer."""
         accepted = [count for answer in lengths for count in accepted_by_round(answer, num_tokens)]
         reached = [sum(count >= place for count in accepted) for place in range(num_tokens + 1)]
         mean = sum(map(len, lengths)) / len(accepted) if accepted else nan
@@ -68,9 +74,9 @@ def judge_draft(
     windows: Sequence[int],
     features: Callable[[int], Tensor] | None,
 ) -> list[HeldOutAcceptance]:
-    """Return the acceptance on some conversations with greedy answers, one result per window length.
+    """Return the acceptance on some conversations with greedy answers, one result per draft length.
 
-    `features` gives a conversation's exit features [T, E] by its index; None judges the draft without them.
+    `features`: returns a conversation's exit features [T, E] by index; None: judge the draft without features.
     """
     lengths = []
     for index in indices:
@@ -89,9 +95,10 @@ def judge_draft(
 
 
 def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> list[HeldOutAcceptance]:
-    """Return the acceptance of trees of several sizes; nothing without answers.
+    """Return the acceptance of trees of several sizes; empty without answers.
 
-    `ranks` [N, depth] of each answer are its tokens' places in the tree's order, -1 for none (`AcceptanceRecord`).
+    `ranks`: for each answer, the indices of the nodes that hold its next tokens, -1 for none, [N, depth]
+    (`AcceptanceRecord`).
     """
     results = []
     for size in sizes if ranks else ():
@@ -101,7 +108,7 @@ def judge_trees(ranks: Sequence[NDArray[np.int32]], *, sizes: Sequence[int]) -> 
 
 
 def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:
-    """Return the accepted tokens of each round, when every round drafts `num_tokens` where the last one ended."""
+    """Return the accepted tokens of each round, if each round drafts `num_tokens` where the one before ended."""
     accepted = []
     place = 0
     while place < len(lengths):
@@ -111,11 +118,11 @@ def accepted_by_round(lengths: Sequence[int], num_tokens: int) -> list[int]:
 
 
 TopKShares = dict[int, dict[int, float]]
-"""Number of the output -> top-k -> share of positions whose wanted token is among the output's k best."""
+"""Share of positions whose wanted token is among the k best of an output: {number of the output: {k: share}}."""
 
 
 class AgreementCount:
-    """Counts batch by batch; shapes: legend of `training.data.batch`."""
+    """Counts top-k agreement batch by batch. Shape legend: as in `training.data.batch`."""
 
     def __init__(self, top_ks: Sequence[int] = (1, 3, 8)) -> None:
         self._top_ks = top_ks
@@ -123,7 +130,7 @@ class AgreementCount:
         self._totals: Counter[int] = Counter()
 
     def add(self, number: int, logits_MV: Tensor, wanted_M: Tensor) -> None:
-        """Count one batch of an output: its logits, and the wanted places among them (-1 for none)."""
+        """Count one batch of output `number`: its logits, and the index of each wanted token (-1: not among them)."""
         best_MK = logits_MV.topk(min(max(self._top_ks), logits_MV.shape[-1])).indices
         found_MK = best_MK == wanted_M[:, None]
         self._totals[number] += len(found_MK)
@@ -132,14 +139,14 @@ class AgreementCount:
 
     @property
     def shares(self) -> TopKShares:
-        """Counts as shares of the rows."""
+        """The shares over all batches."""
         return {
             number: {top_k: self._hits[number, top_k] / max(total, 1) for top_k in self._top_ks}
             for number, total in self._totals.items()
         }
 
     def figures(self, name: str) -> dict[str, float]:
-        """Return the shares by names that begin with `name`."""
+        """Return the shares by figure name, such as `NAME1_top3`."""
         return {
             f"{name}{number}_top{top_k}": share for number, row in self.shares.items() for top_k, share in row.items()
         }

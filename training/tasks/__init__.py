@@ -1,1 +1,1 @@
-"""Training tasks: one module per kind of drafter, and their base."""
+"""Training tasks: one module for each kind of drafter, and their base class."""

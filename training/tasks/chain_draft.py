@@ -1,7 +1,7 @@
-"""Distil a draft language model on the target's own text, and judge it there.
+"""Distils a draft language model on the target's text.
 
 The loss is the cross-entropy to the target's softmax over the kept vocabulary, at answer positions. Exit features are
-dropped in random runs, because drafted positions have none. Shapes: legend of `training.data.batch`.
+dropped in random runs of positions, because drafted positions have none. Shape legend: as in `training.data.batch`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class DraftTask(StatesTask[DraftRecipe]):
         self.module = initial_draft(recipe, self.target, kept_ids).to(states.device)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the soft cross-entropy at the answer positions, features dropped at random."""
+        """Return the soft cross-entropy at the answer positions, with features dropped at random."""
         rows = make_batch(self.states, batch)
         present = random_presence(rows.ids.shape, self.recipe.featureless_share, generator)
         features = shifted_features(self.states, batch, self.recipe.exit_features, present)
@@ -48,13 +48,13 @@ class DraftTask(StatesTask[DraftRecipe]):
         return held_out_agreement(self, self.module)
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Save the draft, load it again, and simulate rounds on the held-out greedy answers."""
+        """Save and reload the draft, and judge it on held-out greedy answers."""
         save_draft(self.module, folder, target_name=target_name, metadata=metadata)
         return judge_folder(self, folder, self.recipe.windows, progress)
 
 
 def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> DraftModel:
-    """Return a draft in float32 whose layers are copies of the target's; the features' weight starts at zero."""
+    """Return a float32 draft whose layers are copies of the target's; the weights that read features are zero."""
     sizes = recipe.model_dump(include={"source_layers", "vocab_size", "exit_features", "feature_layer"})
     draft = DraftModel(target.config, DraftConfig(**sizes))
     for own, source in zip(draft.decoder.layers, recipe.source_layers, strict=True):
@@ -70,7 +70,10 @@ def initial_draft(recipe: DraftRecipe, target: Decoder, kept_ids: Tensor) -> Dra
 
 
 def random_presence(shape: torch.Size, featureless_share: float, generator: torch.Generator) -> Tensor:
-    """Return runs of 1-16 positions with features and 1-4 without, as windows have none; some texts have none."""
+    """Return a random mask of positions with features: runs of 1-16 with, then 1-4 without (like drafted windows).
+
+    A share `featureless_share` of the rows has no features at all.
+    """
     num_rows, width = shape
     present = torch.zeros(num_rows, width, dtype=torch.bool)
     for row in range(num_rows):
@@ -96,7 +99,7 @@ def answer_logits(draft: DraftModel, rows: Batch, features_BTE: Tensor | None) -
 
 @torch.no_grad()
 def held_out_agreement(task: StatesTask[Any], draft: DraftModel) -> Mapping[str, float]:
-    """Return the held-out top-1 agreement with the target: without features, with all, with every second."""
+    """Return the held-out top-1 agreement with the target: without features, with all, and with every second one."""
     layers = draft.config.exit_features
     patterns = {"agreement_without_features": 0}
     if layers:
@@ -115,7 +118,7 @@ def held_out_agreement(task: StatesTask[Any], draft: DraftModel) -> Mapping[str,
 
 
 def judge_folder(task: StatesTask[Any], folder: Path, windows: Sequence[int], progress: ReportCount) -> Judgement:
-    """Load a saved draft, and simulate rounds on the held-out greedy answers."""
+    """Load a saved draft and judge it on held-out greedy answers, without features and (if it reads any) with them."""
     states = task.states
     draft = load_draft(folder, states.target, dtype=torch.float32)
     layers, greedy = draft.config.exit_features, task.greedy(task.held_out)
@@ -128,7 +131,7 @@ def judge_folder(task: StatesTask[Any], folder: Path, windows: Sequence[int], pr
 
 
 def periodic_presence(shape: torch.Size, period: int) -> Tensor:
-    """Return a mask in which every `period`-th position has features; none has for 0."""
+    """Return a mask in which every `period`-th position has features; none has if `period` is 0."""
     present = torch.zeros(shape, dtype=torch.bool)
     if period:
         present[:, ::period] = True

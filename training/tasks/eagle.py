@@ -1,15 +1,16 @@
 """Trains EAGLE heads on the target's cached states.
 
-- EAGLE-1: SmoothL1 between the head's feature and the target's, plus a tenth of the soft cross-entropy, on noisy
-  features. Ten times as much cross-entropy agreed less with the target.
-- EAGLE-3: soft cross-entropy over several steps on the head's own features, each worth 0.8 of the one before.
+- EAGLE-1: SmoothL1 between the head's feature and the target's, plus 0.1 of the soft cross-entropy, on noisy features.
+  Ten times as much cross-entropy agreed less with the target.
+- EAGLE-3: soft cross-entropy over several steps on the head's own features; each step weighs 0.8 of the one before.
 
-Cross-entropy is taken at roots: positions that predict an answer token. Step 0 feeds every position with the target's
-feature. Step j feeds root s the true token s + j and the head's own feature of step j - 1, as drafting does: it sees
-the keys of step 0 up to position s, then its own of steps 1 to j (the training-time test of arXiv 2503.01840).
+Losses are taken at roots: positions that predict an answer token. Step 0 feeds all positions with the target's
+features. Step j feeds root s with the true token s + j and the head's feature of step j - 1, as drafting does. It
+attends to the keys of step 0 up to position s, and to its own keys of steps 1 to j (the training-time test of arXiv
+2503.01840).
 
-Shapes: R positions of the batch in one row, M roots among them in the same order, V kept output tokens, the others of
-`runtime.drafters.eagle.model`.
+Shape legend: R positions of the batch in one row, M roots among them in the same order, V kept output tokens; others as
+in `runtime.drafters.eagle.model`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         self.module: EagleHead = initial_head(recipe, kept_ids, states).to(states.device)
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the recipe's loss of a batch."""
+        """Return the loss of a batch (see the module), and the number of roots."""
         rows = EagleRows.of(self.states, batch)
         wanted_MD = row_states(self.states, batch)[rows.roots]
         mean_MD = mean_rows(wanted_MD, self.head_VD)
@@ -67,7 +68,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Return the held-out top-1 agreement with the target in step 0 and in the steps on the head's own features."""
+        """Return the held-out top-1 agreement with the target in each of `_EVALUATED_STEPS` steps."""
         hits, totals = [0] * _EVALUATED_STEPS, [0] * _EVALUATED_STEPS
         for batch in self.held_out_batches():
             rows = EagleRows.of(self.states, batch)
@@ -85,7 +86,7 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
         return row_features(self.states, batch, self.recipe.state_layers or (self.target.config.num_layers,))
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Save the head, load it again, and simulate rounds with its trees on the held-out greedy answers."""
+        """Save and reload the head, and judge its trees on held-out greedy answers."""
         recipe, states = self.recipe, self.states
         save_eagle(self.module, folder, feature_layers=recipe.state_layers, target_name=target_name, metadata=metadata)
         load = load_eagle1 if isinstance(recipe, Eagle1Recipe) else load_eagle3
@@ -106,10 +107,13 @@ class EagleTask(StatesTask[Eagle1Recipe | Eagle3Recipe]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EagleRows:
-    """Positions 1 to T - 2 of some conversations of T tokens, one conversation after the other: tokens and places [R].
+    """Positions 1 to T - 2 of some conversations of T tokens, one conversation after the other.
 
-    `roots` [M] are rows that predict an answer token, `left` [M] how many of its conversation follow each. `lengths`
-    and `num_roots` are those of each conversation, whose last rows are its roots.
+    Attributes:
+        ids, positions: token and position of each row, [R].
+        roots: indices of the rows that predict an answer token (the last rows of each conversation), [M].
+        left: number of roots of the same conversation that follow each root, [M].
+        lengths, num_roots: rows and roots of each conversation.
     """
 
     ids: Tensor
@@ -121,7 +125,7 @@ class EagleRows:
 
     @classmethod
     def of(cls, states: TargetStates, indices: Sequence[int]) -> "EagleRows":
-        """Return the rows of the given conversations, on the target's device."""
+        """Return the rows of some conversations, on the target's device."""
         rows = [states.conversations[index] for index in indices]
         lengths = [len(row.ids) - 2 for row in rows]
         # position 0 has no feature before it, so a prompt of one token loses its first root
@@ -138,17 +142,17 @@ class EagleRows:
         )
 
     def surviving(self, step: int) -> Tensor:
-        """Return the roots, as indices into M, whose position after `step` steps is still in the answer."""
+        """Return indices into `roots` of those whose position after `step` steps is still in the answer."""
         return (self.left >= step).nonzero().flatten()
 
 
 def row_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """Return the target's features of the position before each row, as the channel carries them, [R, E] bfloat16."""
+    """Return the target's normalised features at the position before each row, [R, E] bfloat16."""
     parts = [torch.stack([states.rows(layer, index)[:-2] for layer in layers], dim=1) for index in indices]
     hidden_RED = torch.cat(parts).to(states.device)
     last = states.target.config.num_layers
     if last in layers:
-        # its cached states carry the final norm's weight already
+        # the cached states of the last layer are stored after the final norm
         hidden_RED[:, layers.index(last)] /= states.target.final_norm
     return normalise_features(hidden_RED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 
@@ -159,7 +163,10 @@ def row_states(states: TargetStates, indices: Sequence[int]) -> Tensor:
 
 
 def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int) -> Iterator[Tensor]:
-    """Yield the head's features [M, D] of steps 0, 1, ... from `head.input_feature`'s of `row_features`."""
+    """Yield the head's features at the roots, [M, D], of steps 0, 1, ...
+
+    `feature_RD`: `head.input_feature` of `row_features`.
+    """
     layer, roots = head.layer, rows.roots
     attended, residual = head.read(head.embedding(rows.ids), feature_RD)
     q, k_RKH, v_RKH = layer.project(attended, head.rotary(rows.positions, attended.dtype))
@@ -182,7 +189,7 @@ def unroll(head: EagleHead, rows: EagleRows, feature_RD: Tensor, num_steps: int)
 def _attend(
     rows: EagleRows, q_MNH: Tensor, shared: tuple[Tensor, Tensor], own_keys: list[Tensor], own_values: list[Tensor]
 ) -> Tensor:
-    """Return the output of attention for the roots [M, N * H]: over rows up to their own, then own later steps."""
+    """Return the attention output at the roots, [M, N * H]: over all rows up to a root, and over its later steps."""
     outputs = []
     start = root = 0
     for length, count in zip(rows.lengths, rows.num_roots, strict=True):
@@ -202,10 +209,10 @@ def _attend(
 
 
 def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: TargetStates) -> EagleHead:
-    """Return a head in float32 on the target's frozen embedding and rows of its output head.
+    """Return a float32 head on the target's frozen embedding and `lm_head` rows.
 
-    It starts as a least-squares guess of the wanted feature, which agrees with the target on about every fifth token,
-    around a copy of a target's layer that adds nothing yet: it would add what the target's states need, at their scale.
+    `fuse` is fitted by least squares to the wanted feature, which alone agrees with the target on about every fifth
+    token. The layer is a copy of a target's layer; its output projections start at zero, as their scale would not fit.
     """
     head: EagleHead
     target = states.target
@@ -213,12 +220,12 @@ def initial_head(recipe: Eagle1Recipe | Eagle3Recipe, kept_ids: Tensor, states: 
         source = _weights_of(target, recipe.source_layer)
         if isinstance(recipe, Eagle1Recipe):
             head = Eagle1(target.config, recipe.vocab_size)
-            # a feature carries the weight of the final norm, where the source reads a state of unit scale
+            # features are scaled by the final norm's weight, but the source layer expects states of unit scale
             qkv = source["qkv.weight"] * (source["input_norm"] / target.final_norm)
         else:
             head = Eagle3(target.config, recipe.vocab_size, len(recipe.feature_layers))
             head.output_norm.copy_(target.final_norm)
-            # embeddings are what the target's first layer reads
+            # the half that reads embeddings starts as the target's first layer, which does so too
             halves = [weights["qkv.weight"] * weights["input_norm"] for weights in (_weights_of(target, 1), source)]
             qkv = torch.cat(halves, dim=1)
         head.layer.qkv.weight.copy_(qkv)
@@ -238,7 +245,7 @@ def _weights_of(target: Decoder, layer: int) -> dict[str, Tensor]:
 
 
 def _fit(head: EagleHead, states: TargetStates, indices: range, layers: tuple[int, ...]) -> None:
-    """Fit `fuse` to predict the feature of each row of some conversations from its input."""
+    """Fit `head.fuse` to predict the wanted feature of each row of some conversations from the head's input."""
     wanted_RD = row_states(states, indices).float()
     features = row_features(states, indices, layers).float()
     if isinstance(head, Eagle1):
@@ -250,7 +257,7 @@ def _fit(head: EagleHead, states: TargetStates, indices: range, layers: tuple[in
 
 
 def _least_squares(inputs_RI: Tensor, wanted_RD: Tensor) -> Tensor:
-    """Return the matrix [D, I] whose products with the inputs come closest to what is wanted (with a small ridge)."""
+    """Return the matrix [D, I] that maps inputs to wanted features with the least squares (and a small ridge)."""
     gram = inputs_RI.T @ inputs_RI
     gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), device=gram.device)
     solution_ID: Tensor = torch.linalg.solve(gram, inputs_RI.T @ wanted_RD)

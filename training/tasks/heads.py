@@ -1,8 +1,8 @@
-"""Trains heads on the target's cached states: Medusa-1, Hydra++ with their tree, and early-exit adapters.
+"""Trains Medusa-1 and Hydra++ heads with their trees, and early-exit adapters, on the target's cached states.
 
-Head k proposes every answer token from the state k positions before the one that predicts it; an adapter reads the
-state after its layer there. Losses are the cross-entropy to the target's softmax over the kept vocabulary. Shapes:
-legend of `training.data.batch`, plus K heads.
+Head k proposes an answer token from the state k positions before the position that predicts it; an exit adapter reads
+the state after its layer at that position. Losses are the cross-entropy to the target's softmax over the kept
+vocabulary. Shape legend: as in `training.data.batch`, plus K heads.
 """
 
 from abc import abstractmethod
@@ -43,7 +43,7 @@ R = TypeVar("R", bound=MedusaRecipe | HydraRecipe)
 
 
 class HeadsTask(TreeTask[R]):
-    """Trains heads that read the target's last state and propose a static tree."""
+    """Trains heads that read the target's last states and propose a static tree."""
 
     initial: Callable[..., MedusaModel | HydraModel]
     drafter: Callable[..., HeadDrafter]
@@ -59,7 +59,7 @@ class HeadsTask(TreeTask[R]):
 
     @abstractmethod
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Return every head's states that propose the tokens after the places of the flattened batch, [M, D] each."""
+        """Return each head's states that propose the tokens after positions `places_M` of the flat batch, [M, D]."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:  # noqa: ARG002
         """Return the weighted mean of the heads' losses at the answer positions."""
@@ -70,7 +70,7 @@ class HeadsTask(TreeTask[R]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Return how often the target's token is among the k best of each head, on held-out answers."""
+        """Return how often the target's token is among each head's k best, on held-out answers."""
         count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
             final_MD, students = self._run(batch)
@@ -95,7 +95,7 @@ class HeadsTask(TreeTask[R]):
         return drafter.level_ranks(row.ids, start=len(row.prompt), features_TE=features)
 
     def _run(self, batch: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
-        """Return the target's states [M, D] and every head's, where `num_heads` positions are before."""
+        """Return the target's states and each head's, [M, D], at answer positions with `num_heads` positions before."""
         rows, final_BTD = make_batch(self.states, batch), self.states.padded(self.states.layers[-1], batch)
         places_M = (rows.predicting & (rows.positions >= self.recipe.num_heads)).flatten().nonzero().flatten()
         with torch.autocast(self.states.device.type, dtype=torch.bfloat16):
@@ -104,14 +104,14 @@ class HeadsTask(TreeTask[R]):
 
 
 def initial_medusa(recipe: MedusaRecipe, target: Decoder, kept_ids: Tensor) -> MedusaModel:
-    """Return heads in float32 that start as the target's own output head."""
+    """Return float32 heads that start as the target's `lm_head`."""
     medusa = MedusaModel(target.config.hidden_size, MedusaConfig.model_validate(recipe))
     medusa.share(target, kept_ids)
     return medusa
 
 
 class MedusaTask(HeadsTask[MedusaRecipe]):
-    """Trains a `MedusaModel`; the paper too weights head k by 0.8^k, but takes the token of the text."""
+    """Trains a `MedusaModel`; as in the paper head k weighs 0.8^k, but the paper learns the text's token."""
 
     module: MedusaModel
     initial, drafter = staticmethod(initial_medusa), MedusaDrafter
@@ -119,16 +119,16 @@ class MedusaTask(HeadsTask[MedusaRecipe]):
     decay = 0.8
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:  # noqa: ARG002
-        """Return every head's states, each from a target's state of its own."""
+        """Return each head's states; head k reads the target's state k positions before."""
         final = final_BTD.flatten(0, 1)
         return [head(final[places_M - shift].float()) for shift, head in enumerate(self.module.heads, 1)]
 
 
 def initial_hydra(recipe: HydraRecipe, target: Decoder, kept_ids: Tensor) -> HydraModel:
-    """Return heads in float32 that start as the target's own output head.
+    """Return float32 heads that start as the target's `lm_head`.
 
-    The prefix layer is the target's last one with the strongest neurons of its MLP: those with the largest product of
-    their three norms. What both halves of the layer add starts at zero.
+    The prefix layer is a copy of the target's last layer with the strongest neurons of its MLP (largest product of the
+    norms of their three weight vectors). Its output projections start at zero, so that it changes nothing yet.
     """
     torch.manual_seed(recipe.optimisation.seed)
     hydra = HydraModel(target.config, HydraConfig.model_validate(recipe))
@@ -159,14 +159,14 @@ class HydraTask(HeadsTask[HydraRecipe]):
 
     @classmethod
     def require_fit(cls, recipe: HydraRecipe, target: Decoder) -> None:
-        """Refuse also a recipe whose prefix layer is wider than the target's layers."""
+        """Raise `TrainingError` also if the prefix layer is wider than the target's layers."""
         super().require_fit(recipe, target)
         if recipe.prefix_width > target.config.intermediate_size:
             msg = f"prefix_width {recipe.prefix_width}: the target's layers have {target.config.intermediate_size}"
             raise TrainingError(msg)
 
     def head_states(self, rows: Batch, final_BTD: Tensor, places_M: Tensor) -> list[Tensor]:
-        """Return every head's states, from the prefix layer's state and the tokens after it."""
+        """Return each head's states, computed from the prefix layer's state and the tokens after it."""
         prefix_BTD = self.module.read_prefix(final_BTD.float(), positions=rows.positions, mask=rows.mask)
         prefix, ids, num_heads = prefix_BTD.flatten(0, 1), rows.ids.flatten(), self.recipe.num_heads
         tokens = [self.module.embed(ids[places_M - shift]) for shift in range(num_heads)]
@@ -206,7 +206,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return self.coverage(self.adapters, self.kept_ids).figures("coverage_layer")
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Save the adapters, load them again, and measure what the exits cover with and without them."""
+        """Save and reload the adapters, and measure the exits' coverage with and without them."""
         exits = ExitHeads(adapters=self.adapters, kept_ids=self.kept_ids)
         save_exits(exits, folder, target=self.target, target_name=target_name, metadata=metadata)
         loaded = load_exits(folder, self.target, dtype=torch.float32)
@@ -218,7 +218,7 @@ class ExitTask(StatesTask[ExitRecipe]):
 
     @torch.no_grad()
     def coverage(self, adapters: Mapping[int, nn.Module], kept_ids: Tensor) -> AgreementCount:
-        """Count how often the target's argmax is among an exit's k best kept ids on held-out answers."""
+        """Count how often the target's token is among an exit's k best kept tokens, on held-out answers."""
         states, head_VD = self.states, self.target.lm_head.weight.to(torch.bfloat16)
         kept_ids = kept_ids.to(states.device)
         kept_VD = head_VD[kept_ids]
@@ -232,7 +232,7 @@ class ExitTask(StatesTask[ExitRecipe]):
         return count
 
     def _logits(self, adapter: nn.Module, x_MD: Tensor, head_VD: Tensor) -> Tensor:
-        """Return logits [M, V] of an exit from hidden states after its layer, in bfloat16 arithmetic."""
+        """Return an exit's logits [M, V] from the states after its layer, computed in bfloat16."""
         with torch.autocast(x_MD.device.type, dtype=torch.bfloat16):
             norm = self.target.final_norm
             return rms_norm(adapter(x_MD).to(norm.dtype), norm, self.target.config.norm_eps) @ head_VD.T

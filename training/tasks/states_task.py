@@ -1,7 +1,7 @@
-"""The base of all tasks: conversations with cached states, some of them held out; each ends in a drafter folder.
+"""Base classes of training tasks: train on cached states, judge on held-out ones, write a drafter folder.
 
-Static trees of heads and streams grow here: at every step the path is added that agrees with the text most often
-(Medusa, arXiv 2401.10774, section 2.3.3); its share is that of places where all its ranks occur together.
+They also grow the static trees of heads and streams: each step adds the path that agrees with the text at most
+positions (Medusa, arXiv 2401.10774, section 2.3.3), counting the joint occurrence of all ranks on the path.
 """
 
 from abc import ABC, abstractmethod
@@ -28,16 +28,16 @@ _EVALUATION_BATCH = 8
 
 
 Metadata = Mapping[str, Any]
-"""Origin of trained weights: recipe, target and data."""
+"""Origin of trained weights, written into the drafter folder: recipe, target and data."""
 R = TypeVar("R", bound=TrainingRecipe)
 H = TypeVar("H", bound=MedusaRecipe | HydraRecipe | StreamRecipe)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """Held-out figures of a finished run, taken from the drafter folder on disk; no acceptance without greedy answers.
+    """Held-out figures of the finished drafter folder on disk; `acceptance` is empty without greedy answers.
 
-    `extends` is the folder of the drafter that this one is, with something added; None for a new one.
+    `extends`: folder of the drafter that this one adds something to; None for a new drafter.
     """
 
     acceptance: tuple[HeldOutAcceptance, ...] = ()
@@ -47,10 +47,12 @@ class Judgement:
 
 
 class StatesTask(ABC, Generic[R]):
-    """Something to learn on cached states of the frozen target, on its device: a loss, and a score.
+    """A training task on cached states of the frozen target: a loss, and held-out figures.
 
-    `module` is trained: its parameters that require gradients. `head_VD`, in bfloat16, are the rows of an `lm_head`
-    that read what is learnt, mostly the target's. Conversations after `num_conversations` are held out.
+    Attributes:
+        module: trained, as far as its parameters require gradients.
+        head_VD: bfloat16 rows of the `lm_head` that reads the trained states: the target's, in some subclasses another.
+        num_conversations: number of training conversations; the following ones are held out.
     """
 
     module: nn.Module
@@ -63,50 +65,53 @@ class StatesTask(ABC, Generic[R]):
 
     @classmethod
     def require_fit(cls, recipe: R, target: Decoder) -> None:
-        """Raise `TrainingError`, which names the field, or `ModelError` for a recipe that does not fit the target."""
+        """Raise `TrainingError` (with the field) or `ModelError` if the recipe does not fit the target."""
         recipe.require_layers(target.config.num_layers)
 
     def conversation_length(self, index: int) -> int:
-        """Return the tokens of a conversation: batches are made of neighbours in length."""
+        """Return the number of tokens of a conversation."""
         return len(self.states.conversations[index].ids)
 
     def rate_share(self, name: str) -> float:  # noqa: ARG002
-        """Return the share of the learning rate at which a parameter of `module` learns."""
+        """Return the factor on the learning rate for a parameter of `module`."""
         return 1.0
 
     @property
     def held_out(self) -> range:
-        """Indices of the conversations that are never trained on."""
+        """Indices of the held-out conversations."""
         return range(self.num_conversations, len(self.states.conversations))
 
     def held_out_batches(self) -> Iterator[Sequence[int]]:
-        """Yield the held-out indices in batches of a size that fits in memory."""
+        """Yield the held-out indices in batches that fit in memory."""
         for start in range(0, len(self.held_out), _EVALUATION_BATCH):
             yield self.held_out[start : start + _EVALUATION_BATCH]
 
     def greedy(self, indices: Sequence[int]) -> list[int]:
-        """Return the conversations whose answers are greedy."""
+        """Return those of `indices` whose answers are greedy."""
         return [index for index in indices if self.states.conversations[index].temperature == 0]
 
     @abstractmethod
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the mean loss of conversations given by index, and the answer positions it was taken over."""
+        """Return the mean loss on some conversations, and the number of answer positions that it is the mean of."""
 
     @abstractmethod
     def evaluate(self) -> Mapping[str, float]:
-        """Return figures on held-out answers."""
+        """Return figures on held-out answers, by name."""
 
     @abstractmethod
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Write the drafter folder, and judge what is in it; `progress` counts passes over held-out answers."""
+        """Write the drafter folder, and judge the drafter in it; `progress` counts passes over held-out answers."""
 
 
 _GROWN_ON = 300
-"""Training conversations that a tree is grown on: held-out ones judge it."""
+"""Number of training conversations that a tree is grown on (it is judged on held-out ones)."""
 
 
 def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
-    """Return the first nodes of the tree that agrees with most of a text, by ranks [N, K] of its tokens; -1: none."""
+    """Return the first `num_nodes` paths of the tree that agrees with a text at most positions.
+
+    `ranks`: rank of the text's token at each level of a tree from each position, [N, K]; -1: not ranked.
+    """
     counts: Counter[TreePath] = Counter()
     unranked = (ranks < 0) | (ranks >= MOST_RANKS)
     lengths = np.where(unranked.any(axis=1), unranked.argmax(axis=1), ranks.shape[1])
@@ -118,7 +123,10 @@ def grow_tree(ranks: Ranks, num_nodes: int) -> tuple[TreePath, ...]:
 def judge_heads(
     ranks: Sequence[Ranks], paths: Sequence[TreePath], sizes: Sequence[int]
 ) -> tuple[HeldOutAcceptance, ...]:
-    """Judge the first nodes of a tree, for several sizes, then the chain of every level's best, by ranks [N, K]."""
+    """Judge the first nodes of a tree, for several sizes, and last the chain of each level's best token.
+
+    `ranks`: for each answer, as in `grow_tree`, [N, K].
+    """
     if not ranks:
         return ()
     depth = ranks[0].shape[1]
@@ -129,25 +137,25 @@ def judge_heads(
 
 
 class TreeTask(StatesTask[H]):
-    """Something that drafts a static tree, which grows on training answers when the rest is trained."""
+    """A task whose drafter drafts a static tree, which is grown on training answers after the training."""
 
     grows_on_greedy = False
-    """Whether sampled answers are left out where there are greedy ones."""
+    """Whether trees grow on greedy answers only, if there are any."""
 
     @abstractmethod
     def ranks(self, drafter: Any, index: int) -> Ranks:
-        """Return the ranks that every level gives the answer tokens of a conversation, [answer tokens, K]."""
+        """Return the rank that each of K levels gives the answer's token, from each of its N positions, [N, K]."""
 
     @abstractmethod
     def drafter_without_tree(self) -> Any:
-        """Return the drafter of what is trained, without a tree."""
+        """Return the trained drafter, without a tree."""
 
     @abstractmethod
     def save_and_load(self, paths: Sequence[TreePath], folder: Path, **origin: Any) -> Any:
-        """Write the drafter folder with the tree of these nodes, and return the drafter that is in it."""
+        """Write the drafter folder with the tree of these paths, and return the drafter loaded from it."""
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Grow the tree on training answers, save, load again, and simulate rounds on the held-out greedy answers."""
+        """Grow the tree on training answers, save and reload the drafter, and judge it on held-out greedy answers."""
         growing: Sequence[int] = range(max(0, self.num_conversations - _GROWN_ON), self.num_conversations)
         if self.grows_on_greedy:
             growing = self.greedy(growing) or growing

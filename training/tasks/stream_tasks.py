@@ -1,8 +1,9 @@
-"""Trains streams (`runtime.drafters.streams`) of the target, or of a draft that stays what it is or learns with them.
+"""Trains streams (`runtime.drafters.streams`) of the target, of a frozen draft, or together with a draft.
 
-The streams of some positions of a text learn the decoder's own softmax at the positions they look ahead to (the paper
-takes the text's tokens). The decoder's weights are not trained, and its top layers are run again for their keys.
-Shapes: legend of `training.data.batch`, plus R rows per conversation that have streams, J streams of each.
+The streams of some positions learn the decoder's softmax at the positions that they look ahead to (in the paper: the
+text's tokens). They attend to the decoder's keys and values in its top layers, which are computed again.
+
+Shape legend: as in `training.data.batch`, plus R rows per conversation that have streams, J streams per row.
 """
 
 from abc import abstractmethod
@@ -47,10 +48,12 @@ R = TypeVar("R", bound=StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class StreamTexts(NamedTuple):
-    """States that a decoder computes for a batch.
+    """The decoder's states for a batch.
 
-    The `batch` has its own normalised final states, which the streams learn to foresee; `x_BTD` are those after the
-    layer where streams begin, `keys` the keys and values of the layers above.
+    Attributes:
+        batch: with the decoder's normalised final states, which the streams learn to predict.
+        x_BTD: states after the layer where streams begin.
+        keys: keys and values of the layers above.
     """
 
     batch: Batch
@@ -59,10 +62,12 @@ class StreamTexts(NamedTuple):
 
 
 class StreamRows(NamedTuple):
-    """Rows that have streams, at `positions` [B, R] (a conversation with fewer rows repeats one), and what they guess.
+    """The rows that have streams, and what each stream learns.
 
-    Each stream learns the softmax of the position `ahead` [B, R, J], the last of the text where that is shorter;
-    `has_target` says whether it predicts a token of the answer, and the row is no repetition.
+    Attributes:
+        positions: of the rows, [B, R]; a conversation with fewer rows repeats its first one.
+        ahead: position whose softmax each stream learns, [B, R, J]; limited to the end of the text.
+        has_target: whether `ahead` predicts a token of the answer, and the row is no repetition, [B, R, J].
     """
 
     positions: Tensor
@@ -74,18 +79,18 @@ class StreamsTask(StatesTask[R]):
     """Trains the streams of a decoder."""
 
     streams: StreamModel
-    """Streams of the trained module, all of it or a part."""
+    """The streams: the trained module, or a part of it."""
 
     @abstractmethod
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
-        """Return the decoder's states for a batch; without a generator they are the same every time."""
+        """Return the decoder's states for a batch; without a generator nothing is random."""
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the soft cross-entropy of every stream, and the number of rows that had streams."""
+        """Return the weighted mean of the streams' soft cross-entropies, and the number of rows with streams."""
         return self.stream_loss(self.texts(batch, generator), generator)
 
     def stream_loss(self, texts: StreamTexts, generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the mean of the streams' losses, farther ones weighing less, and the rows that had streams."""
+        """Return the mean of the streams' losses (farther ones weigh less), and the number of rows with streams."""
         rows, hidden_BRJD = self._run(texts, generator)
         mean_MD = mean_rows(texts.batch.final_MD, self.head_VD)
         predicting = texts.batch.predicting
@@ -99,7 +104,7 @@ class StreamsTask(StatesTask[R]):
 
     @torch.no_grad()
     def evaluate(self) -> Mapping[str, float]:
-        """Return the share of held-out positions where the decoder's own token is among each stream's k best."""
+        """Return the share of held-out positions where the decoder's token is among the k best of each stream."""
         count, head_VD = AgreementCount(), self.head_VD
         for batch in self.held_out_batches():
             texts = self.texts(batch, None)
@@ -113,7 +118,7 @@ class StreamsTask(StatesTask[R]):
         return count.figures("agreement_stream")
 
     def _run(self, texts: StreamTexts, generator: torch.Generator | None) -> tuple[StreamRows, Tensor]:
-        """Return the rows that have streams, and the streams' normalised hidden states [B, R, J, D]."""
+        """Choose rows and run their streams; return the rows, and the streams' normalised states [B, R, J, D]."""
         x_BTD, sizes = texts.x_BTD, self.recipe
         rows = choose_rows(texts.batch.predicting.cpu(), sizes.rows_per_conversation, sizes.num_streams, generator)
         rows = StreamRows(*(part.to(x_BTD.device) for part in rows))
@@ -142,7 +147,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
 
     @classmethod
     def require_fit(cls, recipe: StreamRecipe, target: Decoder) -> None:
-        """Refuse also a recipe that leaves streams no layer to run in."""
+        """Raise `TrainingError` also for a recipe that leaves no layer for streams to run in."""
         super().require_fit(recipe, target)
         if recipe.start_layer == target.config.num_layers:
             raise TrainingError(f"start_layer {recipe.start_layer}: the target has no layer after it")
@@ -174,7 +179,7 @@ class StreamTask(StreamsTask[StreamRecipe], TreeTask[StreamRecipe]):
 
 
 def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | StreamingDraftRecipe) -> StreamModel:
-    """Return streams with seeded low-rank changes, which do nothing yet; all their other weights are zero."""
+    """Return streams with random (seeded) narrow weights; all others are zero, so that they change nothing yet."""
     streams = StreamModel(decoder, StreamConfig.model_validate(recipe))
     generator = torch.Generator().manual_seed(recipe.optimisation.seed)
     for name, weight in streams.trained.items():
@@ -184,7 +189,7 @@ def new_streams(decoder: Decoder, recipe: StreamRecipe | DraftStreamRecipe | Str
 
 
 def choose_rows(predicting: Tensor, count: int, num_streams: int, generator: torch.Generator | None) -> StreamRows:
-    """Return up to `count` rows of each conversation that look ahead to its run of `predicting` positions [B, T]."""
+    """Choose up to `count` rows of each conversation's `predicting` positions [B, T]; evenly without generator."""
     firsts = predicting.int().argmax(-1)
     stops = firsts + predicting.sum(-1)
     spans = list(zip(firsts.tolist(), stops.tolist(), strict=True))
@@ -212,7 +217,7 @@ D = TypeVar("D", bound=DraftStreamRecipe | StreamingDraftRecipe)
 
 
 class _StreamsOfDraftTask(StreamsTask[D]):
-    """Trains streams of a draft, to foresee the draft's own tokens."""
+    """Trains streams of a draft to predict the draft's tokens."""
 
     def __init__(self, recipe: D, kept_ids: Tensor, states: TargetStates, dtype: torch.dtype) -> None:
         super().__init__(recipe, kept_ids, states)
@@ -222,12 +227,12 @@ class _StreamsOfDraftTask(StreamsTask[D]):
 
     @classmethod
     def require_fit(cls, recipe: D, target: Decoder) -> None:
-        """Refuse also a recipe whose draft cannot be loaded, has no card, or reads other features."""
+        """Raise also if the draft cannot be loaded, has no card, or reads other features than the recipe says."""
         super().require_fit(recipe, target)
         _draft_of(recipe, target, torch.bfloat16)
 
     def texts(self, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
-        """Return the draft's states, with features dropped at random or at every second position."""
+        """Return the draft's states, with features dropped at random; without generator, at every second position."""
         return self._texts(make_batch(self.states, batch), batch, generator)
 
     def _texts(self, rows: Batch, batch: Sequence[int], generator: torch.Generator | None) -> StreamTexts:
@@ -245,14 +250,14 @@ class _StreamsOfDraftTask(StreamsTask[D]):
 
 
 class DraftStreamTask(_StreamsOfDraftTask[DraftStreamRecipe]):
-    """Trains streams inside a draft that is trained already, and frozen."""
+    """Trains streams inside a frozen draft."""
 
     def __init__(self, recipe: DraftStreamRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states, torch.bfloat16)
         self.module = self.streams
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:  # noqa: ARG002
-        """Write the draft again, with its streams."""
+        """Write the draft together with its streams."""
         source = find_drafter(self.recipe.drafter)
         add_streams(source, self.streams, folder, training=metadata)
         progress(1, 1)
@@ -260,7 +265,7 @@ class DraftStreamTask(_StreamsOfDraftTask[DraftStreamRecipe]):
 
 
 class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
-    """Trains a draft on the target's softmax, and streams inside it on the draft's, together."""
+    """Trains a draft on the target's softmax, together with streams inside it on the draft's softmax."""
 
     def __init__(self, recipe: StreamingDraftRecipe, kept_ids: Tensor, states: TargetStates) -> None:
         super().__init__(recipe, kept_ids, states, torch.float32)
@@ -270,11 +275,11 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
         self.module = nn.ModuleDict({"draft": self.draft, "streams": self.streams})
 
     def rate_share(self, name: str) -> float:
-        """Return less for the draft, which is trained already, than for its new streams."""
+        """Return a smaller factor for the draft, which is trained already, than for its new streams."""
         return self.recipe.draft_rate_share if name.startswith("draft.") else 1.0
 
     def loss(self, batch: list[int], generator: torch.Generator) -> tuple[Tensor, int]:
-        """Return the draft's cross-entropy to the target plus the weighted one of its streams; count answer tokens."""
+        """Return the draft's cross-entropy to the target plus its streams' weighted loss, and the answer tokens."""
         rows = make_batch(self.states, batch)
         texts = self._texts(rows, batch, generator)
         mean_MD = mean_rows(rows.final_MD, self.head_VD)
@@ -283,20 +288,20 @@ class StreamingDraftTask(_StreamsOfDraftTask[StreamingDraftRecipe]):
         return own + self.recipe.stream_weight * of_streams, len(rows.final_MD)
 
     def evaluate(self) -> Mapping[str, float]:
-        """Return how often the draft names the target's token, and its streams the draft's."""
+        """Return the draft's agreement with the target, and its streams' agreement with the draft."""
         return {**held_out_agreement(self, self.draft), **super().evaluate()}
 
     def finish(self, folder: Path, *, target_name: str, metadata: Metadata, progress: ReportCount) -> Judgement:
-        """Save the draft with its streams, load it again, and simulate rounds on the held-out greedy answers."""
+        """Save and reload the draft with its streams, and judge the draft on held-out greedy answers."""
         save_draft(self.draft, folder, target_name=target_name, metadata=metadata)
         add_streams(folder, self.streams, folder, training={"trained": "together with the draft"})
         return judge_folder(self, folder, self.recipe.windows, progress)
 
 
 def _draft_of(recipe: DraftStreamRecipe | StreamingDraftRecipe, target: Decoder, dtype: torch.dtype) -> DraftModel:
-    """Return the draft, with the sizes of the streams that it has none of yet."""
+    """Return the recipe's draft without streams, configured for the streams to train."""
     folder = find_drafter(recipe.drafter)
-    read_card(folder)  # it is written again in the end: better to miss it now
+    read_card(folder)  # the end of the run needs the card: fail now if it is missing
     draft = load_draft(folder, target, dtype=dtype)
     if draft.config.exit_features != recipe.exit_features:
         own, wanted = list(draft.config.exit_features), list(recipe.exit_features)

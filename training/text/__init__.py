@@ -1,1 +1,1 @@
-"""Makes training text by the target itself."""
+"""Generates training text with the target itself."""

@@ -1,4 +1,4 @@
-"""Decode many prompts at once, for training text: each is a branch of its own, and nothing is drafted."""
+"""Decodes many prompts at once without drafting, for training text; each prompt is a branch of the KV cache."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,7 +11,7 @@ from runtime.models.row_invariance import LayerKeys
 
 _TOP_K = 1024
 _LEAST_ALIVE = 0.75
-"""Finished rows are dropped as soon as less than this share of the rows is still going."""
+"""Finished rows are dropped once less than this share of the rows is unfinished."""
 
 
 @torch.inference_mode()
@@ -27,8 +27,8 @@ def decode_batch(
 ) -> list[list[int]]:
     """Return the target's answer to each prompt at its temperature, up to a stop token or `max_new_tokens`.
 
-    Tokens are sampled from the smallest set of best ones with `top_p` of the probability; a row's draws depend on its
-    place in the batch alone.
+    Tokens are sampled by nucleus sampling (`top_p`). A row's draws depend only on the generator and its place in the
+    batch.
     """
     weight = target.embedding.weight
     uniforms_BT = torch.rand(len(prompts), max_new_tokens, generator=generator).to(weight.device)
@@ -56,7 +56,7 @@ def decode_batch(
 def _read_prompts(
     target: Decoder, prompts: Sequence[Sequence[int]], branches: BranchCache, max_new_tokens: int
 ) -> Tensor:
-    """Put every prompt into a branch with room for its answer; return the logits of all first new tokens, [R, V]."""
+    """Read each prompt into a branch with room for its answer; return the logits of the first new tokens, [R, V]."""
     weight, longest = target.embedding.weight, max(map(len, prompts))
     branches.start(longest + max_new_tokens)
     text = KVCache(target.config, longest, dtype=weight.dtype, device=str(weight.device))
@@ -77,7 +77,7 @@ def _next_logits(target: Decoder, ids_RT: Tensor, positions: Tensor, cache: Laye
 
 
 def choose_tokens(logits_RV: Tensor, temperatures_R: Tensor, uniforms_R: Tensor, top_p: float) -> Tensor:
-    """Return one token per row, by its uniform number in [0, 1), among the 1,024 best of its distribution."""
+    """Return one token per row: greedy at temperature 0, else sampled by `uniforms_R` (0..1) among the 1,024 best."""
     greedy = logits_RV.argmax(-1)
     if not bool((temperatures_R > 0).any()):
         return greedy

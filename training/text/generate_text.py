@@ -1,7 +1,8 @@
-"""The target's own data: its answers to user turns continued from openers or built around passages of its own answers.
+"""Generates training text: the target's answers to user turns.
 
-Written batch by batch as token files (`training.data.states`), with a provenance file next to it. The same
-recipe, target and machine give the same file, however often the making was cut off.
+User turns are openers that the target continues, or requests about passages of earlier answers. Conversations are
+written batch by batch to a token file (`training.data.states`), with a provenance file beside it. The same recipe,
+target and machine give the same file, however often the generation was interrupted.
 """
 
 import fcntl
@@ -28,9 +29,9 @@ from training.text.batched_decoding import decode_batch
 PROVENANCE_SUFFIX = ".provenance.json"
 _MOST_EMPTY_BATCHES = 10
 _NAME = "model"
-"""What the target is called, which may change: its weights are what a file is gone on with."""
+"""Key of the target's name; a file may be continued under another name if the weights are the same."""
 _WEIGHTS = "target_weights"
-"""Digest of what a folder's name says nothing of."""
+"""Key of the digest of the target's weights."""
 
 
 def write_self_text(
@@ -42,9 +43,9 @@ def write_self_text(
     device: str = "cpu",
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """Write conversations (`generate_conversations`) by a folder's target in bfloat16, with passages of token files.
+    """Call `generate_conversations` with the target in a folder (in bfloat16), and passages from token files.
 
-    Raises `TrainingError` as well for a target without a chat template.
+    Raises `TrainingError` also for a target without a chat template.
     """
     tokenizer = Tokenizer.from_folder(model.folder)
     if not tokenizer.has_chat_template:
@@ -65,12 +66,15 @@ def generate_conversations(
     sources: Sequence[Conversation] = (),
     progress: ReportCount = lambda *_: None,
 ) -> None:
-    """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or go on doing so.
+    """Write `recipe.num_conversations` conversations with distinct prompts to `path`, or continue an interrupted run.
 
     The file is gzipped if its name ends in ".gz"; `path` + ".provenance.json" records its origin. Passages are taken
-    from `sources`. Raises `TrainingError` for another recipe's file, one that cannot be written or that another run is
-    writing, a target with nothing new to write, or sources that are missing or not asked for, and `ConfigError` for
-    tokens that the target has no embedding of, in an opener or in every turn that is drawn.
+    from `sources`.
+
+    Raises:
+        TrainingError: the file is of another recipe, cannot be written, or is being written by another run; the target
+            only repeats prompts; or `sources` are missing, or given without need.
+        ConfigError: an opener, or each drawn turn, has tokens without an embedding in the target.
     """
     origin = {
         _NAME: target_name,
@@ -85,7 +89,7 @@ def generate_conversations(
     try:
         with closing(_Output(path, origin, target.config.vocab_size)) as output:
             while len(output.prompts) < recipe.num_conversations:
-                # a batch depends on the recipe and its number alone
+                # a batch depends only on the recipe and the batch's number
                 generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + output.num_batches)
                 prompts = [
                     tuple(tokenizer.encode_chat([{"role": "user", "content": turn}]))
@@ -95,11 +99,11 @@ def generate_conversations(
                 fitting = [one for one in short if one and max(one) < target.config.vocab_size]
                 new = [one for one in fitting if one not in output.prompts]
                 num_empty = 0 if new else num_empty + 1
-                if num_empty > _MOST_EMPTY_BATCHES and not fitting:
-                    for one in short:
-                        require_embedded(one, tokenizer, target.config.vocab_size)
-                    raise _too_long(min(map(len, prompts)), recipe, longest)
                 if num_empty > _MOST_EMPTY_BATCHES:
+                    if not fitting:
+                        for one in short:
+                            require_embedded(one, tokenizer, target.config.vocab_size)
+                        raise _too_long(min(map(len, prompts)), recipe, longest)
                     msg = f"{target_name} repeats itself: name more openers or templates, or raise user_temperature"
                     raise TrainingError(f"{path}: {msg}")
                 rows = _answered(recipe, target, new, generator) if new else []
@@ -147,7 +151,7 @@ def _answered(
 
 
 class _Output:
-    """The token file, until `close` this process's own: grows by whole batches; what an interrupted one left is cut."""
+    """The token file, locked until `close`. It grows by whole batches; an incomplete batch is cut off on resumption."""
 
     def __init__(self, path: Path, origin: dict[str, Any], vocab_size: int) -> None:
         self.path, self._origin = path, origin
@@ -158,7 +162,7 @@ class _Output:
         if not (is_begun := self._provenance.is_file()):
             if path.exists():
                 raise TrainingError(f"{path}: is there, but not {self._provenance.name}: name another file")
-            self._save_state()  # before the first batch: what that leaves unfinished is then known to be ours
+            self._save_state()  # before the first batch, so that an interrupted one can be recognised
         self._file = path.open("ab")
         try:
             self._lock()
@@ -169,7 +173,7 @@ class _Output:
             raise
 
     def close(self) -> None:
-        """Let other runs have the file."""
+        """Close and unlock the file."""
         self._file.close()
 
     def _lock(self) -> None:
@@ -213,15 +217,15 @@ class _Output:
 
 
 class OpenedTurns:
-    """User turns that the target goes on with after openers, up to prompts of `longest` tokens."""
+    """User turns: openers that the target continues, up to prompts of `longest` tokens."""
 
     def __init__(self, recipe: SelfTextRecipe, target: Decoder, tokenizer: Tokenizer, longest: int) -> None:
-        """Raise `TrainingError` where every opener alone is too long."""
+        """Prepare the openers; raises `TrainingError` if each of them is too long."""
         self._recipe, self._target, self._tokenizer = recipe, target, tokenizer
         taken = [len(tokenizer.encode_chat([{"role": "user", "content": one}])) for one in recipe.openers]
         if min(taken) >= longest:
             raise _too_long(min(taken) + 1, recipe, longest)
-        room = longest - max(count for count in taken if count < longest)  # longer ones are dropped with their turns
+        room = longest - max(count for count in taken if count < longest)  # turns of longer openers are dropped later
         self._most_tokens = min(recipe.max_user_tokens, room)
         turns = [_user_turn(tokenizer, text) for text in ("7", "9")]
         closing = _common_end(*turns)
@@ -231,7 +235,7 @@ class OpenedTurns:
         self._end_of_turn = {*target.config.eos_token_ids, *closing[:1]}
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Return openers as the target continues them in a user's turn."""
+        """Return `count` random openers, each continued by the target as a user's turn."""
         recipe = self._recipe
         places = torch.randint(len(recipe.openers), (count,), generator=generator).tolist()
         openers = [recipe.openers[place] for place in places]
@@ -254,7 +258,7 @@ class OpenedTurns:
 
 
 class PassageTurns:
-    """Requests about passages: answers of `conversations`, each with the user turn it answered."""
+    """User turns: requests about passages, which are answers of `conversations`."""
 
     def __init__(self, recipe: PassageRecipe, tokenizer: Tokenizer, conversations: Sequence[Conversation]) -> None:
         self._recipe, self._tokenizer, self._conversations = recipe, tokenizer, conversations
@@ -262,7 +266,7 @@ class PassageTurns:
         self._around = (len(_common_end(*(prompt[::-1] for prompt in prompts))), len(_common_end(*prompts)))
 
     def draw(self, count: int, generator: torch.Generator) -> list[str]:
-        """Return templates filled with passages drawn at random."""
+        """Return `count` random templates, filled with random passages."""
         return [self._turn(generator) for _ in range(count)]
 
     def _turn(self, generator: torch.Generator) -> str:
@@ -290,6 +294,7 @@ def _below(limit: int, generator: torch.Generator) -> int:
 
 
 def _common_end(first: Sequence[int], second: Sequence[int]) -> list[int]:
+    """Return the longest common suffix."""
     count = 0
     while count < min(len(first), len(second)) and first[-1 - count] == second[-1 - count]:
         count += 1
