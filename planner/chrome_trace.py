@@ -1,7 +1,7 @@
-"""A trace of either world as Chrome trace JSON, in the layout of torch.profiler; opens in Perfetto.
+"""Simulated and real traces as Chrome trace JSON, in the layout of torch.profiler; Perfetto opens it.
 
-Each trace is a process, each lane a track in it, with further tracks where transfers on one lane overlap, so that
-slices always nest. Rounds have a track of their own; arrows lead from the draft's last step to the verification.
+Each trace is a process and each lane a track in it; a lane whose transfers overlap has several tracks, so that slices
+never cross. Rounds have a track of their own. Arrows lead from the draft's last step to the verification.
 """
 
 import gzip
@@ -24,7 +24,7 @@ VERIFYING = (Work.VERIFY, Work.PREFIX)
 
 
 def chrome_trace(traces: Mapping[str, Trace]) -> dict[str, Any]:
-    """Return the JSON object of traces by display name; times in microseconds from the start of decoding."""
+    """Return the JSON object for traces by display name; times are microseconds from the start of decoding."""
     events = [event for pid, (name, trace) in enumerate(traces.items(), 1) for event in _process(pid, name, trace)]
     return {"displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceEvents": events}
 
@@ -59,7 +59,7 @@ def _process(pid: int, name: str, trace: Trace) -> Iterator[_Event]:
 
 
 def _tracks(spans: list[Span]) -> list[tuple[str, list[Span]]]:
-    """Return (name, spans in order) of every track: lanes by first use, split where a lane's spans overlap."""
+    """Return (name, spans in order) of every track, lanes by first use; a lane whose spans overlap has several."""
     tracks: dict[str, list[list[Span]]] = {}
     for span in sorted(spans, key=lambda span: (span.start_s, span.end_s)):
         slots = tracks.setdefault(span.lane, [])
@@ -97,7 +97,7 @@ def _rounds(pid: int, rounds: list[Round]) -> Iterator[_Event]:
 
 
 def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[_Event]:
-    """Yield arrows to a verification from the last draft step that ended before it; each step has one at most."""
+    """Yield an arrow to each verification from the last draft step before it; no step has two arrows."""
     drafted = sorted((span for span in spans if span.work in DRAFT_WORK), key=lambda span: span.end_s)
     verified = sorted((span for span in spans if span.work in VERIFYING), key=lambda span: span.start_s)
     num_seen = 0
@@ -106,7 +106,7 @@ def _arrows(pid: int, spans: list[Span], tids: Mapping[Span, int]) -> Iterator[_
         if num_ended > num_seen:
             num_seen, step = num_ended, drafted[num_ended - 1]
             common = {"name": "window", "cat": "window", "id": f"{pid}.{arrow}"}
-            # Perfetto ties an arrow to the slice around its time, so it leaves where the step starts.
+            # Perfetto attaches an arrow to the slice that encloses its time, so it starts where the step starts.
             yield _event("s", pid, tids[step], step.start_s, **common)
             yield _event("f", pid, tids[span], span.start_s, bp="e", **common)
 
@@ -120,7 +120,7 @@ def _event(phase: str, pid: int, tid: int, time_s: float, **fields: Any) -> _Eve
 
 
 def _microseconds(start_s: float, end_s: float) -> float:
-    """Return a length on a grid of nanoseconds, so that touching spans stay touching."""
+    """Return a duration in microseconds, from times rounded to nanoseconds so that adjacent spans stay adjacent."""
     return (_ns(end_s) - _ns(start_s)) / 1000
 
 

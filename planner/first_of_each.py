@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def first_of_each(ranking: Iterable[T], kind: Callable[[T], object]) -> list[T]:
-    """Return the first of every kind, in their order."""
+    """Return the first entry of every kind, in the order of the ranking."""
     found: dict[object, T] = {}
     for one in ranking:
         found.setdefault(kind(one), one)

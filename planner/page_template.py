@@ -1,4 +1,4 @@
-"""Templates of pages and pictures: sandboxed and escaped; an unknown name is an error."""
+"""Renders the templates of pages and pictures: sandboxed, with values escaped; an unknown name is an error."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,16 +16,16 @@ _FILTERS: Final = (amount, between, counted, factor, milliseconds, percent, sign
 
 
 def rendered(path: Path, *more_filters: Callable[..., str], **values: object) -> str:
-    """Return a template file with its values; it may include files of its folder and of `pictures`.
+    """Return a template file filled with values; it may include files of its folder and of `pictures`.
 
-    Filters have the names of their functions: some of `planner.wording`, and those that are given.
+    A template may use `_FILTERS` and `more_filters`, by the names of the functions.
     """
     return _environment(path.parent, more_filters).get_template(path.name).render(**values)
 
 
 @cache
 def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> "ImmutableSandboxedEnvironment":
-    """Return what keeps the compiled templates of a folder."""
+    """Return the environment that caches the compiled templates of a folder."""
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -37,7 +37,7 @@ def _environment(folder: Path, more_filters: tuple[Callable[..., str], ...]) -> 
 
 
 def picture(path: Path, **values: object) -> "Markup":
-    """Return a picture of a template file, to be shown in a page."""
+    """Return the picture that a template draws, as markup to put into a page."""
     from markupsafe import Markup
 
     return Markup(rendered(path, **values))  # noqa: S704  the template escapes what it shows

@@ -1,4 +1,4 @@
-"""The ratio of two times over the same prompts, both measured or both predicted of one machine, with its interval."""
+"""The ratio of two schedules' times over the same prompts, with its interval; both are measured, or both predicted."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,17 +22,17 @@ Outcome = Literal["faster", "slower", "cannot tell"]
 """Whether one schedule is faster than another, as far as is known."""
 
 MOST_PAIRS = 1000
-"""More prompts than this are not suggested for telling which of two schedules is faster."""
+"""The most prompts that are ever suggested for telling which of two schedules is faster."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """The other's time over one's, on the same prompts: above 1 `one` is faster.
+    """The time of a schedule `other` over that of a schedule `one` on the same prompts: above 1, `one` is faster.
 
     Attributes:
-        num_pairs: prompts that both met.
-        prompts_error: half-width (90 %) of the logarithm from sampling prompts; infinite where it is not known.
-        machine_error: likewise from the errors of predicted times, or of the cost of rounds in runs.
+        num_pairs: prompts that both schedules have times of.
+        prompts_error: half-width (90 %) of log(value) from sampling prompts; infinite where it is not known.
+        machine_error: half-width from errors of predicted times, or of the fitted cost of rounds in runs.
     """
 
     value: float
@@ -52,7 +52,7 @@ class Ratio:
 
     @property
     def on_these(self) -> "Ratio":
-        """The ratio on these very prompts, without `prompts_error`."""
+        """The ratio on these very prompts, not on others like them: without `prompts_error`."""
         return replace(self, prompts_error=0.0)
 
     @property
@@ -61,7 +61,7 @@ class Ratio:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether `one` is faster or slower by the whole interval."""
+        """Whether `one` is faster or slower: the whole interval lies on one side of 1."""
         return "faster" if self.low > 1 else "slower" if self.high < 1 else "cannot tell"
 
 
@@ -74,11 +74,11 @@ class Pairs(NamedTuple):
 
 
 def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Return the total time of `other` over that of `one`, seconds above zero of the same prompts.
+    """Return the total time of `other` over that of `one`: seconds (above zero) on the same prompts.
 
-    The interval is Student's, of the logarithm: each prompt's own log ratio deviates equally, and counts by its share
-    of the time. (With few prompts, jackknife and linearised ratio estimators have too narrow intervals: they know only
-    the deviations of the long prompts.) With one prompt the interval has no end.
+    The interval is Student's t of the logarithm: the log ratios of prompts are assumed to have one variance, and each
+    is weighted by the prompt's share of the time. (With few prompts, jackknife and linearised ratio estimators give
+    too narrow intervals: they see only how long prompts deviate.) With one prompt the interval is unbounded.
     """
     ours, theirs = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
     num_pairs = len(ours)
@@ -91,44 +91,48 @@ def paired_ratio(one: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 class CommonFit:
-    """How far off the simulated times of schedules are, fitted to all their runs together by least squares.
+    """How far off simulated times are, by schedule: one weighted least-squares fit to the runs of all schedules.
 
-    log(measured / simulated) of a run is a schedule's term plus a prompt's term plus `noise` (a standard deviation).
-    So schedules that shared few prompts are compared by way of others. Runs count by their simulated seconds: the terms
-    are to correct a ratio of total times. Their noise is taken to be equal; that of short runs is rather larger, so
-    that the error is not too small.
+    The model: log(measured / simulated) of a run is the schedule's term plus the prompt's term plus `noise` (a standard
+    deviation). Two schedules that share few prompts are thus compared through a third one. A run's weight is its
+    simulated seconds, since the terms are to correct a ratio of total times. The noise is assumed equal in all runs;
+    it is rather larger in short ones, so the error is not underestimated.
     """
 
     def __init__(self, times_s: Mapping[str, Mapping[str, tuple[float, float]]]) -> None:
-        """Fit measured and simulated seconds, by schedule and prompt."""
+        """Fit the (measured, simulated) seconds of runs, by schedule and prompt."""
         prompts = list(dict.fromkeys(prompt for runs in times_s.values() for prompt in runs))
         self._places = {schedule: place for place, schedule in enumerate(times_s)}
-        places = [(place, prompts.index(prompt)) for place, own in enumerate(times_s.values()) for prompt in own]
-        measured_s, simulated_s = np.array([pair for own in times_s.values() for pair in own.values()]).T
+        terms = [
+            [place, len(times_s) + prompts.index(prompt)]
+            for place, runs in enumerate(times_s.values())
+            for prompt in runs
+        ]
+        measured_s, simulated_s = np.array([pair for runs in times_s.values() for pair in runs.values()]).T
         values, weights = np.log(measured_s / simulated_s), simulated_s / simulated_s.mean()
-        parts = np.zeros((len(values), len(times_s) + len(prompts)))
-        for row, (schedule, prompt) in zip(parts, places, strict=True):
-            row[[schedule, len(times_s) + prompt]] = 1
+        design = np.zeros((len(values), len(times_s) + len(prompts)))  # [run, term]
+        for row, its_terms in zip(design, terms, strict=True):
+            row[its_terms] = 1
         roots = np.sqrt(weights)[:, None]
-        inverse = np.linalg.pinv(roots * parts) * roots.T
-        self._fitted, self._covariance, self._known = inverse @ values, inverse @ inverse.T, inverse @ parts
-        left = np.eye(len(values)) - parts @ inverse
-        squares, residuals = left.T @ (weights[:, None] * left), left @ values
-        total = float(np.trace(squares)) if len(values) > np.linalg.matrix_rank(parts) else 0.0
+        inverse = np.linalg.pinv(roots * design) * roots.T
+        self._fitted, self._covariance, self._known = inverse @ values, inverse @ inverse.T, inverse @ design
+        residual_of = np.eye(len(values)) - design @ inverse
+        squares, residuals = residual_of.T @ (weights[:, None] * residual_of), residual_of @ values
+        total = float(np.trace(squares)) if len(values) > np.linalg.matrix_rank(design) else 0.0
         self.noise = sqrt(weights @ residuals**2 / total) if total else inf
-        # degrees of freedom by Satterthwaite: all that are left, if all runs count alike
+        # Satterthwaite's degrees of freedom; with equal weights they are the runs minus the rank of the design.
         degrees = max(1, round(total**2 / (squares**2).sum())) if total else 0
         self._error = t_quantile(degrees) * self.noise if degrees else inf
 
     def compares(self, one: str, other: str) -> bool:
-        """Return whether both have runs, on prompts that they share or others link."""
+        """Return whether the runs connect the two schedules, by shared prompts or through other schedules."""
         if one not in self._places or other not in self._places:
             return False
         wanted = self._difference(one, other)
         return bool(np.allclose(wanted @ self._known, wanted))
 
     def difference(self, one: str, other: str) -> tuple[float, float]:
-        """Return how much farther the other is off, as a logarithm, and its half-width (90 %)."""
+        """Return the term of `other` minus that of `one` (a logarithm), and its half-width (90 %)."""
         if one == other:
             return 0.0, 0.0
         wanted = self._difference(one, other)
@@ -142,10 +146,10 @@ class CommonFit:
 
 
 def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
-    """Return the ratio over all recorded prompts, of which some were run.
+    """Return the ratio over all recorded prompts, although only some of them were run.
 
-    The rounds of every recorded prompt are known, so that runs tell only their cost: the simulated ratio is corrected
-    by `cost`, a result of `CommonFit.difference` (the ratio estimator of two-phase sampling).
+    The rounds of every recorded prompt are known, so runs are needed only for what a round costs: the simulated ratio
+    is corrected by `cost`, a result of `CommonFit.difference` (the ratio estimator of two-phase sampling).
     """
     return Ratio(
         value=float(np.sum(recorded.other) / np.sum(recorded.one)) * exp(cost[0]),
@@ -158,23 +162,27 @@ def ratio_by_rounds(recorded: Pairs, cost: tuple[float, float]) -> Ratio:
 def prompts_error(times_s: Pairs) -> float:
     """Return the half-width (90 %) of log(sum(other) / sum(one)) over prompts, by a delete-one jackknife.
 
-    It is taken within kinds of prompts, which take turns in a draw (a stratified sample); all count as one kind where a
-    kind has a single prompt. One prompt alone does not show it: it is infinite.
+    The sample is stratified by kind of prompt (samples take kinds in turn), so the jackknife is too, unless a kind has
+    a single prompt. With one prompt in all, the half-width is infinite.
     """
     count = len(times_s.one)
     without_one, without_other = (np.sum(side) - np.asarray(side) for side in times_s[:2])
     if count < 2:
         return inf
     logs, kinds = np.log(without_other / without_one), np.asarray(times_s.kinds or [""] * count)
-    alike = [logs[kinds == kind] for kind in dict.fromkeys(kinds.tolist())]
-    if min(map(len, alike)) < 2:
-        alike = [logs]
-    variance = sum(len(own) / (len(own) - 1) * ((own - own.mean()) ** 2).sum() for own in alike)
-    return t_quantile(count - len(alike)) * (count - 1) / count * sqrt(variance)
+    strata = [logs[kinds == kind] for kind in dict.fromkeys(kinds.tolist())]
+    if min(map(len, strata)) < 2:
+        strata = [logs]
+    variance = sum(len(some) / (len(some) - 1) * ((some - some.mean()) ** 2).sum() for some in strata)
+    return t_quantile(count - len(strata)) * (count - 1) / count * sqrt(variance)
 
 
 def pairs_needed(ratio: Ratio) -> int | None:
-    """Return how many such prompts would decide which is faster; None for one prompt, or beyond `MOST_PAIRS`."""
+    """Return how many prompts like these would decide which schedule is faster.
+
+    None where one prompt shows no spread, where more than `MOST_PAIRS` are needed, or where no number can decide
+    because `machine_error`, which prompts do not reduce, covers the whole difference.
+    """
     lead, shared = abs(log(ratio.value)), ratio.machine_error
     if ratio.num_pairs < 2 or lead <= shared:
         return None
@@ -196,9 +204,9 @@ def comparer(profile: Profile, record: AcceptanceRecord, costs: Mapping[str, Lan
 
 
 def ratio_of(ours: Prediction, theirs: Prediction) -> Ratio:
-    """Return the second prediction's time over the first one's; both are of one machine and the same prompts.
+    """Return the second prediction's time over the first one's; both are for the same machine and prompts.
 
-    Several texts of a prompt are one pair: they are more alike than those of other prompts.
+    All texts of a prompt count as one pair: they are more alike than texts of different prompts.
     """
     one, other = (np.bincount(ours.prompt_numbers, side.prompt_decode_s).tolist() for side in (ours, theirs))
     return Ratio(

@@ -1,4 +1,4 @@
-"""From a profile and a record to an answer: search, sensitivity and verdict."""
+"""Plans from a measured profile and an acceptance record: search, verdict and sensitivity."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +18,9 @@ from planner.wording import KINDS, PART, Kind, counted, factor, kind_of, on_lane
 from sim.evaluator import Evaluator
 
 _SMALLEST_SHARE: Final = 0.02
-"""Smallest share of a time that is named."""
+"""Shares of a time below this are not named."""
 SHORTEST: Final = 16
-"""Tokens of the shortest answer that is asked about; the longest is as long as the texts may be."""
+"""Tokens of the shortest answer that `short_answers` compares; the longest is the record's longest text."""
 
 
 def judge(
@@ -30,9 +30,14 @@ def judge(
     compare: Compare,
     sensitivity: Callable[[], Sensitivity],
 ) -> SpeculationVerdict:
-    """Return the verdict on a search; `result` are its leaders, in the order of choice, over the prompts to judge on.
+    """Return the verdict on a search.
 
-    `record` holds these prompts.
+    Args:
+        found: the whole search.
+        result: its leaders, best choice first, with predictions over the prompts to judge on.
+        record: the prompts to judge on.
+        compare: compares two schedules on these prompts.
+        sensitivity: called when the explanation is shown.
     """
     plain, drafting = result.best(kind="plain"), result.best_drafting()
 
@@ -43,8 +48,8 @@ def judge(
     claim = None if plain is None or drafting is None else claim_of(drafting, plain)
     pays: Pays = "cannot_tell" if claim is None else PAYS[claim.outcome]
     missing = "only plain decoding can be predicted" if drafting is None else "the search left plain decoding out"
-    told = {"yes": drafting, "no": plain}.get(pays)  # half of the prompts chose, and the other half judges
-    winner = told or result.winner
+    # The judging half of the prompts may contradict the choosing half; the recommendation follows the verdict.
+    winner = {"yes": drafting, "no": plain}.get(pays) or result.winner
     other: Placement = "pooled" if winner.placement == "split" else "split"
     near = [result.best(method=winner.schedule.method, placement=other)]
     near += [result.best(kind=kind) for kind in KINDS if kind != kind_of(winner.schedule)]
@@ -79,7 +84,7 @@ def _slow_facts(sensitivity: Callable[[], Sensitivity], record: AcceptanceRecord
 
 
 def significantly_slower(result: SearchResult, compare: Compare) -> tuple[Kind, ...]:
-    """Return the kinds whose best is slower than the winner beyond its interval: only these can take a lead."""
+    """Return the kinds whose best schedule is slower than the winner beyond the interval of their ratio."""
     best = {kind: result.best(kind=kind) for kind in KINDS}
     return tuple(
         kind
@@ -100,7 +105,7 @@ def _basis(found: SearchResult, num_judged: int) -> str:
 
 
 def _why(found: SearchResult, drafting: Candidate | None, winner: Candidate) -> Iterator[str]:
-    """Yield the parts of the time: of the winner, and of the best speculation where plain decoding wins."""
+    """Yield what the winner's time consists of, and that of the best speculation if plain decoding wins."""
     if drafting is not None and not any(one.prediction.num_accepted_tokens for one in found.candidates):
         yield "no drafted token was right on these prompts: on them drafting only costs time"
     beaten = [] if drafting is None or winner.schedule.traits.window != "none" else [drafting]
@@ -115,10 +120,7 @@ def _why(found: SearchResult, drafting: Candidate | None, winner: Candidate) -> 
 
 
 def short_answers(winner: Candidate, rivals: Sequence[Candidate], longest: int) -> Iterator[str]:
-    """Yield lengths of answers that a slower schedule finishes first because of its shorter prefill.
-
-    Nothing is known of answers of more than `longest` tokens.
-    """
+    """Yield the answer lengths, up to `longest` tokens, at which a rival's shorter prefill makes it finish first."""
     for rival in rivals:
         if rival.tpot_s < winner.tpot_s:
             continue
@@ -157,7 +159,7 @@ def _value(sweep: Sweep, found: BreakEven, record: AcceptanceRecord) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _SensitivityOnce:
-    """A function that analyses a search when it is first called; a class, since no pickle can hold a closure."""
+    """A callable that analyses a search on its first call; a class rather than a closure so that it can be pickled."""
 
     found: SearchResult
     judged: SearchResult
@@ -175,9 +177,12 @@ class _SensitivityOnce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The ranking over all prompts, the best of every kind over those to judge on, and the verdict.
+    """The answer for a profile and a record.
 
-    `find_sensitivity` takes seconds the first time.
+    Attributes:
+        search: all schedules, ranked over all prompts.
+        judged: the best of every method and placement, predicted over the prompts to judge on.
+        find_sensitivity: takes seconds on the first call.
     """
 
     profile: Profile

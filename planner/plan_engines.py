@@ -1,4 +1,4 @@
-"""Which engines run what a plan has ranked, and whose times its predictions are."""
+"""Which engines can run the schedules of a plan, and of which engine the predicted times are."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from sim.batch_prediction import BatchPrediction
 
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule, num_sequences: int = 1) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule where it was planned: transformers drafts for one sequence alone."""
+    """Return the engines that can run a schedule on its lanes; transformers drafts for a single sequence only."""
     return _engines_of(plan, one.schedule, one.pair, num_sequences)
 
 
@@ -42,56 +42,64 @@ def engines_of_batch(plan: PlatformPlan, one: BatchPrediction) -> tuple[RunsOn, 
 
 
 def best_with_engine(plan: PlatformPlan) -> PlannedSchedule | None:
-    """Return the fastest schedule that the engine runs whose times are predicted; if there is none, that any runs."""
+    """Return the fastest schedule that the engine of the predicted times runs, or else that any engine runs."""
     runnable = [one for one in (plan.recommended, *plan.ranking) if not one.needs_training and engines_of(plan, one)]
     return next((one for one in runnable if is_by_its_engine(plan, one)), next(iter(runnable), None))
 
 
 def is_by_its_engine(plan: PlatformPlan, one: PlannedSchedule, num_sequences: int = 1) -> bool:
-    """Return whether an engine runs a schedule whose times, or those of its kin, are predicted; true where none is.
+    """Return whether the engine whose times are predicted for a schedule (or a variant of that engine) can run it.
 
-    Nothing is known of engines on CPUs, where plain decoding is no stand-in for what another one does on a GPU.
+    Where no engine's times are known, as on CPUs, true only if none is known for the recommended schedule either:
+    plain decoding on a CPU must not stand in for what an engine does on a GPU.
     """
-    own = engine_of_times(plan, one)
-    if own is None:
+    timed = engine_of_times(plan, one)
+    if timed is None:
         return engine_of_times(plan, plan.recommended) is None
-    return any(found.engine == OURS or engine_of(found.engine) == own for found in engines_of(plan, one, num_sequences))
+    engines = engines_of(plan, one, num_sequences)
+    return any(found.engine == OURS or engine_of(found.engine) == timed for found in engines)
 
 
 def engine_of_times(plan: PlatformPlan, one: PlannedSchedule) -> str | None:
-    """Return the engine whose times are predicted for a schedule; None where none is known."""
+    """Return the engine whose times the prediction of a schedule stands for; None where none is known."""
     device = plan.question.platform.device(plan.question.platform.members(one.pair.target)[0])
     return engine_of(engine_on(device, plan.question.target.weights) or "")
 
 
 def beside_engine(plan: PlatformPlan) -> Iterator[str]:
-    """Say what an engine runs in place of the recommended schedule, where that is not it or the times are not its."""
-    known, own = best_with_engine(plan), engine_of_times(plan, plan.recommended)
-    if known is not None and own is not None and not is_by_its_engine(plan, known):
-        num, heads = len(plan.question.platform.members(known.pair.target)), plan.question.target.shape.num_heads
-        why = f": {num} GPUs do not share {heads} attention heads evenly" if own == LAW_ENGINE and heads % num else ""
-        yield f"{own}, whose times these are, runs nothing here{why}"
-    if known is None or known is plan.recommended:
+    """Say what an engine can run instead of the recommended schedule, if the engine of the times cannot run that."""
+    runnable, timed = best_with_engine(plan), engine_of_times(plan, plan.recommended)
+    if runnable is None:
         return
-    gain, engine = f"{known.place} ({times(plan.compared(known))} plain decoding)", engines_of(plan, known)[0].engine
-    found = gain if known.schedule.num_speculative_tokens else f"plain decoding, {known.place}"
+    if timed is not None and not is_by_its_engine(plan, runnable):
+        num = len(plan.question.platform.members(runnable.pair.target))
+        heads = plan.question.target.shape.num_heads
+        is_uneven = timed == LAW_ENGINE and heads % num
+        why = f": {heads} attention heads cannot be split evenly over {num} GPUs" if is_uneven else ""
+        yield f"{timed}, whose times are predicted, runs nothing here{why}"
+    if runnable is plan.recommended:
+        return
+    engine = engines_of(plan, runnable)[0].engine
+    gain = f"{runnable.place} ({times(plan.compared(runnable))} plain decoding)"
+    what = gain if runnable.schedule.num_speculative_tokens else f"plain decoding, {runnable.place}"
     if engines_of(plan, plan.recommended):
-        yield f"{engine}, whose times these are, does not run that: the best that it runs is {found}"
+        yield f"{engine}, whose times are predicted, does not run that: the best that it runs is {what}"
     else:
-        yield f"no engine runs that yet: {engine} runs the best that one can, {found}"
+        yield f"no engine runs that yet: the best that one can run is {what}, with {engine}"
 
 
 def doubts_of_times(plan: PlatformPlan) -> Iterator[str]:
-    """Say where times are of an engine that does not load the weights, or is not the one that was asked about."""
+    """Say where the times are those of an engine that cannot load the weights, or that stands in for another."""
     question, weights = plan.question, plan.question.target.weights
     devices = [question.platform.device(one) for one in question.platform.members(plan.recommended.pair.target)]
     engines = dict.fromkeys(filter(None, (engine_on(device, weights) for device in devices)))
-    if unread := [engine for engine in engines if not reads(engine, weights)]:
+    unable = [engine for engine in engines if not reads(engine, weights)]
+    if unable:
         loaders = loaders_on(devices[0], weights)
-        named = f"--engine {loaders[0]} takes another, " if loaders else ""
+        choose = f"choose --engine {loaders[0]}, or" if loaders else "choose"
         yield (
-            f"Times are those of {listing(unread)}, which does not load {weights}: none that does was measured on "
-            f"such a GPU; {named}--weights int8 or int4 what it loads."
+            f"Times are those of {listing(unable)}, which does not load {weights}: no engine that loads them was "
+            f"measured on such a GPU; {choose} --weights int8 or int4."
         )
     if question.calibrated is None or not question.calibrated.has_target:
         yield from filter(None, map(stands_for, engines))

@@ -1,4 +1,4 @@
-"""The cost of a pass by rows on a device, which decides whether speculation pays, and its picture."""
+"""How long a pass over several rows takes on a device, which decides whether speculation pays; and its picture."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _IN_WORDS: Final[dict[Status, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RowTime:
-    """A pass of the whole model over some rows, with the ends (90 %) of its time and of its ratio to one row's pass.
+    """Time of a whole model's pass over some rows, its ratio to the pass of one row, and the 90 % ends of both.
 
     Errors that both passes share cancel in the ratio.
     """
@@ -47,13 +47,14 @@ class RowTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowCurve:
-    """A model's passes on one device, by rows, and the numbers that they rest on.
+    """The times of a model's passes on one device, by rows, and the numbers that they come from.
 
     Attributes:
         engine: what runs the model; None where none is known.
-        prices: of rows by public curves; None where they are by a law, or by `growth_per_row`.
-        known_rows: most rows that there is a price of; None where they are fed one after the other.
-        by_law: whether passes are by a measured kernel law.
+        prices: costs of rows from published curves; None where a kernel law or `growth_per_row` gives them.
+        known_rows: the most rows with a known cost; None where the device computes rows one after the other.
+        by_law: whether the times come from a measured kernel law.
+        context: cached tokens before the rows.
     """
 
     model: StoredModel
@@ -68,7 +69,7 @@ class RowCurve:
 
     @property
     def source(self) -> str:
-        """The status of each number, and the curves that rows are by, in words."""
+        """Where each number is from, and the measured curves behind the costs of rows, in words."""
         fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
         for one in self.assumptions:
             fields[one.status].append(one.number)
@@ -76,29 +77,29 @@ class RowCurve:
         if self.prices is None:
             return known
         step = STEP_IN_WORDS[self.prices.step]
-        return f"{known}. Rows from measured curves, some of {step}; above all: {self.prices.source}"
+        return f"{known}. Costs of rows are from measured curves, some of {step}; mainly: {self.prices.source}"
 
     @property
     def beyond(self) -> str:
-        """What nobody knows of its longest passes, in words; empty where there is a price of as many rows."""
+        """What is assumed about passes of more rows than `known_rows`, in words; empty if there are none."""
         most = max(one.rows for one in self.rows)
         if self.known_rows is None or most <= self.known_rows:
             return ""
         if self.prices is not None or self.by_law:
             return f"Some passes have more rows ({most}) than {known_in_words(self.known_rows, by_law=self.by_law)}."
         return (
-            f"growth_per_row is told of up to {GROWING_ROWS} rows: further ones cost no more in the times, and as much "
-            "as these at the upper ends."
+            f"growth_per_row holds for up to {GROWING_ROWS} rows: the times count further rows as free, and the upper "
+            "ends of the intervals as costing the same."
         )
 
 
 def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[int], context: int) -> RowCurve:
-    """Return the times of passes over so many rows after `context` cached tokens.
+    """Return the times of passes over each number of `rows` after `context` cached tokens.
 
     Raises:
-        OutOfRangeError: the device is compiled for fewer rows, or the model has fewer positions.
-        PlanError: the weights do not fit into the device's memory.
-        ProfileError: the sheet lacks what no guess can stand in for.
+        OutOfRangeError: the model was compiled for fewer rows on the device, or has fewer positions.
+        PlanError: weights and cache do not fit into the device's memory.
+        ProfileError: the sheet lacks the memory bandwidth, which is never guessed.
     """
     if sheet.memory_bytes_per_s is None:
         other = "another device" if sheet.memory_pool is None else "a platform that has it, by mirrorsd plan"
@@ -139,7 +140,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
 
 
 def _within_fewer(wide: RowTime, fewer: Iterable[RowTime]) -> RowTime:
-    """Return a pass that ends no sooner than those of fewer rows do, and no later than several of them in turn."""
+    """Narrow a pass's interval by those of fewer rows: it takes at least as long as one, at most as several in turn."""
     narrow = wide if wide.rows > 1 else replace(wide, ratio_low=1.0)
     for one in fewer:
         in_turn = ceil(wide.rows / one.rows)
@@ -163,18 +164,20 @@ def _pass_s(cost: RooflineCost, rows: int, context: int) -> float:
 
 
 def few_rows_error(cost: RooflineCost, rows: int, context: int) -> float:
-    """Return the relative error of a pass for its rows: of their growth, and of how slowly the device may compute.
+    """Return the relative error that a pass has because of its rows, beyond the error of reading the weights.
 
-    What a row costs is told of the first eight, so beyond them it may be nothing or as much.
+    It combines the error of `growth_per_row`, that of the device's FLOP/s, and whether rows beyond the first
+    `GROWING_ROWS`, whose cost nobody states, cost nothing or as much as the first ones.
     """
     device = cost.device
     slower = replace(cost, device=replace(device, flops=device.flops / (1 + device.computing_error)))
     slowed = _pass_s(slower, rows, context) / _pass_s(cost, rows, context)
-    grown, told = (
-        _pass_s(one, rows, context) / _pass_s(one, 1, context)  # which may be as many where graphs are of many rows
-        for one in (replace(cost, device=device.growing_on(rows)), cost)
-    )
-    return hypot(device.growth_error(rows), log(slowed), log(grown / told))
+
+    def growth(one: RooflineCost) -> float:
+        return _pass_s(one, rows, context) / _pass_s(one, 1, context)
+
+    grown = growth(replace(cost, device=device.growing_on(rows))) / growth(cost)
+    return hypot(device.growth_error(rows), log(slowed), log(grown))
 
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 400, 70, 690, 64, 360

@@ -1,8 +1,4 @@
-"""A verdict as data, and the few lines that are made from it.
-
-Five templates: `headline`, `fact`, `rivals`, `would_decide` and `times`. A verdict cannot hold an answer that its own
-ratio contradicts.
-"""
+"""The answer to "does speculation pay here?" as data, and the sentences that are printed from it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +23,7 @@ _ANSWER: Final[Mapping[Pays, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """Two rows of a table, by name and perhaps by schedule; `ratio` is the other's time over one's."""
+    """How two schedules compare: their names in the table, and the time of `other` over that of `one`."""
 
     one: str
     other: str
@@ -36,29 +32,29 @@ class Claim:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether `one` is faster or slower, beyond its interval."""
+        """Whether `one` is faster or slower, beyond the ratio's interval."""
         return self.ratio.outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpeculationVerdict:
-    """Whether speculation pays, what to use, and what that rests on.
+    """Whether speculation pays, what to use, and why.
 
     Attributes:
-        claim: the best drafting schedule next to the plain one that it has to beat; None if one of them is missing.
+        claim: the best drafting schedule against the plain one that it has to beat; None if either is missing.
         basis: how the two were compared, or what is missing.
-        recommended, schedule: the schedule to use, and its name in the table; None without one.
+        recommended, schedule: name in the table of the schedule to use, and that schedule; None if there is none.
         why, next_step: what explains the answer, and what to do now.
-        others: the recommended schedule next to other rows of the table.
-        by_length: the ratio of `claim` for answers cut at so many tokens.
-        facts: further items by label.
-        slow_facts: a function that finds more of them in seconds; it is called when they are shown.
-        warnings: sentences that the answer must not be read without.
+        others: the recommended schedule against each other row of the table.
+        by_length: the ratio of `claim` for answers cut after so many tokens.
+        facts: further facts by label.
+        slow_facts: returns further facts; it takes seconds, so it is called only when they are shown.
+        warnings: sentences that must be shown with the answer.
         badges: what each schedule is best at, by its name in the table.
-        can_be_run: whether runs can be compared with what was predicted; runs to compare are greedy.
+        can_be_run: whether real runs could check the prediction: `mirrorsd validate` compares greedy decoding only.
 
     Raises:
-        ValueError: the answer contradicts the ratio of `claim`, or the recommended schedule.
+        ValueError: `pays` contradicts the ratio of `claim`, or the recommended schedule.
     """
 
     pays: Pays
@@ -78,13 +74,13 @@ class SpeculationVerdict:
     can_be_run: bool = True
 
     def __repr__(self) -> str:
-        """One line: what it rests on would fill pages."""
+        """Return one line: all facts would fill pages."""
         return f"<SpeculationVerdict: {self.headline}>"
 
     def __post_init__(self) -> None:
-        """Refuse an answer that its ratio contradicts; without a ratio, a yes."""
-        told = "no" if self.claim is None else PAYS[self.claim.outcome]
-        if self.pays not in ("cannot_tell", told):
+        """Refuse an answer that contradicts the ratio, and a *yes* without a ratio."""
+        implied = "no" if self.claim is None else PAYS[self.claim.outcome]
+        if self.pays not in ("cannot_tell", implied):
             ratio = None if self.claim is None else times(self.claim.ratio)
             raise ValueError(f"{self.pays} contradicts a ratio of {ratio}")
         drafts = None if self.schedule is None else self.schedule.traits.window != "none"
@@ -107,14 +103,14 @@ class SpeculationVerdict:
 
     @property
     def turns_at(self) -> int | None:
-        """The length of answers from which on speculation is ahead, or behind, beyond its interval.
+        """The answer length from which on the outcome is that of the longest answers: faster, or slower.
 
-        None if that is so for all lengths, or cannot be told for the longest.
+        None if all lengths have that outcome, or if it is "cannot tell".
         """
         lengths = sorted(self.by_length)
         outcomes = [self.by_length[length].outcome for length in lengths]
-        unlike = [place for place, outcome in enumerate(outcomes) if outcome != outcomes[-1]]
-        return lengths[unlike[-1] + 1] if unlike and outcomes[-1] != "cannot tell" else None
+        differing = [place for place, outcome in enumerate(outcomes) if outcome != outcomes[-1]]
+        return lengths[differing[-1] + 1] if differing and outcomes[-1] != "cannot tell" else None
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -132,7 +128,7 @@ class SpeculationVerdict:
 
     @property
     def explained(self) -> tuple[str, ...]:
-        """Lines of what explains the answer further."""
+        """Lines with further explanation of the answer."""
         lengths = [f"{length:,} tokens {times(ratio)}" for length, ratio in sorted(self.by_length.items())]
         facts = {
             f'Speed of "{self.recommended}" over that of': rivals(self.others, can_be_run=self.can_be_run),
@@ -149,7 +145,7 @@ class SpeculationVerdict:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The lines for scripts."""
+        """The same lines as a JSON object, for scripts."""
         return {"verdict": "\n".join(self.lines), "warnings": list(self.warnings), "explanation": list(self.explained)}
 
 
@@ -160,13 +156,13 @@ def fact(label: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def rivals(claims: Sequence[Claim], *, can_be_run: bool = True) -> list[str]:
-    """Return each rival of one schedule with its ratio, and what would decide which is faster where that is open."""
+    """Return each claim's other schedule with the ratio, and where that cannot tell, what would decide."""
     doubts = [f", {would_decide(one.ratio, can_be_run=can_be_run)}" * (one.outcome == "cannot tell") for one in claims]
     return [f'"{one.other}" {times(one.ratio)}{doubt}' for one, doubt in zip(claims, doubts, strict=True)]
 
 
 def would_decide(ratio: Ratio, *, can_be_run: bool = True) -> str:
-    """Return what would decide which of two schedules is faster; `can_be_run` as of `SpeculationVerdict`."""
+    """Return what would decide which of two schedules is faster; `can_be_run` as in `SpeculationVerdict`."""
     needed = pairs_needed(ratio)
     if needed is not None:
         return f"about {counted(needed, 'prompt')} like these would decide"

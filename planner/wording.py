@@ -1,4 +1,4 @@
-"""Names of kinds and schedules, and numbers in human units, for what is printed and shown."""
+"""Text for people: names of schedules and of their kinds, and numbers in readable units."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
@@ -14,7 +14,7 @@ KINDS: Final[Mapping[Kind, str]] = {
     "tree": "tree speculation",
     "mirror": "mirror speculation",
 }
-"""Names of kinds in sentences, the simplest first. Blocks of a head count as synchronous."""
+"""Name of each kind in sentences, the simplest kind first. Drafters of blocks (DFlash) count as synchronous."""
 
 
 def kind_of(schedule: Schedule) -> Kind:
@@ -39,7 +39,7 @@ PART: Final[Mapping[str, str]] = {
     "contention": "lanes slowing each other",
     "overhead": "dispatch and bookkeeping",
 }
-"""Names of the parts of a predicted time, in the order of showing."""
+"""Name of each part of a predicted time, in the order in which tables show them."""
 
 
 def schedule_name(schedule: Schedule, placement: str) -> str:
@@ -73,14 +73,17 @@ def on_lanes(schedule: Schedule) -> str:
 
 
 def schedule_names(schedules: Sequence[tuple[Schedule, str]]) -> tuple[str, ...]:
-    """Return a name for each (schedule, placement) of one table: `schedule_name`, and what tells equal ones apart."""
+    """Return `schedule_name` of each (schedule, placement) of a table, with details where two names would be equal."""
     names = [schedule_name(schedule, placement) for schedule, placement in schedules]
-    for detail in _DETAILS:
-        details = [detail(schedule) for schedule, _ in schedules]
-        held: dict[str, set[str]] = {}
-        for name, one in zip(names, details, strict=True):
-            held.setdefault(name, set()).add(one)
-        names = [f"{name}, {one}" if len(held[name]) > 1 else name for name, one in zip(names, details, strict=True)]
+    for detail_of in _DETAILS:
+        details = [detail_of(schedule) for schedule, _ in schedules]
+        details_by_name: dict[str, set[str]] = {}
+        for name, detail in zip(names, details, strict=True):
+            details_by_name.setdefault(name, set()).add(detail)
+        names = [
+            f"{name}, {detail}" if len(details_by_name[name]) > 1 else name
+            for name, detail in zip(names, details, strict=True)
+        ]
     return tuple(names)
 
 
@@ -95,7 +98,7 @@ def in_ms(time_s: float) -> str:
 
 
 def between(low_s: float, high_s: float) -> str:
-    """Return the ends of a time in milliseconds: `27.1 to 28.3`, or `up to 28.3` without a lower one."""
+    """Return a range in milliseconds, without the unit: `27.1 to 28.3`, or `up to 28.3` from zero on."""
     return f"{in_ms(low_s)} to {in_ms(high_s)}" if low_s > 0 else f"up to {in_ms(high_s)}"
 
 
@@ -113,7 +116,7 @@ def duration(time_s: float) -> str:
 
 
 def tokens_per_second(tpot_s: float) -> str:
-    """Return the rate of a time per token: `36.9 tokens/s`."""
+    """Return a time per token as a rate: `36.9 tokens/s`."""
     return f"{digits(1 / tpot_s)} tokens/s"
 
 
@@ -128,7 +131,7 @@ def error_percent(error: float) -> str:
 
 
 def signed_percent(error: float) -> str:
-    """Return an error with its sign, the typographic one: `+2.3 %`."""
+    """Return an error with its sign (a typographic minus): `+2.3 %`."""
     return f"{error * 100:+.1f} %".replace("-", "\u2212")
 
 
@@ -158,7 +161,7 @@ _UNITS: Final[Mapping[str, tuple[tuple[float, str], ...]]] = {
     "price_usd": ((1.0, "USD"),),
     "bus_bits": ((1.0, "bit"),),
 }
-"""Units with their sizes, the largest first, by the first ending of a field's name that fits."""
+"""(size, unit), the largest first, by the ending of a field's name; the first ending that matches is used."""
 
 
 def amount(field: str, value: float) -> str:
@@ -181,10 +184,10 @@ def counted(number: int, singular: str) -> str:
 
 
 def known_in_words(rows: int, *, by_law: bool) -> str:
-    """Return up to how many rows of a pass what they cost is known, and what is taken of more."""
+    """Complete the sentence "more rows than ...": the most rows with a known cost, and what is assumed beyond."""
     if by_law:
-        return f"kernels were timed with for its law ({rows}), which is taken to hold"
-    return f"are priced ({rows}): reading is taken to slow down no further"
+        return f"the kernel law was fitted to ({rows}): it is assumed to hold"
+    return f"row curves were measured for ({rows}): reading is assumed to slow down no further"
 
 
 def capital(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The verdict of a plan: whether to speculate, where to put the draft, and on which numbers that rests."""
+"""The sentences that `mirrorsd plan` prints: whether to speculate, where to put the draft, and from which numbers."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import SECOND_STREAM
 from hwprofiles.quantity import Status
 from planner.first_of_each import first_of_each
-from planner.one_tokenizer import is_taken_for_granted
+from planner.one_tokenizer import tokenizer_is_assumed
 from planner.plan_engines import beside_engine, best_with_engine, doubts_of_times, engines_of
 from planner.platform_plan.choices import MachineChoice
 from planner.platform_plan.device_pairs import LanePair
@@ -36,10 +36,11 @@ from planner.wording import (
 )
 
 _CLOSE: Final = 0.85
-"""Placements that may be as fast as the best one and save something are named from this share of its speed on."""
+"""A placement that may be as fast as the best one, and saves something, is named from this share of its speed on."""
 _MOST_MOVED: Final = 4
+"""Number of places, the fastest first, whose changes `what_if` names."""
 _MOST_WEIGHTS: Final = 3
-"""Places whose change is told, the fastest first."""
+"""Number of weight formats that are named as fitting."""
 
 
 def advice(plan: PlatformPlan) -> SpeculationVerdict:
@@ -63,7 +64,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
 
 
 def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str]) -> str:
-    """Return a sentence on the effect of changed numbers, such as `npu.memory_efficiency=0.5`, on the fastest draft."""
+    """Return a sentence on what changed numbers (such as `npu.memory_efficiency=0.5`) do to times with the best draft."""
     now, then = _times_s(changed), _times_s(before)
     by_time = sorted(now, key=lambda name: (name != "plain decoding", now[name]))
     moved = [
@@ -76,7 +77,10 @@ def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str
 
 
 def _times_s(choice: MachineChoice) -> dict[str, float]:
-    """Return the time per token of plain decoding, and of the best speculation by place, be a split as it may."""
+    """Return the time per token of plain decoding, and of the best speculation by place.
+
+    Layer splits over the same devices count as one place, since changed numbers may move layers.
+    """
     plan = choice.drafts[0].plan
 
     def place(pair: LanePair) -> str:
@@ -91,7 +95,7 @@ def _times_s(choice: MachineChoice) -> dict[str, float]:
 
 
 def held_back(plan: PlatformPlan) -> str | None:
-    """Say what the target needs on a faster lane that cannot hold it; None where there is no such lane."""
+    """Say what the target would need on the fastest lane that cannot hold it; None if that lane is no faster."""
     question = plan.question
 
     def bytes_per_s(lane: str) -> float:
@@ -99,15 +103,18 @@ def held_back(plan: PlatformPlan) -> str | None:
         return sum(rates) if LayerSplit.of(lane) is None else min(rates)
 
     misfits = [need for need in plan.needs if need.is_plain and not need.fits]
-    fastest = max(misfits, key=lambda need: bytes_per_s(need.pair.target), default=None)
-    if fastest is None or bytes_per_s(lane := fastest.pair.target) <= bytes_per_s(plan.recommended.pair.target):
+    if not misfits:
+        return None
+    fastest = max(misfits, key=lambda need: bytes_per_s(need.pair.target))
+    lane = fastest.pair.target
+    if bytes_per_s(lane) <= bytes_per_s(plan.recommended.pair.target):
         return None
     weights = weights_that_fit(question, lane)
     would = f"--weights {' or '.join(weights[:_MOST_WEIGHTS])} would fit" if weights else "no common weights would fit"
     would = "; ".join([would, *split_by_llama_cpp(question)])
-    bytes_ = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
-    bytes_ += " on each" * (len(question.platform.members(lane)) > 1)
-    return f"{_device(plan, lane)} cannot hold {question.target} ({bytes_}; {would})"
+    needed = f"{fastest.needed_bytes / 1e9:.1f} GB needed, {(fastest.capacity_bytes or 0) / 1e9:.1f} GB usable"
+    needed += " on each" * (len(question.platform.members(lane)) > 1)
+    return f"{_device(plan, lane)} cannot hold {question.target} ({needed}; {would})"
 
 
 def _why(plan: PlatformPlan) -> Iterator[str]:
@@ -134,9 +141,9 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _too_large(plan: PlatformPlan) -> list[str]:
-    """Return what both models need where plain decoding is the fastest, or anywhere if nothing drafts, if too much.
+    """Return, if speculation does not pay, one memory in which both models do not fit together.
 
-    There is none where speculation pays: the other place would be named for nothing.
+    It is the memory where plain decoding is the fastest; if nothing drafts, any.
     """
     if plan.pays == "yes":
         return []
@@ -147,7 +154,7 @@ def _too_large(plan: PlatformPlan) -> list[str]:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """Return an interval of rates, either end of which may be beyond all that were asked about."""
+    """Return an interval of rates in words; an end that lies beyond `RATES` is None."""
     if low is None or high is None:
         known = f"from {percent(low)}" if low is not None else f"up to {percent(high)}" if high is not None else ""
         return f" (90 % interval: {known})" if known else ""
@@ -187,7 +194,7 @@ def _other_places(plan: PlatformPlan, best: PlannedSchedule) -> list[PlannedSche
 
 
 def _beside(plan: PlatformPlan, one: PlannedSchedule, best: PlannedSchedule) -> str:
-    """Return the speed of a placement over the best one's, and its other differences."""
+    """Return how a placement compares with the best one: speed, and what else differs."""
     return ", ".join((f"{one.place} at {times(plan.compared(one, best))}", *differences(one, best)))
 
 
@@ -203,10 +210,10 @@ def _facts(plan: PlatformPlan, chosen: PlannedSchedule) -> dict[str, Sequence[st
         "Engines that run it": [f"{one.engine}: {one.options}" for one in engines_of(plan, chosen)] or ["none known"],
         "Memory": list(reversed(alike.values())),
         "Left out": plan.left_out,
-        f"It rests on {len(plan.assumptions)} numbers": [
+        f"The prediction uses {len(plan.assumptions)} numbers": [
             f"{counts[status]} {status}" for status in get_args(Status) if counts[status]
         ],
-        "How good such predictions are": [ACCURACY],
+        "Accuracy of such predictions": [ACCURACY],
     }
 
 
@@ -214,8 +221,8 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     best, question = plan.after_training, plan.question
     if best is not None:
         yield (
-            f"The first of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: it "
-            f"needs a trained exit, and none is known for {question.target.shape.name}. --trained-exits assumes one."
+            f"The first row of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: "
+            f"it needs a trained exit, and none is known for {question.target.shape.name}. --trained-exits assumes one."
         )
     yield from _carried(question)
     yield from assumed_of(question.platform)
@@ -230,13 +237,13 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
 
 
 def _carried(question: Question) -> Iterator[str]:
-    if question.calibrated is not None and (carried := question.calibrated.in_words) is not None:
-        yield carried
+    if question.calibrated is not None and question.calibrated.in_words is not None:
+        yield question.calibrated.in_words
 
 
 def _as_if_run(plan: PlatformPlan) -> Iterator[str]:
-    """Name devices whose data sheets have none of the weights that they hold."""
-    told, platform, question = defaultdict[str, list[str]](list), plan.question.platform, plan.question
+    """Name devices that hold weights in a format that their data sheets do not list."""
+    devices_by_text, platform, question = defaultdict[str, list[str]](list), plan.question.platform, plan.question
     held = dict.fromkeys(
         (device, model.weights)
         for one in plan.ranking
@@ -247,17 +254,21 @@ def _as_if_run(plan: PlatformPlan) -> Iterator[str]:
         for device in devices
     )
     for device, weights in held:
-        if not (sheet := platform.device(device)).runs(weights):
-            told[f"weights in {' or '.join(sheet.weight_formats)}; predicted as if in {weights}"].append(device)
-    yield from (f"Data sheet of {listing(devices)}: {formats}." for formats, devices in told.items())
+        sheet = platform.device(device)
+        if not sheet.runs(weights):
+            text = f"only weights in {' or '.join(sheet.weight_formats)}; predicted as if it ran {weights}"
+            devices_by_text[text].append(device)
+    yield from (f"Data sheet of {listing(devices)}: {text}." for text, devices in devices_by_text.items())
 
 
 def _too_long(question: Question) -> Iterator[str]:
-    if (drafted := _most_drafted(question)) < MOST_DRAFTED:
+    drafted = _most_drafted(question)
+    if drafted < MOST_DRAFTED:
+        shortest = min(_models(question), key=lambda shape: shape.max_position)
         yield (
-            f"Drafts of more than {counted(drafted, 'token')} are left out: they would reach beyond the positions of "
-            f"{min(_models(question), key=lambda shape: shape.max_position).name}. With a prompt that is "
-            f"{counted(MOST_DRAFTED - drafted, 'token')} shorter they would not."
+            f"Drafts of more than {counted(drafted, 'token')} are left out: they would exceed the "
+            f"{shortest.max_position:,} positions of {shortest.name}. A prompt that is "
+            f"{counted(MOST_DRAFTED - drafted, 'token')} shorter leaves room for them."
         )
 
 
@@ -266,54 +277,55 @@ def _of_draft(question: Question) -> Iterator[str]:
     if head not in (None, LOOKUP, "mtp"):
         name, is_several = shapes[1].name, shapes[1].name.endswith("heads")
         yield f"Assumed: {'' if is_several else 'a '}trained {name}."
-    elif head is None and is_taken_for_granted(*shapes):
-        yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their sizes agree."
+    elif head is None and tokenizer_is_assumed(*shapes):
+        yield f"Assumed: {shapes[1].name} has the tokenizer of {shapes[0].name}, since their vocabulary sizes agree."
 
 
 def _published(plan: PlatformPlan) -> Iterator[str]:
-    """Say how often published gains like this one were gains: all were of drafting in turn, and of engines."""
+    """Say how often engines realised gains that were predicted to be like this one; all drafted in turn."""
     in_turn = (one for one in plan.speculation if not one.schedule.traits.overlaps and engines_of(plan, one))
-    if (one := next(in_turn, None)) is not None:
+    one = next(in_turn, None)
+    if one is not None:
         gain = plan.compared(one).value
         what = "" if one is plan.drafting else f", as the best of an engine is ({factor(gain)}, {one.place})"
         yield published_like(gain, what)
 
 
 def _unused_cards(plan: PlatformPlan) -> Iterator[str]:
-    """Name cards that what is told to run leaves out: only llama.cpp's layers are split over unlike ones."""
+    """Name cards that the recommended command leaves unused: only llama.cpp splits layers over different cards."""
     platform, weights = plan.question.platform, plan.question.target.weights
     pair = (best_with_engine(plan) or plan.recommended).pair
-    is_of_others = made_for_engine(weights) not in (None, ANYWHERE)
+    needs_another = made_for_engine(weights) not in (None, ANYWHERE)
     cards = {
         name: device
         for name, device in platform.devices.items()
         if device.kind == "gpu"
         and platform.has_own_memory(name)
-        and (is_of_others or not splits_layers(device, weights))
+        and (needs_another or not splits_layers(device, weights))
     }
     used = {name for lane in pair[:2] for name in platform.members(lane.removesuffix(SECOND_STREAM))}
     left = {name: device for name, device in cards.items() if all(device != cards.get(one) for one in used)}
     if any(one != other for one in left.values() for other in cards.values()):
-        yield f"Unused: {listing(list(left))}, since no split of {weights} over unlike cards is planned."
+        yield f"Unused: {listing(list(left))}, since a split of {weights} weights over different cards is not planned."
 
 
 def _first_token(plan: PlatformPlan) -> Iterator[str]:
-    """Say what a prompt waits for where layers are on a CPU, and which options of llama.cpp shorten that."""
+    """Say why a long prompt takes long where layers are on a CPU, and which options of llama.cpp shorten that."""
     split, prompt = LayerSplit.of(plan.recommended.pair.target), plan.question.record.contexts.start
     if plan.recommended.ttft_s is not None and split is not None and split.cpu and prompt > FEWEST_COPIED:
         card = next(iter(split.layers))
         yield (
-            f"Time to the first token: llama.cpp copies what {split.cpu} has of the target to {card} for every 512 "
-            "tokens of a prompt, which is taken to be as fast as the link. Mapped files are copied more slowly "
-            "(--no-mmap); with a larger -ub they are copied less often, and the card holds fewer layers."
+            f"Time to the first token: for every 512 tokens of a prompt, llama.cpp copies the weights that {split.cpu} "
+            f"holds to {card}, which is assumed to be as fast as the link. --no-mmap avoids slower copies of mapped "
+            "files; a larger -ub copies less often, but leaves room for fewer layers on the card."
         )
 
 
 def _numbers(plan: PlatformPlan) -> str:
-    """Return in words where the times of lanes are from."""
+    """Return in words where the times of lanes come from."""
     if plan.question.calibrated is None or not plan.question.calibrated.has_target:
         return "the platform's numbers"
-    return "the calibration, data sheets of what was added" if plan.machine.speeds else "the calibration"
+    return "the calibration, data sheets of added devices" if plan.machine.speeds else "the calibration"
 
 
 def _models(question: Question) -> tuple[ModelShape, ModelShape]:
@@ -321,7 +333,7 @@ def _models(question: Question) -> tuple[ModelShape, ModelShape]:
 
 
 def _most_drafted(question: Question) -> int:
-    """Return the most tokens that a draft may have for the positions of both models: the last one stands beyond."""
+    """Return how many tokens a draft may have after the longest context; its last token needs no position."""
     room = min(shape.max_position for shape in _models(question)) - question.num_tokens
     return room + 1
 

@@ -1,7 +1,7 @@
-"""The best draft length at every batch size, and from which size on plain decoding wins.
+"""The best draft length at every batch size, and the size from which on plain decoding wins.
 
-Plain decoding is compared with every window of each method and placement, with its best settings for one sequence.
-Batches are simulated only, see `sim.batch_prediction`.
+For each method, placement and window, the settings are those that are best for one sequence. Batches are only
+simulated, see `sim.batch_prediction`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,19 +23,21 @@ from sim.batch_prediction import BatchPrediction, BatchPredictor, switch_off_at
 from sim.derived.derived_profile import derived_profile
 
 _ESTIMATES_ERR = {False: 0.05, True: 0.25}
-"""Largest share by which tokens per second may exceed `BatchPredictor.estimate`, where target and draft work in turn
-(3 % was found) and at once (24 %: sequences without a branch verify one row). There is none for one sequence."""
+"""By how much (a share) tokens per second may exceed `BatchPredictor.estimate`, by whether draft and target overlap.
+In turn 3 % was found; overlapping 24 %, since sequences without a branch verify one row. One sequence has no error."""
 _MOST_PLAYED = 8
-"""Schedules played for a batch size, with a draft and without. In ten plans on eight shipped platforms, for 2, 8 and 32
-sequences after up to 8,000 tokens, the best of 40 was at most 1.7 % faster than those that are played."""
+"""Schedules that are simulated for a batch size, with a draft and without. In ten plans on eight shipped platforms, for
+2, 8 and 32 sequences after up to 8,000 tokens, the best of 40 was at most 1.7 % faster than the best of these."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchChoice:
-    """The plain decoding and the speculation (`drafting`, on the lanes of `pair`) with most tokens per second.
+    """The best plain decoding and the best speculation, by tokens per second, for one batch size.
 
-    There is no speculation where none can be played: where none fits, or what it takes is not known. `by_engine` has
-    the best that the engine runs whose times these are; None where it runs none.
+    Attributes:
+        drafting: the speculation; None if none fits, or none has known costs.
+        pair: the lanes of `drafting`.
+        by_engine: the same for schedules that the engine of the predicted times runs; None if it runs none.
     """
 
     plain: BatchPrediction
@@ -45,12 +47,12 @@ class BatchChoice:
 
     @property
     def rows(self) -> tuple["BatchChoice", ...]:
-        """Itself, and what the engine runs where that is another one."""
+        """The rows of the table: this choice and, if it differs, the best that the engine runs."""
         return (self, self.by_engine) if self.by_engine and self.by_engine.drafting != self.drafting else (self,)
 
     @property
     def best_window(self) -> int | None:
-        """Drafted tokens of the best, 0 for plain decoding; None where it was compared with nothing."""
+        """Draft length of the best, 0 for plain decoding; None where there is no speculation to compare with."""
         return None if self.drafting is None else self.best.schedule.num_speculative_tokens
 
     @property
@@ -74,10 +76,13 @@ class BatchChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The best by batch size, ascending, and what was left out, and why.
+    """The best schedules by batch size.
 
-    `beyond` says for each lane from which size on passes have more rows than anybody measured; `engine` is the one
-    whose times these are; None where none is known.
+    Attributes:
+        choices: by size, ascending.
+        left_out: what was not predicted, and why.
+        beyond: for each lane, the size from which on passes have more rows than were ever measured, in words.
+        engine: the engine whose times are predicted; None where none is known.
     """
 
     choices: dict[int, BatchChoice]
@@ -86,17 +91,17 @@ class BatchPlan:
     engine: str | None = None
 
     def __repr__(self) -> str:
-        """One line: the schedules of all sizes would fill pages."""
+        """Return one line: the schedules of all sizes would fill pages."""
         return f"<BatchPlan of {len(self.choices)} sizes: {self.in_words.partition('. ')[0]}>"
 
     @property
     def compared(self) -> dict[int, BatchChoice]:
-        """The sizes at which speculation was predicted: nowhere else has plain decoding won anything."""
+        """The sizes at which speculation was predicted; only there can plain decoding be said to win."""
         return {size: choice for size, choice in self.choices.items() if choice.drafting is not None}
 
     @property
     def switch_off_at(self) -> int | None:
-        """The batch size from which on plain decoding is the best; None if the largest one has a better."""
+        """The batch size from which on plain decoding is the best; None if speculation is at the largest size."""
         return switch_off_at({size: choice.best for size, choice in self.compared.items()})
 
     @property
@@ -104,9 +109,9 @@ class BatchPlan:
         """The answer in a few sentences."""
         if not self.choices:
             return f"Batches cannot be predicted here: {'; '.join(self.left_out)}."
-        moved = "".join(f" {one}." for one in (*self._run, *self._in_turn, *self.beyond))
-        basis = "Batches are simulated only, stay full, and have no interval."
-        return f"{self._best_in_words}.{moved} {basis}"
+        notes = "".join(f" {one}." for one in (*self._run, *self._in_turn, *self.beyond))
+        basis = "Batches are only simulated, are assumed to stay full, and have no intervals."
+        return f"{self._best_in_words}.{notes} {basis}"
 
     @property
     def _best_in_words(self) -> str:
@@ -116,29 +121,27 @@ class BatchPlan:
         if not compared:
             return f"Whether plain decoding is the fastest is not known: {unknown}"
         windows = {size: choice.best_window for size, choice in compared.items()}
-        listed = _listed(windows)
         off = self.switch_off_at
-        still = "still " * all(windows.values())
-        largest = "the largest for which both were predicted" if alone else "the largest of these batches"
-        end = (
-            f"speculation is {still}the fastest at {max(compared)}, {largest}"
-            if off is None
-            else "plain decoding is the fastest at all of these batches"
-            if off == min(compared)
-            else f"of these batches, plain decoding is the fastest from {off} sequences at once on"
-        )
-        return f"Best draft length by batch size: {listed}; {end}" + (f"; {unknown}" if unknown else "")
+        if off is None:
+            still = "still " * all(windows.values())
+            largest = "the largest for which both were predicted" if alone else "the largest of these batches"
+            end = f"speculation is {still}the fastest at {max(compared)}, {largest}"
+        elif off == min(compared):
+            end = "plain decoding is the fastest at all of these batches"
+        else:
+            end = f"of these batches, plain decoding is the fastest from {off} sequences at once on"
+        return f"Best draft length by batch size: {_listed(windows)}; {end}" + (f"; {unknown}" if unknown else "")
 
     @property
     def _run(self) -> Iterator[str]:
-        """Say which lengths the engine runs where others are best, where it runs none, and what vLLM calls them."""
+        """Say which draft lengths are best among what the engine runs, where it runs none, and how to set vLLM."""
         found = {size: choice.by_engine for size, choice in self.choices.items() if choice.by_engine is not None}
         windows = {size: choice.best_window or 0 for size, choice in found.items()}
         if any(len(choice.rows) > 1 for choice in self.choices.values()):
-            yield f"Of what {self.engine} runs: {_listed(windows)}"
-        others = [str(size) for size, choice in self.compared.items() if choice.by_engine is None]
-        if self.engine is not None and others:
-            yield f"{self.engine}, whose times these are, runs no speculation here at {listing(others)}"
+            yield f"Best draft length among schedules that {self.engine} runs: {_listed(windows)}"
+        without = [str(size) for size, choice in self.compared.items() if choice.by_engine is None]
+        if self.engine is not None and without:
+            yield f"{self.engine}, whose times are predicted, runs no speculation here at {listing(without)}"
         kinds = {(choice.pair, choice.drafting.schedule.method) for choice in found.values() if choice.drafting}
         is_table = len(kinds) == 1 and len({*windows.values()}) > 1 and [*found] == [*self.choices]
         if self.engine == LAW_ENGINE and is_table:
@@ -151,18 +154,19 @@ class BatchPlan:
 
     @property
     def _in_turn(self) -> Iterator[str]:
-        """Say which batches only a slower device holds, so that fewer sequences at a time are served sooner."""
+        """Say which batches fit only on a slower device, so that smaller batches on a faster one serve more tokens/s."""
         fastest: tuple[int, BatchPrediction] | None = None
         for size, choice in self.choices.items():
             if fastest is None or choice.best.tokens_per_s >= fastest[1].tokens_per_s:
                 fastest = size, choice.best
-            elif (lane := choice.best.schedule.target_lane) != fastest[1].schedule.target_lane:
-                beside = f"{fastest[0]} at a time on {fastest[1].schedule.target_lane}"
-                yield f"{size} sequences at once fit on {lane} alone, where they are slower than {beside}"
+            elif choice.best.schedule.target_lane != fastest[1].schedule.target_lane:
+                faster = f"{fastest[0]} at a time on {fastest[1].schedule.target_lane}"
+                lane = choice.best.schedule.target_lane
+                yield f"{size} sequences at once fit only on {lane}, where they are slower than {faster}"
 
 
 def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
-    """Return the best speculation and the best plain decoding at batch sizes (1..256 each).
+    """Return the best speculation and the best plain decoding at each batch size (1 to 256).
 
     Raises:
         ConfigError: a batch size is out of range.
@@ -174,8 +178,9 @@ def plan_batches(plan: PlatformPlan, sizes: Iterable[int]) -> BatchPlan:
     has_splits = any(LayerSplit.of(lane) for lane in plan.places.lanes)
     for size in sorted(set(sizes)):
         asked, predictor = of_any, of_one
-        if size > 1 and (anew := _split_anew(plan, size)) is not None:
-            asked, predictor, dropped = anew
+        split_anew = _split_anew(plan, size) if size > 1 else None
+        if split_anew is not None:
+            asked, predictor, dropped = split_anew
             left_out.update((f"batches of {size}, {one}", None) for one in dropped)
         elif size > 1 and has_splits:
             left_out[f"batches of {size}: no split of layers has room for {size} sequences"] = None
@@ -221,25 +226,25 @@ def _listed(windows: Mapping[int, int | None]) -> str:
 
 
 def _beyond(plan: PlatformPlan, choices: dict[int, BatchChoice]) -> Iterator[str]:
-    """Say of each target lane from which size on its passes have more rows than anybody knows the price of."""
-    told = set[str]()
+    """Say for each target lane from which size on its passes have more rows than their cost is known for."""
+    named = set[str]()
     for size, choice in choices.items():
         schedule = choice.best.schedule
         split, rows = LayerSplit.of(schedule.target_lane), size * schedule.num_rows
         for lane in (schedule.target_lane,) if split is None else split.devices:
             speed = plan.machine.speeds.get(lane)
-            if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in told:
-                told.add(lane)
+            if speed is not None and speed.known_rows is not None and rows > speed.known_rows and lane not in named:
+                named.add(lane)
                 known = known_in_words(speed.known_rows, by_law=speed.is_by_law)
-                yield f"From {size} on passes on {lane} have more rows ({rows}) than {known}"
+                yield f"From batch size {size} on, passes on {lane} have more rows ({rows}) than {known}"
 
 
 def _best(
     predictor: BatchPredictor, size: int, asked: Iterable[PlannedSchedule], refused: dict[LanePair, list[ProfileError]]
 ) -> tuple[BatchPrediction, LanePair] | None:
-    """Return the prediction with most tokens per second, and its placement; None where all schedules are refused.
+    """Return the prediction with the most tokens per second, and its placement; None where all schedules are refused.
 
-    Schedules are played by falling estimates, but for those that cannot come up to the best that was played.
+    Schedules are simulated in the order of their estimates; one that cannot reach the best so far is skipped.
     """
     estimates: list[tuple[float, PlannedSchedule]] = []
     for one in asked:
@@ -263,9 +268,9 @@ def _best(
 
 
 def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], BatchPredictor, list[NotRanked]] | None:
-    """Return what is asked of a batch where caches take the places of layers on cards, what predicts it, and the rest.
+    """Split layers again for a batch, whose caches leave less room for layers on the cards.
 
-    None where layers are split over no devices so that so many sequences have room.
+    Return the schedules to compare, their predictor and what was dropped; None if no split has room for the batch.
     """
     question, whole = plan.question, [lane for lane in plan.places.alone if LayerSplit.of(lane) is None]
     lanes, pairs = split_places(question, size)
@@ -283,12 +288,12 @@ def _split_anew(plan: PlatformPlan, size: int) -> tuple[list[PlannedSchedule], B
 
 
 def _unsplit(plan: PlatformPlan) -> list[PlannedSchedule]:
-    """Return the schedules whose target is whole on its lane."""
+    """Return the schedules whose target is not split by layers."""
     return [one for one in plan.ranking if LayerSplit.of(one.pair.target) is None]
 
 
 def _asked(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
-    """Return the fastest schedule by placement, method, source of roots, rows, and whether a draft uses streams."""
+    """Return the fastest schedule for each placement, method, root source, number of rows, and use of streams."""
 
     def kind(one: PlannedSchedule) -> tuple[object, ...]:
         schedule = one.schedule
@@ -300,7 +305,7 @@ def _asked(ranking: Iterable[PlannedSchedule]) -> list[PlannedSchedule]:
 def _fitting(
     plan: PlatformPlan, asked: list[PlannedSchedule], size: int, left_out: dict[str, None]
 ) -> list[PlannedSchedule]:
-    """Return the schedules whose memories hold the models (of plain ones the target) and `size` sequences' caches."""
+    """Return the schedules that fit into memory with the caches of `size` sequences; add the others to `left_out`."""
     fits = dict[LanePair, bool]()
     for one in asked:
         if one.pair not in fits:

@@ -1,4 +1,4 @@
-"""Ranks several drafts or machines, the fastest first."""
+"""Compares several drafts, or several machines, and ranks the fastest first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
@@ -14,13 +14,13 @@ from sim.evaluator import Evaluator
 
 
 class DraftChoice(NamedTuple):
-    """One draft beside the fastest one.
+    """One of several drafts, compared with the fastest one.
 
     Attributes:
-        name: as it was asked for.
-        plan: with this draft alone.
-        acceptance_to_lead: mean acceptance from which on it is as fast as the fastest draft; None where it never is,
-            and for the fastest itself.
+        name: the draft as the user named it.
+        plan: the plan with this draft alone.
+        acceptance_to_lead: mean acceptance from which on this draft is as fast as the fastest one; None where it never
+            is, and for the fastest itself.
         times_s: time per token of its best method and placement at each of `RATES`; empty for a single draft.
     """
 
@@ -31,12 +31,12 @@ class DraftChoice(NamedTuple):
 
     @property
     def best(self) -> PlannedSchedule | None:
-        """Its fastest speculation."""
+        """The fastest speculation with this draft."""
         return self.plan.drafting
 
 
 def choose_draft(plans: Iterable[tuple[str, PlatformPlan]]) -> list[DraftChoice]:
-    """Return the drafts of plans that differ in nothing else, the fastest first."""
+    """Return the drafts of (name, plan) pairs that differ only in the draft, the fastest first."""
 
     def times_s(one: tuple[str, PlatformPlan]) -> tuple[float, float]:
         return one[1].recommended.tpot_s, inf if one[1].drafting is None else one[1].drafting.tpot_s
@@ -67,14 +67,14 @@ def _times_s(plan: PlatformPlan) -> list[float]:
 
 
 def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:
-    """Return the acceptance at which times at `RATES` come to `tpot_s`, interpolated; None if they never do."""
+    """Return the acceptance at which `times_s` (at `RATES`, interpolated) falls to `tpot_s`; None if it never does."""
     if not times_s or times_s[-1] > tpot_s or times_s[0] < tpot_s:
         return None
     return float(np.interp(-tpot_s, [-time_s for time_s in times_s], RATES))
 
 
 class MachineChoice(NamedTuple):
-    """One machine and its drafts, the fastest first; none where the target fits nowhere, and `refused` says why."""
+    """One machine and its drafts, the fastest first; if the target fits nowhere there are none, and `refused` says why."""
 
     name: str
     drafts: list[DraftChoice]
@@ -82,18 +82,18 @@ class MachineChoice(NamedTuple):
 
     @property
     def fastest_s(self) -> float:
-        """Time per token of its recommended schedule; infinite where there is none."""
+        """Time per token of the machine's recommended schedule; infinite where there is none."""
         return self.drafts[0].plan.recommended.tpot_s if self.drafts else inf
 
 
 def choose_machine(questions: Mapping[str, Mapping[str, Question]]) -> list[MachineChoice]:
-    """Return machines by the time per token of each one's recommended schedule; those without one come last.
+    """Return machines by the time per token of their recommended schedules; machines without one come last.
 
     Args:
-        questions: by machine and draft, as they were asked for.
+        questions: by machine and draft, as the user named them.
 
     Raises:
-        PlanError: the models fit on none of them; says why for the first one.
+        PlanError: the models fit on no machine; the message says why for the first one.
     """
     found = []
     for name, drafts in questions.items():

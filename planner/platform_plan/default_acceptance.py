@@ -1,4 +1,4 @@
-"""The default acceptance, from public measurements, for plans without a record or given rates."""
+"""The default acceptance rates, from public measurements, for plans without a record or given rates."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -31,8 +31,9 @@ HEAD_RATES: Final[Mapping[str, Assumption]] = {
     LOOKUP: usual_rate("lookup"),
     "medusa": Assumption.shipped("acceptance.rate/medusa"),
 }
-"""Acceptance of drafters that are no separate model; a lookup that finds nothing counts as a wrong one."""
+"""Acceptance of drafters that are no separate model; a lookup that finds nothing counts as a refused token."""
 ALTERNATIVES: Final = (0.20, 0.28, 0.35, 0.38, 0.41, 0.42, 0.44, 0.44)
+"""How often the target's token is among the draft's next 1 to 8 candidates where its first one was refused."""
 ALTERNATIVES_SOURCE: Final = (
     "the draft shipped for SmolLM2-135M, where its token was refused: 133 positions of this project's demos"
 )
@@ -41,18 +42,18 @@ COVERAGE: Final[Mapping[float, Sequence[float]]] = {
     2 / 3: (0.29, 0.35, 0.39, 0.42, 0.44, 0.47, 0.50, 0.50),
     0.8: (0.48, 0.57, 0.60, 0.67, 0.69, 0.69, 0.74, 0.74),
 }
-"""How often the outcome is among an exit's 1 to 8 best, by the share of the target's layers before it."""
+"""How often the target's token is among an exit's 1 to 8 best, by the share of layers before the exit."""
 TRAINED_EXITS_OF: Final = "SmolLM2-135M"
 """The model whose trained exits ship."""
 COVERAGE_SOURCE: Final = (
     "the trained exits shipped for SmolLM2-135M after half, two thirds and four fifths of its layers, where the draft "
-    "was refused: 133 positions of this project's demos; an exit that is the bare final norm and head covers less"
+    "was refused: 133 positions of this project's demos; an untrained exit (final norm and lm_head only) covers less"
 )
 
 STREAM_RATES: Final = (round(stream_rate(), 2),) * NUM_STREAMS
 STREAMS_SOURCE: Final = (
-    f"taken to be {NUM_STREAMS}, each guess right at a rate of {STREAM_RATES[0]:g} where those before it are: the 3 to "
-    "4 hidden steps for 7 tokens of arXiv 2510.13161 come to it. The streams that this project trained for "
+    f"assumed: {NUM_STREAMS} streams, each guess right at a rate of {STREAM_RATES[0]:g} if those before it are, as "
+    "derived from the 3 to 4 hidden steps for 7 tokens of arXiv 2510.13161. The streams that this project trained for "
     "SmolLM2-135M are right far less often: at most 1.27 tokens a step in windows of 8"
 )
 
@@ -69,14 +70,14 @@ def default_rates(num_layers: int) -> dict[str, TaskRates]:
 
 
 def mean_rate(by_task: Mapping[str, TaskRates]) -> float:
-    """Return the mean over tasks of the first place's rate."""
+    """Return the mean over tasks of the acceptance rate of a draft's first token."""
     return fmean(rates.rates[0] for rates in by_task.values())
 
 
 def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, TaskRates]:
-    """Return the rates with another mean (0..1): a share of right tokens becomes wrong, or of wrong ones right.
+    """Return the rates moved to another mean (0..1): a share of right tokens becomes wrong, or of wrong ones right.
 
-    `planner.what_if.mixed_record` does the same to a record.
+    `planner.what_if.mixed_record` does the same with a record.
     """
     now = mean_rate(by_task)
     kept = mean / now if mean < now else 1.0
@@ -88,7 +89,7 @@ def with_mean_rate(by_task: Mapping[str, TaskRates], mean: float) -> dict[str, T
 
 
 def scaled(by_task: Mapping[str, TaskRates], kind: str, factor: float) -> dict[str, TaskRates]:
-    """Return the rates with `alternative_rates` or `exit_coverage` (`kind`) times a factor, at most 1."""
+    """Return the rates with `alternative_rates` or `exit_coverage` (`kind`) multiplied by `factor`, capped at 1."""
 
     def changed(shares: Any) -> Any:
         if isinstance(shares, Mapping):

@@ -1,4 +1,4 @@
-"""The lanes of a platform on which target and draft could run; of equal devices one stands for all."""
+"""The pairs of lanes of a platform on which target and draft could run; one of several equal devices stands for all."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from sim.derived.roofline import RooflineCost
 USABLE: Final = Assumption.shipped("memory.usable_share")
 USABLE_OF_A_CARD: Final = Assumption.shipped("memory.usable_share/card")
 _MESSAGE_BYTES: Final = 1e3
-"""Of a few tokens."""
+"""Size of a message of a few tokens, by whose transfer time the nearest device is found."""
 
 
 class LanePair(NamedTuple):
@@ -40,21 +40,21 @@ class LanePair(NamedTuple):
 
     @property
     def is_pooled(self) -> bool:
-        """Whether they take turns on one lane."""
+        """Whether both models take turns on one lane."""
         return self.target == self.draft
 
     @property
     def is_two_streams(self) -> bool:
-        """Whether they work at the same time on one device."""
+        """Whether both models work at the same time on one device."""
         return self.draft == f"{self.target}{SECOND_STREAM}"
 
     @property
     def placement(self) -> str:
-        """How they share time: `pooled` (in turn) or `split`."""
+        """How the models share time: `pooled` (in turn) or `split` (at once)."""
         return "pooled" if self.in_turn else "split"
 
     def drafters(self, platform: Platform) -> tuple[str, ...]:
-        """Return the devices that draft: of a target that is split, the card that has its `lm_head`."""
+        """Return the devices that draft; on a lane of a layer split, the card that has the target's `lm_head`."""
         split = LayerSplit.of(self.draft)
         return platform.members(self.draft) if split is None else (split.last,)
 
@@ -63,12 +63,12 @@ class LanePair(NamedTuple):
 
 
 def lane_pairs(platform: Platform, lanes: Sequence[str]) -> list[LanePair]:
-    """Return all placements on some lanes that differ in more than names, those on one lane first.
+    """Return all placements on `lanes` that differ in more than names, those on one lane first.
 
-    Two lanes are equal for a target if all their numbers are the same, and those of the lanes beside them. Of equal
-    devices for the draft, the nearest one that shares the target's memory is kept and the nearest one that does not.
-    Beside a group, the draft may take turns with it on the group's first device; beside a device, it may run on a
-    second stream of it, where the sheet says what that costs.
+    Two target lanes are equal if all their numbers are the same, and those of their neighbours. Of several equal
+    devices for the draft, the nearest that shares the target's memory is kept, and the nearest that does not. With a
+    target on a group, the draft may also take turns with it on the group's first device. With a target on a single
+    device, the draft may also run on a second stream of it, if the sheet has the slowdown of two streams.
     """
     kinds = {lane: _kind(platform, lane) for lane in lanes}
     beside = {
@@ -108,7 +108,7 @@ class LeftOut(NamedTuple):
 
 
 def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[str], list[LeftOut]]:
-    """Return the devices and groups that can read such prompts and whose speed is known; for the others, why not."""
+    """Return the lanes whose speed is known and that can read prompts of that length, and why others cannot be used."""
     lanes, left_out = list[str](), list[LeftOut]()
     for lane in (*platform.devices, *platform.groups):
         try:
@@ -118,7 +118,7 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
             continue
         most = min((speed.max_prompt for speed in speeds if speed.max_prompt is not None), default=num_prompt_tokens)
         if most < num_prompt_tokens:
-            why = f"it reads prompts of at most {most:,} tokens, and some have {num_prompt_tokens:,}"
+            why = f"it reads prompts of at most {most:,} tokens, but some prompts have {num_prompt_tokens:,}"
             left_out.append(LeftOut(lane, why))
         else:
             lanes.append(lane)
@@ -126,9 +126,9 @@ def usable_lanes(platform: Platform, num_prompt_tokens: int = 1) -> tuple[list[s
 
 
 def usable_bytes(platform: Platform, memory: str) -> float | None:
-    """Return what programs may use of a pool, or of the memory that is a device's own; None if it is not known.
+    """Return how many bytes programs may use of a memory pool or of a device's private memory; None if not known.
 
-    Parts of a pool that devices have for themselves are not the others'.
+    Parts of a pool that are reserved for single devices do not count as the pool's.
     """
     shared = platform.memory_pools.get(memory)
     usable = USABLE_OF_A_CARD if shared is None and platform.device(memory).kind == "gpu" else USABLE
@@ -140,7 +140,7 @@ def usable_bytes(platform: Platform, memory: str) -> float | None:
 
 
 def _kind(platform: Platform, lane: str) -> tuple[str, ...]:
-    """Return all that is known of a lane's devices and their memories, but for the names."""
+    """Return all facts about a lane's devices and their memories, without their names."""
     return tuple(
         platform.device(member).model_dump_json() + platform.pool_of(member)[1].model_dump_json(exclude={"devices"})
         for member in platform.members(lane)
@@ -153,7 +153,7 @@ def _shares_memory(platform: Platform, one: str, other: str) -> bool:
 
 
 def equal_pairs(platform: Platform, machine: DerivedProfile, pairs: Iterable[LanePair]) -> dict[LanePair, LanePair]:
-    """Return the pairs that differ from an earlier one in nothing but names, each with the first of these."""
+    """Return the pairs that differ only in names from an earlier pair, each with the first such pair."""
     alike: defaultdict[object, list[tuple[LanePair, list[object]]]] = defaultdict(list)
     found: dict[LanePair, LanePair] = {}
     for pair in pairs:
@@ -170,9 +170,9 @@ def equal_pairs(platform: Platform, machine: DerivedProfile, pairs: Iterable[Lan
 
 
 def basis_of(machine: DerivedProfile, lanes: tuple[str, str]) -> list[object]:
-    """Return all numbers that the times of schedules come from whose target and draft are on two lanes, or on one.
+    """Return all numbers that determine the times of schedules with target and draft on these lanes (may be equal).
 
-    Schedules take equally long on all lanes of an equal basis, whatever these are called.
+    Schedules take equally long on two pairs of lanes with an equal basis.
     """
     profile = machine.profile
     links = [link and (link.latency_s, link.bytes_per_s) for link in (profile.link(*lanes), profile.link(*lanes[::-1]))]

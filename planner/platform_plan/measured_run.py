@@ -1,4 +1,4 @@
-"""Measured runs beside what a plan predicts of their schedules, and predictions beside those of the event world."""
+"""Compares a plan's predictions with measured runs, and with a simulation by events."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from sim.world import simulate
 
 
 class MeasuredRun(BaseModel):
-    """A schedule that was run; lanes, target and dtype are called as `mirrorsd run` does.
+    """A schedule that was run; lanes, target and dtype have the names that `mirrorsd run` gives them.
 
     Attributes:
         mean_acceptance_length: committed tokens per round.
         label: what was not real about the run.
-        temperature: at which it was sampled.
-        warnings: those of the result that it is part of.
+        temperature: the sampling temperature; 0 is greedy.
+        warnings: the warnings of the result file.
     """
 
     schedule: Schedule
@@ -41,15 +41,15 @@ class MeasuredRun(BaseModel):
 
     @property
     def caveat(self) -> str:
-        """The end of a schedule's name that says what was not real about the run."""
+        """What is appended to the schedule's name if something about the run was not real."""
         return f", with {self.label}" * bool(self.label)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BesideMeasured:
-    """A run beside its prediction; `name` and `place` are of its schedule, as the plan's table has them.
+    """A measured run and its prediction; `name` and `place` are those of the plan's table.
 
-    `schedule` is what was run, on the lanes of the plan.
+    `schedule` is the schedule that was run, with the plan's names of lanes.
     """
 
     name: str
@@ -65,7 +65,7 @@ class BesideMeasured:
 
     @property
     def error(self) -> float:
-        """Predicted over measured time per token, minus one, as everywhere."""
+        """Predicted over measured time per token, minus one."""
         return self.prediction.tpot_s / self.run.tpot_s - 1
 
     @property
@@ -84,48 +84,48 @@ class BesideMeasured:
         return (
             f'"{self.name}", {self.place}, took {milliseconds(self.run.tpot_s)} per token, {percent(abs(more))} '
             f"{'more' if more > 0 else 'less'} than the {milliseconds(one.tpot_s)} predicted "
-            f"({between(one.tpot_s_low, one.tpot_s_high)}); a round took {times[1]} ({times[0]} predicted) and brought "
+            f"({between(one.tpot_s_low, one.tpot_s_high)}); a round took {times[1]} ({times[0]} predicted) and yielded "
             f"{self.run.mean_acceptance_length:.2f} tokens ({one.mean_acceptance_length:.2f} predicted)"
         )
 
 
 class LeftOutRun(NamedTuple):
-    """A run of which the plan predicts nothing, and why."""
+    """A measured run that the plan cannot predict, and why."""
 
     run: MeasuredRun
     reason: str
 
     @property
     def name(self) -> str:
-        """Its schedule, by the lanes that it ran on."""
+        """The name of its schedule, with the lanes that it ran on."""
         return schedule_name(self.run.schedule, on_lanes(self.run.schedule))
 
 
 _MOST_WARNINGS: Final = 3
-"""More of a file's warnings are counted in words: a lane's events are one for each prompt."""
+"""Further warnings of a file are only counted: there may be one for each prompt."""
 
 
 class ComparedRuns(NamedTuple):
-    """The runs of a file: those that stand beside their predictions, and those that the plan cannot predict."""
+    """The runs of a file: those compared with their predictions, and those that the plan cannot predict."""
 
     compared: Sequence[BesideMeasured]
     left_out: Sequence[LeftOutRun]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the file warns of, each once."""
+        """The file's warnings, each once."""
         runs = [*(one.run for one in self.compared), *(one.run for one in self.left_out)]
         return tuple(dict.fromkeys(warning for run in runs for warning in run.warnings))
 
     @property
     def in_words(self) -> str:
-        """How many intervals held, and the run farthest off; all that is not compared, by reason; the warnings."""
+        """How many times lie in their intervals and which is farthest off; what is not compared, and why; warnings."""
         found = self.compared
-        worst, held = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
+        worst, num_inside = max(found, key=lambda one: abs(one.error)), sum(one.is_inside for one in found)
         if len(found) > 1:
-            said = f"Of {len(found)} measured times {held} lie in the predicted interval; farthest off: "
+            said = f"{num_inside} of {len(found)} measured times lie in the predicted interval; farthest off: "
         else:
-            said = f"Measured {'inside' if held else 'outside'} the predicted interval: "
+            said = f"Measured {'inside' if num_inside else 'outside'} the predicted interval: "
         names: dict[str, list[str]] = {}
         for one in self.left_out:
             names.setdefault(one.reason, []).append(f'"{one.name}"')
@@ -133,8 +133,8 @@ class ComparedRuns(NamedTuple):
         total = len(found) + len(self.left_out)
         parts = [f"{said}{worst.in_words}.", f"Not compared: {len(self.left_out)} of {total}: {others}." * bool(names)]
         warned = [one.rstrip(".") for one in self.warnings[:_MOST_WARNINGS]]
-        if num_more := len(self.warnings[_MOST_WARNINGS:]):
-            warned.append(f"{num_more} more")
+        if len(self.warnings) > _MOST_WARNINGS:
+            warned.append(f"{len(self.warnings) - _MOST_WARNINGS} more")
         parts.append(f"The runs warned: {'; '.join(warned)}." * bool(warned))
         return " ".join(filter(None, parts))
 
@@ -143,7 +143,7 @@ def load_runs(path: Path) -> list[MeasuredRun]:
     """Read what `run`, `demo` or `validate` wrote with `--json`.
 
     Raises:
-        ConfigError: the file cannot be read, or is none of these.
+        ConfigError: the file cannot be read, or was not written by these commands.
     """
     try:
         return [MeasuredRun.model_validate(one) for one in _entries(parse_json(read_text(path)))]
@@ -160,21 +160,22 @@ def _entries(data: Any) -> list[Any]:
 
 
 def beside(plan: PlatformPlan, run: MeasuredRun) -> BesideMeasured:
-    """Set a run beside what the plan predicts of its schedule, with the plan's acceptance.
+    """Compare a run with what the plan predicts for its schedule, with the plan's acceptance.
 
     Raises:
-        PlanError: it ran on other lanes, drafted at another temperature than was recorded, or the plan cannot predict
-            such a schedule.
+        PlanError: it ran on lanes that the plan does not have, drafted at another temperature than the record's, or
+            the plan cannot predict such a schedule.
     """
     platform, ran, record = plan.question.platform, run.schedule, plan.question.record
     lanes = {platform.lane_name(lane.name): lane.name for lane in plan.profile.lanes}
-    if strangers := [lane for lane in (ran.target_lane, ran.draft_lane) if lane not in (None, *lanes)]:
-        raise PlanError(f"it ran on {strangers[0]}, and the plan is for {', '.join(lanes)}")
+    for lane in (ran.target_lane, ran.draft_lane):
+        if lane is not None and lane not in lanes:
+            raise PlanError(f"it ran on {lane}, but the plan is for {', '.join(lanes)}")
     if record.assumed is None and ran.num_rows > 1 and run.temperature != record.temperature:
-        raise PlanError(f"it ran at temperature {run.temperature:g}, and the record is of {record.temperature:g}")
+        raise PlanError(f"it ran at temperature {run.temperature:g}, but the record is of {record.temperature:g}")
     target, draft = lanes[ran.target_lane], None if ran.draft_lane is None else lanes[ran.draft_lane]
-    drafts_alike = plan.question.draft.head is not None or ran.traits.has_draft_model
-    drafter = plan.profile.drafter if drafts_alike and ran.drafter is not None else ran.drafter
+    is_plans_drafter = plan.question.draft.head is not None or ran.traits.has_draft_model
+    drafter = plan.profile.drafter if is_plans_drafter and ran.drafter is not None else ran.drafter
     schedule = ran.model_copy(update={"target_lane": target, "draft_lane": draft, "drafter": drafter})
     evaluator = Evaluator(plan.profile, record, costs=plan.costs)
     if (reason := evaluator.missing(schedule)) is not None:
@@ -195,9 +196,9 @@ _SAME: Final = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Played:
-    """Times per token of the recommended schedule and of the fastest plain decoding, by the event world.
+    """Times per token of the recommended schedule and of the fastest plain decoding, simulated by events.
 
-    Differences are relative to what was predicted.
+    Differences are relative to the plan's predictions.
     """
 
     tpot_s: float
@@ -218,13 +219,13 @@ class Played:
         times = ((self.tpot_s, self.relative_difference), (self.plain_tpot_s, self.plain_relative_difference))
         best, plain = (f"{milliseconds(seconds)} per token ({100 * by:+.1f} %)" for seconds, by in times)
         return (
-            f"Played event by event it takes {best}, and plain decoding {plain}: the two simulators disagree, so "
+            f"Simulated event by event, it takes {best}, and plain decoding {plain}: the two simulators disagree, so "
             "one of them is wrong. Please report it."
         )
 
 
 def play(plan: PlatformPlan) -> Played:
-    """Simulate a plan's recommended schedule and plain decoding by events, on all of its texts."""
+    """Simulate a plan's recommended schedule and the fastest plain decoding by events, on all texts of the plan."""
 
     def played_s(one: PlannedSchedule) -> float:
         traces = simulate(one.schedule, plan.profile, plan.question.record, trace=False, costs=plan.costs)

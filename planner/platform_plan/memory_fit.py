@@ -1,4 +1,4 @@
-"""The lanes and placements whose memories hold the models."""
+"""Which lanes and placements have enough memory for the models."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ from sim.derived.derived_profile import DerivedProfile
 from sim.derived.roofline import StoredModel
 
 _SMALL_MACS: Final = {size: Assumption.shipped(f"memory.usable_share/mac {size} GB") for size in (24, 48, 96)}
-_LIMIT_OF_A_MAC: Final = " by macOS's default, which `sysctl iogpu.wired_limit_mb` raises"
+_LIMIT_OF_A_MAC: Final = " by the default limit of macOS, which `sysctl iogpu.wired_limit_mb` raises"
 _USUAL_WEIGHTS: Final = ("bf16", "int8", "q6_k", "int4", "q3_k_m", "q2_k")
 _USUAL_OF_VLLM: Final = ("bf16", "fp8", "awq-int4")
 
@@ -41,12 +41,12 @@ class MemoryNeed:
     Attributes:
         pair: the placement.
         is_plain: whether the target decodes there without a draft.
-        memory: name of the pool, or of the device that has its own.
-        weights_bytes: both models' shares.
-        kv_bytes: keys and values of the whole context, of both models.
+        memory: name of the pool, or of the device that has a memory of its own.
+        weights_bytes: weights of both models in this memory.
+        kv_bytes: keys and values of both models, for the whole context.
         branches_bytes: keys and values of the branches that a draft prepares.
         capacity_bytes: what programs may use; None if not known.
-        limit: what sets it if not the memory's size, in words.
+        limit: what limits the capacity if not the memory's size, in words.
     """
 
     pair: LanePair
@@ -92,9 +92,13 @@ class MemoryNeed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """Lanes that hold the target `alone`, placements (`pairs`) that hold both models, and what was left out, and why.
+    """Where the models fit.
 
-    `needs` says for all of them, left out or not, what each memory has to hold.
+    Attributes:
+        alone: lanes that hold the target without a draft.
+        pairs: placements that hold both models.
+        needs: what each memory has to hold, for every lane and placement, whether it fits or not.
+        left_out: lanes and placements that do not fit or cannot be used, and why.
     """
 
     alone: tuple[str, ...]
@@ -104,13 +108,13 @@ class Places:
 
     @property
     def lanes(self) -> list[str]:
-        """All lanes of what fits."""
+        """All lanes of the placements that fit."""
         return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
 
     def without_equal(self, machine: DerivedProfile, platform: Platform) -> tuple["Places", dict[LanePair, LanePair]]:
-        """Return the places without pairs that differ in names alone, and which pair each of these is equal to.
+        """Return the places without pairs that differ from others only in names, and the kept pair for each dropped one.
 
-        Lanes of the target `alone`, which are pairs too, all stay: a pair may need one that is equal to another.
+        All lanes of `alone` stay, even equal ones, since a pair that is kept may need its lane.
         """
         pairs = dict.fromkeys((*map(LanePair.alone, self.alone), *self.pairs))
         equal = equal_pairs(platform, machine, pairs)
@@ -118,10 +122,10 @@ class Places:
 
 
 def places_of(question: Question) -> Places:
-    """Return where the models of a question fit; of equal placements one.
+    """Return where the models of a question fit, with one of each set of equal placements.
 
     Raises:
-        PlanError: the target fits nowhere; says what is missing.
+        PlanError: the target fits nowhere; the message says what is missing.
     """
     longest = max(prompt.prompt_length for prompt in question.record.prompts)
     usable, unusable = usable_lanes(question.platform, longest)
@@ -134,7 +138,7 @@ def places_of(question: Question) -> Places:
     def fits(found: list[MemoryNeed]) -> bool:
         needs.extend(found)
         misfits = [need for need in found if not need.fits]
-        too_large.extend(misfits[:1])  # the members of a group need the same
+        too_large.extend(misfits[:1])  # all devices of a group need the same, so one of them is named
         return not misfits
 
     lanes = list(dict.fromkeys(pair.target for pair in candidates))
@@ -143,10 +147,11 @@ def places_of(question: Question) -> Places:
         reasons = " ".join(_by_reason(unusable, too_large))
         cpus = [name for name, device in question.platform.devices.items() if device.kind == "cpu"]
         fitting = {lane: weights_that_fit(question, lane) for lane in sorted(lanes, key=lambda lane: lane in cpus)}
-        widest = {found[0]: lane for lane, found in reversed(fitting.items()) if found}  # of equal ones the first lane
-        told = [f"--weights {one} would fit on {widest[one]}" for one in sorted(widest, key=_bits, reverse=True)]
-        told += split_by_llama_cpp(question)
-        advice = f" {', '.join(told)}." if told else ""
+        # The widest format that fits on a lane; where several lanes hold the same format, the first one is named.
+        widest = {formats[0]: lane for lane, formats in reversed(fitting.items()) if formats}
+        ways = [f"--weights {one} would fit on {widest[one]}" for one in sorted(widest, key=_bits, reverse=True)]
+        ways += split_by_llama_cpp(question)
+        advice = f" {', '.join(ways)}." if ways else ""
         raise PlanError(f"{question.target} fits nowhere on {question.platform.name}: {reasons}{advice}")
     pairs = [pair for pair in candidates if pair.target in alone]
     pairs = [pair for pair in (*pairs, *split_pairs) if fits(needs_of(question, pair))]
@@ -155,7 +160,7 @@ def places_of(question: Question) -> Places:
 
 
 def split_by_llama_cpp(question: Question) -> list[str]:
-    """Return in words how llama.cpp would split a target over card and CPU where another engine is planned with."""
+    """Return how llama.cpp would split the target over cards and CPU, in words, if the plan is for another engine."""
     gpus = [one for one in question.platform.devices.values() if one.kind == "gpu"]
     is_able = reads(ANYWHERE, question.target.weights) and all(can_run(one, ANYWHERE) for one in gpus)
     if not is_able or layer_split(question, has_draft=False) is not None:
@@ -166,23 +171,19 @@ def split_by_llama_cpp(question: Question) -> list[str]:
 
 
 def _by_reason(unusable: Iterable[LeftOut], too_large: Iterable[MemoryNeed]) -> Iterator[str]:
-    """Yield why lanes hold no target, once for all that have one reason: devices that share a memory share it."""
+    """Yield why lanes cannot hold the target; lanes with the same reason (one shared memory) are named together."""
     found = defaultdict[tuple[str, str], list[str]](list)
     for one in unusable:
         found["", one.why].append(one.place)
     for need in too_large:
         found[need.memory, need.needed_in_words].append(need.pair.target)
-    yield from (_told(places, memory, why) for (memory, why), places in found.items())
-
-
-def _told(places: list[str], memory: str, why: str) -> str:
-    """Return a reason and where it holds, which it says itself where that is the memory it begins with."""
-    whole = why if listing(places) == memory else f"{listing(places)}: {why}"
-    return f"{whole.rstrip('.')}."
+    for (memory, why), places in found.items():
+        starts_with_place = listing(places) == memory  # the reason begins with the memory's name
+        yield f"{why if starts_with_place else f'{listing(places)}: {why}'}".rstrip(".") + "."
 
 
 def weights_that_fit(question: Question, lane: str) -> list[str]:
-    """Return the usual formats of a lane's engine in which its memories hold the target, the widest first."""
+    """Return the common weight formats of a lane's engine in which the target fits there, the widest first."""
     engine = engine_on(question.platform.device(question.platform.members(lane)[0]), question.target.weights)
     usual = _USUAL_OF_VLLM if engine_of(engine or "") == LAW_ENGINE else _USUAL_WEIGHTS
     stored = {
@@ -202,10 +203,10 @@ def _bits(weights: str) -> float:
 
 
 def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
-    """Return what each memory of a placement has to hold for `num_sequences`, each with all branches it may have.
+    """Return what each memory of a placement has to hold for `num_sequences`, each with the most branches it may have.
 
-    A group's devices hold equal shares of a model's weights, and of its caches what `ModelShape.kv_bytes` says; those
-    of a split have what its name tells, and their host the embeddings. With `alone` there is no draft.
+    The devices of a group hold equal shares of the weights, and of the caches what `ModelShape.kv_bytes` says. The
+    devices of a layer split hold the layers in its name, and their host the embeddings. With `alone` there is no draft.
     """
     platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
@@ -241,7 +242,7 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
 
 
 def _held_by(question: Question, lane: str, model: StoredModel) -> Mapping[str, tuple[float, float]]:
-    """Return the bytes of a model's weights, and of one sequence's cache, on each device of its lane and its host."""
+    """Return (weight bytes, cache bytes of one sequence) of a model on each device of its lane and on their host."""
     members, split = question.platform.members(lane), LayerSplit.of(lane)
     if split is not None:
         if model is question.target:
@@ -255,12 +256,12 @@ def _held_by(question: Question, lane: str, model: StoredModel) -> Mapping[str, 
 
 
 def _capacity(platform: Platform, memory: str, needed: float, on_mac: float) -> dict[str, Any]:
-    """Return the capacity of a memory and its limit as fields of `MemoryNeed`; `on_mac` is for a GPU of Apple's."""
+    """Return `capacity_bytes` and `limit` of `MemoryNeed`; `on_mac` of the `needed` bytes are an Apple GPU's."""
     usable, pool = usable_bytes(platform, memory), platform.memory_pools.get(memory)
     if on_mac and usable is not None and pool is not None and pool.memory_bytes is not None:
         size = pool.memory_bytes.value
         of_gpu = next((size * share.value for most, share in _SMALL_MACS.items() if size <= most * 1e9), usable)
-        limited = of_gpu + needed - on_mac  # what other devices hold beside it
+        limited = of_gpu + needed - on_mac  # the limit of macOS does not count what other devices hold
         if limited < usable:
             return {"capacity_bytes": limited, "limit": _LIMIT_OF_A_MAC}
     return {"capacity_bytes": usable}

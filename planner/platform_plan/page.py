@@ -1,7 +1,7 @@
-"""The page of a plan: one HTML file that opens offline and lists every number that the answer rests on.
+"""The page of a plan: one HTML file that opens offline and lists every number that the answer depends on.
 
-It has the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirror, without streams and with. Streams
-that are neither recorded nor given are taken to be right as often as the paper's; the ranking has no such streams.
+It shows the four arms of the Mirror-SD paper (arXiv 2510.13161): in turn and mirror, each without and with streams. If
+no stream rates were recorded or given, the arms assume those of the paper; the ranking then has no streams at all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,13 +36,13 @@ from sim.evaluator import Evaluator
 _MOST_ROWS: Final = 40
 _MOST_BARS: Final = 8
 _Timed = tuple[float, Schedule, LanePair]
-"""A predicted time per token, and the schedule and placement that it is of."""
+"""A predicted time per token (seconds), its schedule and its placement."""
 
 
 class Arm(NamedTuple):
-    """The fastest schedule of an arm of the paper; None where none can be predicted.
+    """The fastest schedule of one of the paper's arms; None where none can be predicted.
 
-    `label` is the schedule's name, `speedup` that over the fastest plain decoding.
+    `label` is the schedule's name; `speedup` is over the fastest plain decoding.
     """
 
     name: str
@@ -61,17 +61,17 @@ def render_page(
     measured: ComparedRuns | None = None,
     drafts: Sequence[DraftChoice] = (),
 ) -> str:
-    """Return the page as text; all but the plan is optional."""
+    """Return the page as text; everything but the plan is optional."""
     runs = () if measured is None else measured.compared
     question, chosen = plan.question, plan.recommended.schedule
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
-    names = schedule_names_of(leaders)
+    names, verdict, runnable = schedule_names_of(leaders), advice(plan), best_with_engine(plan)
     return rendered(
         Path(__file__).with_name("page.html"),
         plan=plan,
-        verdict=(verdict := advice(plan)),
+        verdict=verdict,
         warnings=verdict.warnings,
-        command=next(iter(engines_of(plan, runnable)), None) if (runnable := best_with_engine(plan)) else None,
+        command=None if runnable is None else next(iter(engines_of(plan, runnable)), None),
         rows=list(zip(names, leaders, strict=True)),
         machine=machine_of(question.platform, plan.profile, chosen, (str(question.target), str(question.draft))),
         costs_over_rows=costs_over_rows(
@@ -115,7 +115,7 @@ def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:
 
 
 def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iterator[_Timed]:
-    """Yield the best ranked schedule of every placement, source of roots and window, with streams."""
+    """Yield the best ranked schedule of every placement, root source and window, with streams added."""
     streaming = plan.question.record_with_streams
     if streaming is None:
         return
@@ -123,7 +123,8 @@ def _with_streams(plan: PlatformPlan, ranked: Sequence[PlannedSchedule]) -> Iter
     for one in ranked:
         window = one.schedule.num_speculative_tokens
         key = (one.pair, one.schedule.root_source, window)
-        num_streams = min(streaming.num_streams, window - 2)  # none in the first step, nor after the last token
+        # Streams guess nothing in the first step, nor after the last token.
+        num_streams = min(streaming.num_streams, window - 2)
         if key in asked or num_streams < 1:
             continue
         asked.add(key)

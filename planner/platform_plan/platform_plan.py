@@ -1,4 +1,4 @@
-"""`mirrorsd plan`: from data sheets of a platform and two model shapes to an answer; nothing is downloaded or run."""
+"""`mirrorsd plan`: an answer from a platform's data sheets and two model shapes; no model is downloaded or run."""
 
 import time
 from bisect import bisect_left
@@ -31,21 +31,21 @@ from sim.derived.derived_profile import DerivedProfile, derived_profile
 from sim.evaluator import Evaluator
 
 RATES: Final = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-"""Acceptances at which times are predicted; between them times and ratios are interpolated linearly."""
+"""Acceptance rates at which times are predicted; between them, ratios are interpolated linearly."""
 _MOST_LEADERS: Final = 4
-"""Leading methods and placements whose break-even acceptance is asked for."""
+"""How many of the fastest combinations of method and placement the break-even acceptance is computed for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceNeeded:
-    """Mean acceptance of a drafted token, given that all before it were accepted.
+    """The acceptance rate that speculation needs to be as fast as plain decoding.
 
     Attributes:
-        now: what is assumed, or recorded.
-        at: where the best speculation is predicted as fast as plain decoding; None where no rate makes it so.
-        low: below it speculation is slower beyond its interval; None where it is so at all of `RATES`, or at none.
-        high: above it speculation is faster beyond its interval; None likewise.
-        always, never: whether speculation is predicted to be faster, or slower, at every one of `RATES`.
+        now: the assumed or recorded rate.
+        at: the break-even rate; None if the faster one is the same at all of `RATES`.
+        low: below this rate speculation is slower beyond its interval; None if at all of `RATES`, or at none.
+        high: above this rate speculation is faster beyond its interval; None if at all of `RATES`, or at none.
+        always, never: whether speculation is predicted to be faster, or slower, at all of `RATES`.
     """
 
     now: float
@@ -56,22 +56,23 @@ class AcceptanceNeeded:
     never: bool = False
 
     def is_cleared(self, end: float | None, error: float) -> bool:
-        """Return whether today's acceptance is past the break-even though both are uncertain, independently.
+        """Return whether `now` is beyond the break-even rate by more than both errors, which are independent, combined.
 
-        `end` is that of the break-even's interval which today's acceptance, known to `error`, has passed; None where
-        there is none at any of `RATES`.
+        Args:
+            end: `low` or `high`, whichever is on the side of `now`.
+            error: half-width of the interval of `now`.
         """
         at = self.at or (RATES[0] if self.always else RATES[-1])
         return end is None or abs(self.now - at) > hypot(end - at, error)
 
     @property
     def breaks_even(self) -> str:
-        """Where speculation breaks even, for a table's cell."""
+        """The break-even rate, for a table's cell."""
         return breaks_even(self.at, always=self.always, never=self.never)
 
 
 def breaks_even(at: float | None, *, always: bool, never: bool) -> str:
-    """Return a break-even acceptance for a table's cell, or on which side of `RATES` it is; a dash where unknown."""
+    """Return a break-even rate for a table's cell, or that it is below or above `RATES`; a dash if unknown."""
     if at is not None:
         return percent(at)
     if always:
@@ -87,11 +88,11 @@ class PlatformPlan:
         machine: the platform's profile and costs.
         ranking: all schedules, the fastest first.
         needed: the break-even acceptance; None if nothing drafts.
-        places: where the models fit, of equal placements one, and what every memory of all of them has to hold.
-        equal: placements that differ from a ranked one in names alone, with that one.
+        places: the placements that fit, one of each set of equal ones, and what each memory has to hold.
+        equal: placements that differ only in names from a ranked one, with the ranked one.
         not_ranked: what was not predicted, and why.
-        assumptions: every number that the answer rests on.
-        seconds: how long it took.
+        assumptions: every number that the answer depends on.
+        seconds: how long planning took.
     """
 
     question: Question
@@ -105,7 +106,7 @@ class PlatformPlan:
     seconds: float
 
     def __repr__(self) -> str:
-        """One line: the ranking would fill pages."""
+        """Return one line: the ranking would fill pages."""
         speedup = "" if self.comparison is None else f", {self.comparison.value:.2f} times plain decoding"
         return f"<PlatformPlan of {len(self.ranking)} schedules: pays {self.pays}{speedup}>"
 
@@ -144,7 +145,7 @@ class PlatformPlan:
 
     @property
     def doubts(self) -> Doubts:
-        """What its predictions are off by on lanes that were not timed."""
+        """The errors of its predictions on lanes that were not timed."""
         return Doubts(self.question, self.machine, self.plain.tpot_s)
 
     @property
@@ -154,14 +155,14 @@ class PlatformPlan:
 
     @property
     def pays(self) -> Pays:
-        """Whether speculation beats plain decoding, as far as data sheets and the known acceptance can tell."""
+        """Whether speculation beats plain decoding, given the uncertainty of data sheets and of acceptance."""
         if self.comparison is None:
             return "no"
         return "cannot_tell" if self.turns_on_acceptance else PAYS[self.comparison.outcome]
 
     @property
     def turns_on_acceptance(self) -> bool:
-        """Whether the answer would be yes or no if acceptance were known better."""
+        """Whether the answer is "cannot tell" only because acceptance is not known well enough."""
         rate, needed = self.question.acceptance, self.needed
         if needed is None or self.comparison is None:
             return False
@@ -170,7 +171,7 @@ class PlatformPlan:
         return self.comparison.outcome == "slower" and not needed.is_cleared(needed.low, rate.high - rate.value)
 
     def equal_to(self, pair: LanePair) -> list[LanePair]:
-        """Return the placements that differ from a ranked one in names alone."""
+        """Return the placements that differ from a ranked one only in names."""
         return [one for one, other in self.equal.items() if other == pair]
 
     def compared(self, one: PlannedSchedule, other: PlannedSchedule | None = None) -> Ratio:
@@ -247,20 +248,20 @@ def plan_platform(question: Question) -> PlatformPlan:
 
 
 def _shortlist(plan: PlatformPlan) -> list[Schedule]:
-    """Return schedules of every number of rows for the leading methods and placements, each with its best settings."""
+    """Return, for each leading method and placement, the fastest schedule of every number of rows."""
 
     def way(one: PlannedSchedule) -> tuple[object, ...]:
         return one.schedule.target_lane, one.schedule.draft_lane, one.schedule.method, one.schedule.root_source
 
     leading = set(map(way, best_of_each(plan.speculation)[:_MOST_LEADERS]))
-    own = (one for one in plan.speculation if way(one) in leading)
-    return [one.schedule for one in first_of_each(own, lambda one: (way(one), one.schedule.num_rows))]
+    candidates = (one for one in plan.speculation if way(one) in leading)
+    return [one.schedule for one in first_of_each(candidates, lambda one: (way(one), one.schedule.num_rows))]
 
 
 def acceptance_needed(
     schedules: Sequence[Schedule], plain: Schedule, machine: DerivedProfile, question: Question
 ) -> AcceptanceNeeded:
-    """Compare the best of `schedules`, which draft (at least one), with `plain` at `RATES` and at today's rate."""
+    """Compare the best of `schedules` (at least one; all draft) with `plain`, at `RATES` and at the question's rate."""
     now = question.acceptance.value
     rates = sorted({*RATES, now})
     evaluator = Evaluator(machine.profile, question.record, costs=machine.costs)
@@ -268,9 +269,9 @@ def acceptance_needed(
     @cache
     def best(rate: float) -> Ratio:
         there = evaluator.with_texts(question.record_at(rate))
-        drafting, undrafted = min(schedules, key=there.tpot_s), there.predict(plain)
-        doubts = Doubts(question, machine, undrafted.tpot_s)
-        return ratio_of(doubts.added(drafting, there.predict(drafting)), undrafted)
+        drafting, of_plain = min(schedules, key=there.tpot_s), there.predict(plain)
+        doubts = Doubts(question, machine, of_plain.tpot_s)
+        return ratio_of(doubts.added(drafting, there.predict(drafting)), of_plain)
 
     ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(
@@ -284,7 +285,7 @@ def acceptance_needed(
 
 
 def crossing(rates: Sequence[float], ratio: Callable[[float], float]) -> float | None:
-    """Return the rate from which on a ratio that rises with it is above one; None if it never is, or always."""
+    """Return the rate at which `ratio`, which rises with the rate, reaches 1; None if it is always, or never, above."""
     if ratio(rates[0]) >= 1 or ratio(rates[-1]) < 1:
         return None
     place = bisect_left(rates, True, lo=1, hi=len(rates) - 1, key=lambda rate: ratio(rate) >= 1)

@@ -1,4 +1,4 @@
-"""The input of a plan: a platform, two models, and how often the target accepts drafted tokens."""
+"""What a plan is asked about: a platform, two models, and how often the target accepts drafted tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,14 +32,15 @@ from sim.derived.derived_profile import Demand
 from sim.derived.roofline import StoredModel
 
 TEXTS_PER_TASK: Final = 4
+"""Texts drawn for each task; four times as many if there is a single task."""
 MOST_NEW_TOKENS: Final = 8192
-"""Longest answer that is simulated, so that a plan takes seconds."""
+"""Tokens of the longest answer that is simulated, so that a plan takes seconds."""
 MOST_DRAWN_TOKENS: Final = 24 * 1024
-"""Tokens of all drawn texts together: of long answers there are fewer texts."""
+"""Limit of tokens in all drawn texts together: the longer the answers, the fewer texts are drawn."""
 MOST_DRAFTED: Final = 7
 """Tokens of the longest drafts that are planned."""
 _MOST_KEPT: Final = 32
-"""Sets of drawn texts that are kept: several machines, and several parts of an answer, meet the same rates."""
+"""Size of the cache of drawn texts: several platforms and several steps of a plan use the same rates."""
 _FIRST_ALTERNATIVE: Final = "acceptance.first_alternative"
 GIVEN: Final = "given by the user"
 
@@ -51,14 +52,14 @@ class Question:
     Attributes:
         platform: the machine.
         target: the larger model.
-        draft: the smaller model; or a head of the target, or a lookup, which run on the target's lane only.
+        draft: the smaller model; or a head of the target, or prompt lookup, which run on the target's lane only.
         record: texts, recorded or drawn from assumed rates.
-        assumed: the rates that texts are drawn from; None where they were recorded.
-        acceptance: mean rate of drafted tokens, and its ends; a rate that a user gives has none.
+        assumed: the rates that texts are drawn from; None if they were recorded.
+        acceptance: mean acceptance rate with its interval; a rate given by the user has none.
         assumptions: rates of the draft's alternatives and of exits.
-        has_exits: whether the exits of the record are there: they were recorded, given or trained.
+        has_exits: whether trained exits exist: they were recorded, given or trained.
         calibrated: lanes of the platform that were timed.
-        constants: values in place of `sim.derived.derived_profile.CONSTANTS` and of devices' numbers, by field.
+        constants: replacements for `sim.derived.derived_profile.CONSTANTS` and for numbers of devices, by field.
     """
 
     platform: Platform
@@ -73,7 +74,7 @@ class Question:
     constants: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """One line: the texts would fill pages."""
+        """Return one line: the texts would fill pages."""
         return f"<Question: {self.target} with {self.draft} on {self.platform.name}>"
 
     def record_at(self, rate: float) -> AcceptanceRecord:
@@ -81,12 +82,12 @@ class Question:
         return self.record_with(self.acceptance.field, rate)
 
     def record_with(self, name: str, value: float) -> AcceptanceRecord:
-        """Return the texts with another value of the acceptance, or of one of the assumptions, by its field.
+        """Return the texts with another value of the acceptance, or of one of the assumptions; `name` is its field.
 
-        Raises `PlanError` for a value that is no rate, and for an assumption of 0, of which nothing is a multiple.
+        Raises `PlanError` for a value that is no rate, and for an assumption of 0, which cannot be scaled.
         """
         if not 0 <= value <= 1:
-            raise PlanError(f"{name} is {value:g}: rates are from 0 to 1")
+            raise PlanError(f"{name} is {value:g}, but rates are from 0 to 1")
         if self.assumed is None:
             return with_acceptance(self.record, value)
         rates, known = self.assumed.by_task, {one.field: one.value for one in self.assumptions}
@@ -96,12 +97,12 @@ class Question:
             changed = "alternative_rates" if name == _FIRST_ALTERNATIVE else "exit_coverage"
             rates = scaled(rates, changed, value / known[name])
         elif value:
-            raise PlanError(f"{name} is given as 0: give rates above 0, and it can be moved to {value:g}")
+            raise PlanError(f"{name} is 0, which cannot be scaled to {value:g}: give rates above 0")
         return _drawn(tuple(rates.items()), self.assumed.texts).record
 
     @property
     def record_with_streams(self) -> AcceptanceRecord | None:
-        """The texts with a draft that has streams; None where they were recorded without."""
+        """The texts with a draft that has streams; None where they were recorded without streams."""
         if self.assumed is None or self.record.num_streams:
             return self.record if self.record.num_streams else None
         streams = {"stream_rates": STREAM_RATES}
@@ -110,7 +111,7 @@ class Question:
 
     @property
     def basis(self) -> str:
-        """Where the acceptance is from, in words."""
+        """Where the acceptance comes from, in words."""
         if self.record.assumed is not None:
             return "the given acceptance" if self.acceptance.source == GIVEN else "assumed acceptance"
         if self.acceptance.status == "measured":
@@ -135,19 +136,19 @@ def assumed_question(
 ) -> Question:
     """Return a question with assumed acceptance: `given`, or the default of `planner.platform_plan.default_acceptance`.
 
-    Where `given` has no rates of the draft's alternatives or of exits, they are the default ones. Exits count as
-    trained where they are given, ship with the target, or `trained_exits` says so.
+    Where `given` lacks rates of the draft's alternatives or of exits, the defaults are used. Exits count as trained if
+    they are given, if trained ones ship for the target, or with `trained_exits`.
 
     Raises:
-        ConfigError: no text has such lengths.
-        PlanError: the models cannot be a pair, or have too few positions; or the answer is longer than can be played.
+        ConfigError: a text cannot have these lengths.
+        PlanError: the draft cannot draft for the target, a model has too few positions, or the answer is too long.
     """
     _require_possible(target, draft, num_prompt_tokens, num_new_tokens)
     if num_new_tokens > MOST_NEW_TOKENS:
         msg = f"{num_new_tokens:,} new tokens are too many to simulate; {MOST_NEW_TOKENS:,} are the most"
-        raise PlanError(f"{msg}: later ones take as long as with a longer --context")
+        raise PlanError(f"{msg}. For the speed late in an answer, ask with a longer --context")
     texts = Texts(num_tokens=num_new_tokens, prompt_length=num_prompt_tokens)
-    by_task, usual = default_rates(target.shape.num_layers), HEAD_RATES.get(draft.head or "")
+    by_task, head_rate = default_rates(target.shape.num_layers), HEAD_RATES.get(draft.head or "")
     default = next(iter(by_task.values()))
     said = None if given is None else next(iter(given.by_task.values()))
     if given is not None:
@@ -160,8 +161,8 @@ def assumed_question(
             )
             for task, rates in given.by_task.items()
         }
-    elif usual is not None:
-        by_task = with_mean_rate(by_task, usual.value)
+    elif head_rate is not None:
+        by_task = with_mean_rate(by_task, head_rate.value)
     if draft.head is not None:
         by_task = {task: _drafted_by(draft, rates) for task, rates in by_task.items()}
     most = TEXTS_PER_TASK if len(by_task) > 1 else 4 * TEXTS_PER_TASK
@@ -182,7 +183,7 @@ def assumed_question(
         draft=draft,
         assumed=assumed,
         record=assumed.record,
-        acceptance=rate if usual is None or said is not None else usual,
+        acceptance=rate if head_rate is None or said is not None else head_rate,
         assumptions=tuple(numbers),
         has_exits=trained_exits or has_given_exits or target.shape.name.startswith(TRAINED_EXITS_OF),
     )
@@ -197,16 +198,18 @@ def recorded_question(
     replayed: bool = False,
     trained_exits: bool = False,
 ) -> Question:
-    """Return a question with recorded acceptance; `replayed` from another pair it is a guess, and has no exits.
+    """Return a question with recorded acceptance.
+
+    With `replayed`, the record is of another pair of models: its acceptance counts as a guess, and exits as untrained.
 
     Raises:
-        PlanError: the models cannot be a pair, or have too few positions.
+        PlanError: the draft cannot draft for the target, a model has too few positions, or the record has no lookups.
     """
     _require_possible(target, draft, 0, record.contexts.stop + 1)
     record = replace(record, exit_layers=tuple(one for one in record.exit_layers if one < target.shape.num_layers))
     if draft.head == LOOKUP and not record.chains_of("prompt_lookup"):
-        raise PlanError("the record says nothing of prompt lookup: record it (`mirrorsd record --heads prompt-lookup`)")
-    if draft.head == LOOKUP:  # the draft model's own tokens are another drafter's
+        raise PlanError("the record has no prompt lookup: record it (`mirrorsd record --heads prompt-lookup`)")
+    if draft.head == LOOKUP:  # the rollouts in the record are a draft model's, which the question is not about
         prompts = tuple(replace(prompt, rollouts=prompt.rollouts[:0]) for prompt in record.prompts)
         record = replace(record, drafter=None, prompts=prompts)
     now = token_acceptance(record)
@@ -249,18 +252,23 @@ def _drafted_by(draft: StoredModel, rates: TaskRates) -> TaskRates:
 
 
 def _require_possible(target: StoredModel, draft: StoredModel, num_prompt_tokens: int, num_new_tokens: int) -> None:
-    """Refuse models that are no pair, and texts that are longer than their positions; a record has no prompt apart."""
+    """Refuse models that cannot be a pair, and texts longer than their positions.
+
+    A record's prompts count as new tokens, so that no prompt tokens means a record.
+    """
     require_one_tokenizer(target.shape, draft.shape)
     num_tokens = num_prompt_tokens + num_new_tokens
-    asked = f"a prompt of {counted(num_prompt_tokens, 'token')} and {num_new_tokens:,} new ones"
-    asked = asked if num_prompt_tokens else "the record"
+    asked = "the record"
+    if num_prompt_tokens:
+        asked = f"a prompt of {counted(num_prompt_tokens, 'token')} and {num_new_tokens:,} new ones"
     for model in (target.shape, draft.shape):
         if num_tokens > model.max_position:
             room = model.max_position - num_new_tokens - MOST_DRAFTED + 1  # the last round drafts beyond the answer
             fitting = f"; a prompt of {room:,} would do" if num_prompt_tokens and room > 0 else ""
-            raise PlanError(f"{asked}: {num_tokens:,} positions, and {model.name} has {model.max_position:,}{fitting}")
+            msg = f"{asked} takes {num_tokens:,} positions, but {model.name} has only {model.max_position:,}{fitting}"
+            raise PlanError(msg)
 
 
 def _number(name: str, value: float, source: str) -> Assumption:
-    """Return a rate as an assumption; one that a user gives has no ends."""
+    """Return a rate as an assumption; one that the user gives has no interval."""
     return Assumption.of(name, value, "guessed", source, span=(value, value) if source == GIVEN else None)

@@ -34,14 +34,14 @@ class PlannedSchedule:
     """A schedule on a placement, and what is predicted for it.
 
     Attributes:
-        prediction: its times; the errors include those of `Doubts`.
-        speedup: time per token of the fastest plain decoding over its own.
+        prediction: predicted times; their errors include those of `Doubts`.
+        speedup: time per token of the fastest plain decoding over that of this schedule.
         bound: upper bound of the speed-up, see `most_speedup`.
-        least_s: time per token if all that is read came at the peak of the data sheets; 0 where lanes were timed.
-        memory_bytes: total of all memories.
+        least_s: time per token if everything were read at the data sheets' peak bandwidth; 0 where lanes were timed.
+        memory_bytes: what is needed of all memories together.
         num_devices: devices that compute.
         energy_j_per_token, usd_per_million_tokens: None where a sheet gives no power, or no price.
-        needs_training: whether it uses an exit of the target that nobody is known to have trained.
+        needs_training: whether it uses an early exit that nobody is known to have trained.
     """
 
     schedule: Schedule
@@ -73,12 +73,12 @@ class PlannedSchedule:
 
     @property
     def tpot_s_low(self) -> float:
-        """Lower end of its interval: never below the time of reading at the memory's peak."""
+        """Lower end of the interval (90 %); never below the time of reading at the memory's peak bandwidth."""
         return min(self.tpot_s, max(self.prediction.tpot_s_low, self.least_s))
 
     @property
     def tpot_s_high(self) -> float:
-        """Upper end of its interval."""
+        """Upper end of the interval (90 %)."""
         return self.prediction.tpot_s_high
 
     @property
@@ -91,7 +91,7 @@ UNTRAINED: Final = " (exit to be trained)"
 
 
 class SlowTarget(NamedTuple):
-    """A lane on which no draft can win, and why."""
+    """A target lane on which speculation cannot win whatever drafts, and why."""
 
     lane: str
     why: str
@@ -135,7 +135,7 @@ def ranked(
 def _planner(
     question: Question, places: Places, machine: DerivedProfile, evaluator: Evaluator, fastest_s: float
 ) -> Callable[[Schedule, LanePair], PlannedSchedule]:
-    """Return a function that predicts a schedule beside plain decoding that takes `fastest_s` per token."""
+    """Return a function that predicts a schedule; the fastest plain decoding takes `fastest_s` per token."""
     platform, doubts = question.platform, Doubts(question, machine, fastest_s)
     memory: defaultdict[tuple[LanePair, bool], float] = defaultdict(float)
     for need in places.needs:
@@ -169,7 +169,7 @@ _Placed = tuple[Schedule, LanePair]
 def _possible(
     drafting: Sequence[_Placed], plain_s: Mapping[str, float], evaluator: Evaluator
 ) -> tuple[list[_Placed], list[NotRanked]]:
-    """Return the schedules that can be predicted and could win, and why there are no others."""
+    """Return the schedules that can be predicted and could win, and why the others are left out."""
     missing = {one: evaluator.missing(one) for one, _ in drafting}
     slow = _too_slow(plain_s, [one for one, reason in missing.items() if reason is None], evaluator)
     reasons = [slow.get(pair.target) or missing[one] for one, pair in drafting]
@@ -183,10 +183,10 @@ def _possible(
 def _too_slow(
     plain_s: Mapping[str, float], possible: Sequence[Schedule], evaluator: Evaluator
 ) -> dict[str, SlowTarget]:
-    """Return the lanes on which a target cannot win even if drafting took no time, and why.
+    """Return the target lanes on which speculation cannot win even if drafting took no time, and why.
 
-    `possible` are the schedules that draft. A round takes at least as long as a token of plain decoding, and commits at
-    most what the longest draft does. There are none where the target can draft on no other lane.
+    `possible` are the schedules that draft. A round takes at least as long as a token of plain decoding on the lane,
+    and commits at most as many tokens as with the longest draft. Nothing is returned if no other lane would be left.
     """
     if not possible:
         return {}
@@ -195,8 +195,8 @@ def _too_slow(
     slow = {
         lane: SlowTarget(
             lane,
-            f"a token takes {factor(time_s / fastest_s)} as long there, and a round yields {tokens_a_round:.2g} tokens "
-            "at most",
+            f"a token takes {factor(time_s / fastest_s)} as long there as on the fastest lane, and a round yields at "
+            f"most {tokens_a_round:.2g} tokens",
         )
         for lane, time_s in plain_s.items()
         if time_s > tokens_a_round * fastest_s
@@ -205,7 +205,7 @@ def _too_slow(
 
 
 class Doubts:
-    """The errors of predictions by data sheets, beyond that of a lane's speed."""
+    """Errors of predictions from data sheets, in addition to the error of a lane's speed."""
 
     def __init__(self, question: Question, machine: DerivedProfile, plain_s: float) -> None:
         """Take a machine, and the time per token of the fastest plain decoding."""
@@ -219,9 +219,9 @@ class Doubts:
         )
 
     def added(self, schedule: Schedule, prediction: Prediction) -> Prediction:
-        """Return a prediction with two errors more: of what further rows cost, and of what engines make of a gain.
+        """Return a prediction with two more errors: of what rows cost, and of how much of a gain engines realise.
 
-        An error of the lane's speed is one of all its passes and cancels in ratios; that of further rows does not.
+        The error of a lane's speed is common to all its passes and cancels in ratios; that of further rows does not.
         """
         if not self.about(schedule):
             return prediction
@@ -249,12 +249,12 @@ class Doubts:
 def energy_j_per_token(
     platform: Platform, pair: LanePair, prediction: Prediction, shares: Mapping[str, float] = MappingProxyType({})
 ) -> float | None:
-    """Return power times the time that devices compute, plus idle power for the rest: the sheet's, or a guessed share.
+    """Return joules per token: power while a device computes, and idle power (the sheet's, or a guessed share) else.
 
-    Devices of one package draw its power together, while any of them computes. Those of a split target compute for
-    their shares of its time. None where a sheet gives no power.
+    Devices of one package draw its power together, while any of them computes. Devices of a layer split compute for
+    their `shares` of the target's time. None where a sheet gives no power.
     """
-    draws, watts = dict[str, str](), dict[str, tuple[float, float]]()
+    draws, watts = dict[str, str](), dict[str, tuple[float, float]]()  # device -> power supply -> (working, idle)
     for member in (*platform.members(pair.target), *pair.drafters(platform)):
         sheet = _powered(platform, member)
         if sheet.power_w is None:
@@ -268,7 +268,7 @@ def energy_j_per_token(
     busy_s = {name: min(1.0, share) * prediction.target_busy_s for name, share in of_target.items()}
     drafting_s = prediction.hidden_draft_s + prediction.exposed_draft_s
     for name in {draws[member] for member in pair.drafters(platform)}:
-        # what is hidden behind work that draws the same power draws none of its own
+        # Drafting that is hidden behind the target's work on the same power supply draws no further power.
         busy_s[name] = busy_s[name] + prediction.exposed_draft_s if name in busy_s else drafting_s
     joules = (
         working_w * busy_s[name] + idle_w * max(0.0, prediction.decode_s - busy_s[name])
@@ -278,7 +278,7 @@ def energy_j_per_token(
 
 
 def _powered(platform: Platform, name: str) -> DeviceSheet:
-    """Return the device whose power another one draws: itself, or if it gives none a part of its chip that does."""
+    """Return the sheet that gives a device's power: its own, or else that of a device of the same package."""
     device = platform.device(name)
     if device.power_w is not None or device.memory_pool is None:
         return device
@@ -288,9 +288,9 @@ def _powered(platform: Platform, name: str) -> DeviceSheet:
 
 
 def usd_per_million_tokens(platform: Platform, pair: LanePair, prediction: Prediction) -> float | None:
-    """Return rent, or purchase over write-off, of the whole machine or of the devices used; power is not included.
+    """Return the price of the machine (or if unknown, of the devices used) per million tokens, without electricity.
 
-    None where a price is not known.
+    It is rent, or the purchase price spread over the write-off time; None where a price is not known.
     """
     members = {*platform.members(pair.target), *platform.members(pair.draft)}
     prices = [platform.device(member).usd_per_hour for member in members]

@@ -1,4 +1,4 @@
-"""The schedules that a plan tries on a placement: in turn, and mirror with roots from the draft or from exits."""
+"""The schedules that a plan tries on each placement: in turn, and mirror with roots from the draft or from exits."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,19 +18,20 @@ EXIT_TOP_K: Final = (1, 4, 8)
 
 
 def most_branch_tokens() -> int:
-    """Return the most tokens that all branches together may draft: the paper's eight roots for each of eight rows."""
+    """Return the most tokens that the branches of a round draft: `most_rows` branches of the longest window."""
     return most_rows() * max(WINDOWS)
 
 
 def most_rows() -> int:
-    """Return the most rows of a draft's step: one for each root of each row."""
+    """Return the most rows of a draft step: one for each root of each row of the longest window."""
     return max(EXIT_TOP_K) * (max(WINDOWS) + 1)
 
 
 def schedules_on(pair: LanePair, question: Question, drafter: str) -> Iterator[Schedule]:
-    """Yield the schedules of a placement that draft, without streams and, where the window has room for any, with them.
+    """Yield the drafting schedules of a placement, each without streams and, where the window has room, with them.
 
-    Mirror needs two lanes. Turns on two streams of one device are turns on the device, and belong to that placement.
+    Mirror needs two lanes. On two streams of one device only mirror is tried: taking turns there is the same as taking
+    turns on the device, which is a placement of its own.
     """
     setting = partial(Schedule, target_lane=pair.target, draft_lane=pair.draft, drafter=drafter)
     method = IN_ONE_PASS.get(question.draft.head or "")
@@ -43,8 +44,9 @@ def schedules_on(pair: LanePair, question: Question, drafter: str) -> Iterator[S
     else:
         for schedule in _without_streams(pair, setting, question.record.exit_layers):
             yield schedule
-            if (most := min(question.record.num_streams, schedule.num_speculative_tokens - 2)) > 0:
-                yield schedule.model_copy(update={"draft_streams": most})
+            num_streams = min(question.record.num_streams, schedule.num_speculative_tokens - 2)
+            if num_streams > 0:
+                yield schedule.model_copy(update={"draft_streams": num_streams})
 
 
 def _without_streams(pair: LanePair, setting: partial[Schedule], exits: tuple[int, ...]) -> Iterator[Schedule]:

@@ -1,7 +1,7 @@
-"""Places of a target that no card holds alone: some layers on each, the rest on the CPU, as llama.cpp splits them.
+"""Splits a target that no single card can hold: some layers on each card, the rest on the CPU, as in llama.cpp.
 
-Of a mixture all layers are on cards, but for the experts of as many as have to be on the CPU. A draft, which works in
-turn with them, has room on a card, so that fewer layers are there than without it.
+Of a mixture of experts, all layers are on cards, but the experts of as few layers as possible are on the CPU. A draft
+takes turns with the target and occupies part of a card, which then holds fewer layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ from sim.derived.roofline import StoredModel
 
 
 def split_places(question: Question, num_sequences: int = 1) -> tuple[list[str], list[LanePair]]:
-    """Return the lanes of the target alone, and the placements with its draft, at most one of each.
+    """Return the layer splits of the target as a lane without a draft, and as a placement with it; at most one of each.
 
-    Cards hold as much as they can beside the caches of so many sequences. There is none where one card holds all.
+    Cards hold as much as fits beside the caches of `num_sequences`. There is no split where one card holds everything.
     """
     alone, beside = (layer_split(question, has_draft=one, num_sequences=num_sequences) for one in (False, True))
     lanes = [] if alone is None else [alone.lane]
@@ -34,9 +34,9 @@ def split_places(question: Question, num_sequences: int = 1) -> tuple[list[str],
 
 
 def layer_split(question: Question, *, has_draft: bool, num_sequences: int = 1) -> LayerSplit | None:
-    """Return as much of a target as cards hold, beside the draft or alone, and the rest on the fastest CPU with room.
+    """Return the split with as much of a target on cards as they hold, and the rest on the fastest CPU with room.
 
-    Cards that are slower than that CPU are left out. A head in the target's file is always there.
+    Cards slower than that CPU are left out. A head that is part of the target's file takes room even without a draft.
     """
     platform, weights = question.platform, question.target.weights
     lanes = [name for name in usable_lanes(platform)[0] if name in platform.devices]
@@ -46,20 +46,21 @@ def layer_split(question: Question, *, has_draft: bool, num_sequences: int = 1) 
     load = _Load(question, has_draft or question.draft.is_in_target, num_sequences)
     for place, cpu in enumerate(by_speed):
         faster = [card for card in by_speed[:place] if card in cards]
-        if cpu in cpus and faster and (split := load.split(faster, cpu)) is not None:
+        split = load.split(faster, cpu) if cpu in cpus and faster else None
+        if split is not None:
             return split
     return None
 
 
 class _Load(NamedTuple):
-    """What cards have to hold: a target, perhaps its draft, and the caches of so many sequences."""
+    """What cards have to hold: a target, perhaps its draft, and the caches of `num_sequences`."""
 
     question: Question
     has_draft: bool
     num_sequences: int
 
     def split(self, cards: Sequence[str], cpu: str) -> LayerSplit | None:
-        """Return the split over some of the cards and a CPU; None where that has no room, or a card holds all."""
+        """Return the split over some of the cards and a CPU; None if the CPU lacks room, or one card holds everything."""
         shape, layers, stop = self.question.target.shape, dict[str, int](), 0
         for stop in range(shape.dense_layers, shape.num_layers + 1) if shape.num_experts else range(1):
             layers = self._filled(cards, stop)
@@ -79,9 +80,9 @@ class _Load(NamedTuple):
         return usable is None or weights_bytes + self.num_sequences * kv_bytes <= usable
 
     def _filled(self, cards: Sequence[str], num_light: int) -> dict[str, int]:
-        """Return how many layers each card gets if the first is filled first; those that would get none are left out.
+        """Return how many layers each card gets, filling the first card first; cards that get none are left out.
 
-        The first `num_light` layers have no experts there.
+        The experts of the first `num_light` layers are not on the cards.
         """
         if not cards:
             return {}
@@ -100,7 +101,7 @@ class _Load(NamedTuple):
         return layers if len(filled) == len(cards) else self._filled(filled, num_light)
 
     def _rooms(self, cards: Sequence[str]) -> dict[str, float]:
-        """Return the bytes that cards have for layers, beside the draft, if one has it, and the `lm_head`."""
+        """Return the bytes that each card has for layers, beside the `lm_head` and the draft."""
         question, draft = self.question, self.question.draft
         rooms = {card: usable_bytes(question.platform, card) or 0.0 for card in cards}
         if self.has_draft:
@@ -111,7 +112,7 @@ class _Load(NamedTuple):
 
 
 def held_by(question: Question, split: LayerSplit) -> Mapping[str, tuple[float, float]]:
-    """Return the bytes of the target's weights and of one sequence's cache on each device, and on `host_of` them."""
+    """Return (weight bytes, cache bytes of one sequence) of the target on each device of a split and on their host."""
     target, shape = question.target, question.target.shape
     layer_bytes, expert_bytes = _layer_bytes(question)
     host = split.cpu or host_of(question, split.devices)
@@ -128,9 +129,10 @@ def held_by(question: Question, split: LayerSplit) -> Mapping[str, tuple[float, 
 
 
 def host_of(question: Question, devices: Sequence[str]) -> str | None:
-    """Return the CPU in whose memory llama.cpp keeps the embeddings of a model on cards; None of other devices.
+    """Return the CPU in whose memory llama.cpp keeps the embeddings of a model on cards.
 
-    Its `dev_input` is the CPU, whatever else is where (`src/llama-model.cpp`). None of a CPU whose memory is not known.
+    llama.cpp's `dev_input` is always the CPU (`src/llama-model.cpp`). None if a device is no card, or if no CPU with
+    known memory is there.
     """
     platform, weights = question.platform, question.target.weights
     if not all(_is_card(platform, one, weights) for one in devices):
@@ -142,25 +144,25 @@ def host_of(question: Question, devices: Sequence[str]) -> str | None:
 
 
 def table_bytes(model: StoredModel) -> float:
-    """Return the bytes of a model's embeddings, of which tokens' are the `lm_head` where these are tied."""
+    """Return the bytes of a model's embedding tables; with tied embeddings the `lm_head` is one of them."""
     is_tied = model.head is None and model.shape.tie_embeddings
     return model.shape.table_bytes(model.weights) + (model.head_bytes if is_tied else 0.0)
 
 
 def bytes_on_cards(model: StoredModel) -> float:
-    """Return the bytes of a model on cards, beside `host_of` them; embeddings that are the `lm_head` are there, too."""
+    """Return the bytes of a model on cards if the host has the embeddings; tied ones are on both, as the `lm_head`."""
     return model.shape.weight_bytes(model.weights) - model.shape.table_bytes(model.weights)
 
 
 def _layer_bytes(question: Question) -> tuple[float, float]:
-    """Return the bytes of a layer without experts, and those of the experts of a layer that has any."""
+    """Return the bytes of a layer without its experts, and of the experts of a layer that has any."""
     target, shape = question.target, question.target.shape
     expert_bytes = shape.expert_bytes(target.weights)
     return shape.layer_weight_bytes(target.weights, inf) - expert_bytes, expert_bytes / shape.expert_share
 
 
 def _home(question: Question, cards: Sequence[str]) -> str:
-    """Return the card of the draft, of some with the fastest first: a head is beside the `lm_head`."""
+    """Return the card of the draft: the fastest (first) one; for a draft head the last one, which has the `lm_head`."""
     return cards[-1] if question.draft.head is not None else cards[0]
 
 
@@ -171,13 +173,13 @@ def _by_speed(question: Question, lanes: Sequence[str]) -> list[str]:
 
 
 def _is_card(platform: Platform, name: str, weights: str) -> bool:
-    """Return whether it is a GPU with memory of its own on which people run llama.cpp with such weights."""
+    """Return whether a device is a GPU with its own memory for which a plan may split layers of these weights."""
     device = platform.device(name)
     return device.kind == "gpu" and platform.has_own_memory(name) and splits_layers(device, weights)
 
 
 def in_words(split: LayerSplit) -> str:
-    """Return where the layers of a target are."""
+    """Return in words which devices have how many of the target's layers."""
     (first, count), *others = split.layers.items()
     places = [f"{count} of {split.num_layers} layers on {first}", *(f"{more} on {card}" for card, more in others)]
     places += [f"the rest on {split.cpu}"] * (split.num_left > 0)

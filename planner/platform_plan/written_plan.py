@@ -1,4 +1,4 @@
-"""The files of a plan: a schedule, a profile and an acceptance, which simulate to its predictions."""
+"""The files that a plan writes: schedule, profile and acceptance; `mirrorsd simulate` predicts the same from them."""
 
 from math import hypot, sqrt
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def runnable_schedule(plan: "PlatformPlan", drafter: str | None = None) -> Schedule:
-    """Return the recommended schedule with lanes as `mirrorsd run` calls them, and its draft as `drafter`, if given."""
+    """Return the recommended schedule with the lane names of `mirrorsd run` and, if given, `drafter` as its draft."""
     schedule, lane_name = plan.recommended.schedule, plan.question.platform.lane_name
     names: dict[str, str | None] = {"target_lane": lane_name(schedule.target_lane)}
     if schedule.draft_lane is not None:
@@ -29,7 +29,7 @@ def runnable_schedule(plan: "PlatformPlan", drafter: str | None = None) -> Sched
 def written_profile(plan: "PlatformPlan", drafter: str | None = None) -> "Profile":
     """Return a plan's profile with all costs in tables; names are those of `runnable_schedule`.
 
-    Ratios of two schedules err by as much as that of the fastest speculation to plain decoding does in the plan.
+    A profile has one error for ratios of schedules: that of the fastest speculation to plain decoding in the plan.
     """
     question, record = plan.question, plan.question.record
     found = tabulated(
@@ -54,16 +54,16 @@ def written_profile(plan: "PlatformPlan", drafter: str | None = None) -> "Profil
 
 
 def _speculation_error(plan: "PlatformPlan") -> float:
-    """Return what errs of the fastest speculation and not of plain decoding, which no table of a profile tells."""
+    """Return the relative error of the fastest speculation that the plan's `Doubts` add and the profile cannot hold."""
     best = plan.drafting
     if best is None:
         return 0.0
-    told = Evaluator(plan.profile, plan.question.record, costs=plan.costs).predict(best.schedule).errors
-    return relative_error({cause: one for cause, one in best.prediction.errors.items() if cause not in told})
+    in_profile = Evaluator(plan.profile, plan.question.record, costs=plan.costs).predict(best.schedule).errors
+    return relative_error({cause: one for cause, one in best.prediction.errors.items() if cause not in in_profile})
 
 
 def save_acceptance(plan: "PlatformPlan", path: Path) -> None:
-    """Write the assumed acceptance and its texts, for `--acceptance`; `ConfigError` where it was recorded."""
+    """Write the assumed acceptance and its texts, for `--acceptance`; `ConfigError` if it was recorded."""
     assumed = plan.question.assumed
     if assumed is None:
         raise ConfigError(f"{path}: the acceptance of this plan was recorded: simulate with that --record")

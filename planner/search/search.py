@@ -16,7 +16,7 @@ from sim.evaluator import Evaluator
 from sim.prediction import Prediction
 
 LEADING_METHODS = 3
-"""Fastest methods of which a demo runs all that draft trees."""
+"""A demo runs the best schedule of each tree method among this many fastest methods."""
 _FEWEST_RUN: Final = 8
 TARGET_PARTS: Final = ("target_verify", "target_prefix", "target_suffix")
 """Parts of a predicted time in which the target works."""
@@ -37,12 +37,15 @@ class Candidate:
 
     @property
     def seconds_per_token(self) -> dict[str, float]:
-        """Predicted seconds per token by part; where lanes are faster together, the gain is taken off the target's."""
+        """Predicted seconds per token by part (see `PART`), none negative.
+
+        Where lanes speed each other up, "contention" is negative: that gain is subtracted from the target's parts.
+        """
         parts = self.prediction.bottlenecks._asdict()
         scale = self.tpot_s / sum(parts.values())
         target_s = sum(parts[name] for name in TARGET_PARTS)
-        faster = 1 + min(0.0, parts["contention"]) / target_s if target_s else 1.0
-        parts |= {name: parts[name] * faster for name in TARGET_PARTS}
+        shrunk = 1 + min(0.0, parts["contention"]) / target_s if target_s else 1.0
+        parts |= {name: parts[name] * shrunk for name in TARGET_PARTS}
         parts["contention"] = max(0.0, parts["contention"])
         return {name: time_s * scale for name, time_s in parts.items()}
 
@@ -52,8 +55,8 @@ class SearchResult:
     """All candidates of a search, at least one, the fastest over all prompts first.
 
     Attributes:
-        halves: the prompts to choose the winner on, and those to judge it on; None where all prompts serve for both.
-        left_out: how many schedules could not be predicted, by what was not measured or recorded.
+        halves: the prompts to choose the winner on, and those to judge it on; None where all prompts serve both.
+        left_out: how many schedules could not be predicted, by what is missing from profile or record.
     """
 
     candidates: tuple[Candidate, ...]
@@ -61,7 +64,7 @@ class SearchResult:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """One line: the candidates would fill pages."""
+        """Return one line: the candidates would fill pages."""
         best, count = self.candidates[0], len(self.candidates)
         return f"<SearchResult of {count} schedules: {best.schedule.method} first, {_ms(best)} ms per token>"
 
@@ -102,11 +105,11 @@ class SearchResult:
         placement: Placement | None = None,
         root_source: RootSource | None = None,
     ) -> Candidate | None:
-        """Return the first candidate that fits what is given; None if nothing does."""
+        """Return the first candidate that has every given property; None if there is none."""
+        wanted = kind, method, placement, root_source
         for one in self.candidates:
             found = kind_of(one.schedule), one.schedule.method, one.placement, one.schedule.root_source
-            wanted = kind, method, placement, root_source
-            if all(asked in (None, own) for asked, own in zip(wanted, found, strict=True)):
+            if all(asked is None or asked == its for asked, its in zip(wanted, found, strict=True)):
                 return one
         return None
 
@@ -118,10 +121,10 @@ class SearchResult:
 def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> SearchResult:
     """Predict every schedule of `space` and rank by time per token; ties keep the order of enumeration.
 
-    Budgets of branches are fitted to half of the prompts, on which the winner is chosen too.
+    Uneven numbers of roots are fitted to the half of the prompts on which the winner is chosen too.
 
     Raises:
-        PlanError: no schedule can be predicted; says what there is.
+        PlanError: no schedule can be predicted; the message says what profile and record contain.
     """
     evaluator = Evaluator(profile, record) if record.prompts else None
     found = survey(space, profile, record, evaluator)
@@ -139,7 +142,7 @@ def search(space: SearchSpace, profile: Profile, record: AcceptanceRecord) -> Se
 
 
 def rank(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> SearchResult:
-    """Predict the given schedules, of which there is at least one, and rank them over all prompts."""
+    """Predict the given schedules (at least one) and rank them over all prompts."""
     return _ranked(schedules, profile, Evaluator(profile, record))
 
 
@@ -149,11 +152,12 @@ def _ranked(schedules: Sequence[Schedule], profile: Profile, evaluator: Evaluato
 
 
 def pick_demo_schedules(result: SearchResult) -> list[Candidate]:
-    """Return the schedules to run: the chosen one, the best of every kind and placement, and two slow ones.
+    """Return the schedules that a demo runs: the winner, the best of every kind and placement, and two slow ones.
 
-    Plain and synchronous decoding, split and pooled; mirror by root source; the best tree, and the best of every tree
-    method among the fastest `LEADING_METHODS`; the slowest synchronous and the slowest mirror schedule, since a
-    simulator must be right there too. If kinds are missing, others spread over the ranking make up `_FEWEST_RUN`.
+    They are: plain and synchronous decoding, each split and pooled; mirror for each root source; the best tree, and the
+    best of every tree method among the `LEADING_METHODS` fastest methods; the slowest synchronous and the slowest
+    mirror schedule, since a simulator must be right there too. If kinds are missing, further schedules from all over
+    the ranking are added up to `_FEWEST_RUN`.
     """
     placements: tuple[Placement, ...] = ("split", "pooled")
     root_sources: tuple[RootSource, ...] = ("exit", "draft", "hybrid")
@@ -177,7 +181,7 @@ def pick_demo_schedules(result: SearchResult) -> list[Candidate]:
 
 
 def _spread(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return all candidates, by ever finer steps through the ranking."""
+    """Return all candidates, ordered to spread over the ranking: first its ends, then its middle, its quarters, ..."""
     order: dict[int, None] = {}
     num_parts = 1
     while len(order) < len(candidates):

@@ -24,12 +24,13 @@ def search_page(plan: Plan) -> str:
     """Return the page: the answer, the machine, the first rounds, sensitivity, and the ranking."""
     profile, record, best = plan.profile, plan.record, plan.recommended.schedule
     names = plan.search.names
-    leaders, own = _leaders(plan), record.drafter if record.assumed is None else None
+    leaders = _leaders(plan)
+    drafter = record.drafter if record.assumed is None else None
     return rendered(
         Path(__file__).with_name("search_page.html"),
         plan=plan,
         verdict=plan.verdict,
-        models=f"{_target(plan)} with {own or profile.drafter or 'no draft model'}",
+        models=f"{_target(plan)} with {drafter or profile.drafter or 'no draft model'}",
         machine=_machine(plan),
         first_rounds=first_rounds(best, profile, record),
         drafts=best.num_speculative_tokens > 0,
@@ -48,7 +49,7 @@ def search_page(plan: Plan) -> str:
 
 
 def _leaders(plan: Plan) -> list[Candidate]:
-    """Return the fastest of every method, source of roots, placement and lane of the target."""
+    """Return the fastest schedule of every method, root source, placement and target lane."""
 
     def kind(one: Candidate) -> tuple[object, ...]:
         return one.schedule.method, one.schedule.root_source, one.placement, one.schedule.target_lane
@@ -57,12 +58,12 @@ def _leaders(plan: Plan) -> list[Candidate]:
 
 
 def _target(plan: Plan) -> str:
-    """Return the name of the target, which texts that are drawn do not know."""
+    """Return the target's name: the profile's where the record has assumed acceptance and thus no model."""
     return str(plan.profile.target if plan.record.assumed else plan.record.target)
 
 
 def _machine(plan: Plan) -> Markup | None:
-    """Return the picture of the lanes and what is recommended there; None for a profile that is no platform."""
+    """Return a picture of the lanes and what the recommended schedule runs on each; None if they form no platform."""
     best = plan.recommended.schedule
     with suppress(ProfileError):
         models = _target(plan), str(best.drafter)

@@ -1,4 +1,4 @@
-"""The schedules of a search: what may vary, and what of it a profile and a record can predict."""
+"""The schedules that a search tries, and which of them a profile and a record suffice to predict."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,51 +24,57 @@ from sim.acceptance.replay import Replay
 from sim.evaluator import Evaluator
 
 FEWEST = 4
-"""Fewest prompts that are halved: a half of one prompt would show no spread."""
+"""The fewest prompts that are split in halves: a half of one prompt would show no spread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halves:
-    """Places in a record of the texts to fit budgets to and choose on, and of those to judge on."""
+    """Two halves of a record's prompts, as places of their texts in the record.
+
+    Attributes:
+        choosing: the numbers of roots are fitted to these texts, and the winner is chosen on them.
+        judging: the verdict compares schedules on these texts.
+    """
 
     choosing: tuple[int, ...]
     judging: tuple[int, ...]
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """Return halves that share each kind of prompt, each with all texts of its prompts; None for few prompts."""
+    """Return halves with equally many prompts of each kind; None for few prompts. Texts of a prompt stay together."""
     numbers = record.prompt_numbers
     if record.num_prompts < FEWEST:
         return None
     kind_of = {number: prompt.category for number, prompt in zip(numbers, record.prompts, strict=True)}
     kinds = list(kind_of.values())
-    order = sorted(kind_of, key=lambda number: kinds.index(kind_of[number]))
-    choosing, judging = (
-        tuple(place for place, number in enumerate(numbers) if number in half) for half in (order[::2], order[1::2])
-    )
-    return Halves(choosing=choosing, judging=judging)
+    by_kind = sorted(kind_of, key=lambda number: kinds.index(kind_of[number]))
+
+    def places_of(half: Sequence[int]) -> tuple[int, ...]:
+        return tuple(place for place, number in enumerate(numbers) if number in half)
+
+    return Halves(choosing=places_of(by_kind[::2]), judging=places_of(by_kind[1::2]))
 
 
 def only(record: AcceptanceRecord, places: Sequence[int]) -> AcceptanceRecord:
-    """Return the record of some of its prompts."""
+    """Return the record of the texts at some places."""
     return replace(record, prompts=tuple(record.prompts[place] for place in places))
 
 
 def choosing_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Return the record of the prompts to choose on; all prompts where there are no halves."""
+    """Return the record of the prompts to choose on; the whole record where there are too few to halve."""
     parts = halves(record)
     return record if parts is None else only(record, parts.choosing)
 
 
 def judging_part(record: AcceptanceRecord) -> AcceptanceRecord:
-    """Return the record of the prompts to judge on; all prompts where there are no halves."""
+    """Return the record of the prompts to judge on; the whole record where there are too few to halve."""
     parts = halves(record)
     return record if parts is None else only(record, parts.judging)
 
 
 Placement = Literal["split", "pooled"]
 USUAL_WINDOWS = 8
-"""Windows of up to so many tokens are all searched, and of longer ones every second: each costs as much time."""
+"""All windows of up to so many tokens are searched, and every second longer one: each costs as much search time."""
 _Window = Annotated[int, Field(ge=1, le=MAX_WINDOW)]
 TopK = Annotated[int, Field(ge=1, le=64)]
 _Layer = Annotated[int, Field(ge=1)]
@@ -77,25 +83,26 @@ NumStreams = Annotated[int, Field(ge=0, le=8)]
 NumNodes = Annotated[int, Field(ge=1, le=MAX_TREE)]
 ExactRule = Literal["match", "ratio"]
 _Setting = Callable[..., Schedule]
-"""A schedule that still lacks some fields, its lanes at least."""
+"""A partial `Schedule`: the fields that are missing, at least the lanes, are its arguments."""
 
 
 class SearchSpace(UserModel):
     """What a search may vary. The defaults are some hundreds of schedules for each pair of lanes.
 
     Attributes:
-        placements: *split* puts target and draft on lanes of their own, *pooled* on one lane.
-        windows: drafted tokens per round, of methods that draft chains; None for up to `USUAL_WINDOWS`, and as many as
-            were recorded.
-        exit_layers: early exits; None for all that were recorded or assumed, or else measured.
-        exit_top_k, draft_top_k: roots per row from the exit, and from the draft.
-        uneven_roots: roots per round that are spread to where rounds of the prompts to choose on end.
+        placements: *split* puts target and draft on two lanes, *pooled* on one.
+        windows: drafted tokens per round of methods that draft chains; None for 1 to `USUAL_WINDOWS`, and longer ones
+            as far as they were recorded.
+        exit_layers: early exits; None for all that were recorded or, with assumed acceptance, all that were timed.
+        exit_top_k, draft_top_k: roots per row that the exit, or the draft, names.
+        uneven_roots: roots per round; rows after which the rounds of the choosing prompts often end get more of them.
         exit_features: whether the draft reads the target's hidden states.
-        draft_streams: stream tokens of a draft step, as far as a window has room; None for none and all that it has.
-        verification: rules for what the draft model drafts, of those that a method has; None for both where texts were
+        draft_streams: stream tokens per draft step, cut to what the window has room for; None for zero and for all
+            that were recorded.
+        verification: rules for tokens of the draft model, as far as a method has them; None for both where texts were
             sampled, else `match`.
-        tree_sizes: drafted tokens per round, of methods that draft trees, as far as a tree has nodes.
-        tree_depths, tree_top_k: depths of trees, and nodes that dynamic ones expand on each level; None for all that
+        tree_sizes: drafted tokens per round of methods that draft trees, cut to the nodes that a tree has.
+        tree_depths, tree_top_k: depths of trees, and nodes that dynamic trees expand on each level; None for all that
             were recorded.
     """
 
@@ -116,7 +123,7 @@ class SearchSpace(UserModel):
 
 
 class Survey(NamedTuple):
-    """Schedules that can be predicted, in a fixed order, and how many cannot, by what is missing."""
+    """The schedules that can be predicted, in a fixed order, and how many cannot, by what is missing."""
 
     schedules: tuple[Schedule, ...]
     left_out: Mapping[str, int]
@@ -125,7 +132,10 @@ class Survey(NamedTuple):
 def survey(
     space: SearchSpace, profile: Profile, record: AcceptanceRecord, evaluator: Evaluator | None = None
 ) -> Survey:
-    """Return every schedule of `space` by whether the evaluator (of this profile and record) can predict it."""
+    """Divide the schedules of `space` into those that can be predicted and the others.
+
+    `evaluator`, if given, is one of this profile and record.
+    """
     if not record.prompts:
         return Survey((), {"the record has no prompt": 1})
     evaluator = evaluator or Evaluator(profile, record)
@@ -145,9 +155,9 @@ def enumerate_schedules(space: SearchSpace, profile: Profile, record: Acceptance
 
 
 def placement_name(schedule: Schedule, profile: Profile) -> Placement:
-    """Return whether a schedule divides the machine between the models.
+    """Return whether a schedule gives each model a part of the machine, or runs both on all of it.
 
-    A target alone counts as split on a lane that is a part of another one: the draft's share of the machine is idle.
+    A target alone is split if its lane is a part of another lane: the rest of the machine, the draft's part, is idle.
     """
     if schedule.draft_lane is not None and not schedule.traits.finds_text:
         return "pooled" if schedule.is_pooled else "split"
@@ -155,18 +165,19 @@ def placement_name(schedule: Schedule, profile: Profile) -> Placement:
 
 
 def _lanes(traits: MethodTraits, space: SearchSpace, profile: Profile) -> list[dict[str, str]]:
-    """Return the lane fields of a schedule for every place where it could run."""
+    """Return `target_lane` and `draft_lane` of every place where the method could run."""
     pairs = profile.split_pairs() if "split" in space.placements else []
     if "pooled" in space.placements and not traits.overlaps:
         pairs += [(lane, lane) for lane in profile.whole_lanes()]
-    pairs = [pair for pair in pairs if not any(lane.endswith(SECOND_STREAM) for lane in pair)]  # as on the first
+    # A second stream pays only for a draft that overlaps its target (below); otherwise it equals the first stream.
+    pairs = [pair for pair in pairs if not any(lane.endswith(SECOND_STREAM) for lane in pair)]
     if "split" in space.placements and traits.overlaps:
         streams = ((lane, f"{lane}{SECOND_STREAM}") for lane in profile.whole_lanes())
         pairs += [pair for pair in streams if profile.contention_of(*pair) is not None]
     targets = list(dict.fromkeys(target for target, _ in pairs))
     if not traits.has_draft_lane:
         return [{"target_lane": lane} for lane in targets]
-    if traits.finds_text:  # to search text elsewhere frees nothing
+    if traits.finds_text:  # a text search costs the target's lane nothing, so another lane would not help
         return [{"target_lane": lane, "draft_lane": lane} for lane in targets]
     return [{"target_lane": target_lane, "draft_lane": draft_lane} for target_lane, draft_lane in pairs]
 
@@ -184,7 +195,7 @@ def _settings(
             yield partial(Schedule, method=traits.name, drafter=chain.drafter, num_speculative_tokens=window)
     elif profile.drafter is not None:
         for window, setting in _chains(traits, space, profile, record):
-            most = max(0, window - 2)  # nothing is guessed in the first step, nor after the last token
+            most = max(0, window - 2)  # streams guess nothing in the first step, nor after the last token
             for num_streams in space.draft_streams or (0, record.num_streams):
                 yield partial(setting, draft_streams=min(num_streams, most))
 
@@ -213,7 +224,7 @@ def _trees(recorded: RecordedTree, space: SearchSpace) -> Iterator[_Setting]:
 def _chains(
     traits: MethodTraits, space: SearchSpace, profile: Profile, record: AcceptanceRecord
 ) -> Iterator[tuple[int, _Setting]]:
-    """Yield settings of the draft model, with the lengths of their windows."""
+    """Yield (window length, setting) for every way to draft chains with the draft model."""
     rules = space.verification or (("match", "ratio") if record.temperature else ("match",))
     named = partial(Schedule, method=traits.name, drafter=profile.drafter)
     of_rules = [partial(named, verification=rule) for rule in rules if rule in traits.rules]
@@ -222,11 +233,10 @@ def _chains(
             yield window, partial(setting, num_speculative_tokens=window, exit_features=with_features)
         return
     fitted_to = Replay(choosing_part(record))
-    # rates without exits: the profile's are asked for, and refused by name
-    priced = sorted({layer for lane in profile.lanes for layer in lane.exit})
-    unstated = () if record.assumed is None else tuple(priced)
+    # Assumed rates may lack exits. The profile's exits are enumerated then, so that `survey` says what is missing.
+    timed = sorted({layer for lane in profile.lanes for layer in lane.exit}) if record.assumed is not None else ()
     for source in space.root_sources:
-        exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or unstated
+        exits = (None,) if source == "draft" else space.exit_layers or record.exit_layers or timed
         for setting, window, exit_layer, with_features in product(
             of_rules, _windows(space, record), exits, space.exit_features
         ):
@@ -254,11 +264,11 @@ def _uniform_budgets(source: RootSource, space: SearchSpace, setting: _Setting) 
 
 
 def _uneven_budgets(window: int, setting: _Setting, space: SearchSpace, fitted_to: Replay) -> Iterator[tuple[int, ...]]:
-    """Yield uneven roots per row, fitted to the prompts to choose on."""
+    """Yield uneven roots per row, fitted to the record of `fitted_to`."""
     schedule = setting(roots_per_row=(1,) * (window + 1), target_lane="target", draft_lane="draft")
     record, exit_layer = fitted_to.record, schedule.exit_layer
     if fitted_to.missing(schedule):
-        return  # the uniform budgets say so
+        return  # the schedules with uniform budgets lack the same, and `survey` reports it for them
     ranks = fitted_to.correction_ranks(schedule)
     for num_roots in space.uneven_roots:
         budget = uneven_budget(ranks, num_roots, most_per_row=record.num_candidates(exit_layer) - 1)
@@ -267,7 +277,10 @@ def _uneven_budgets(window: int, setting: _Setting, space: SearchSpace, fitted_t
 
 
 def uneven_budget(ranks: Ints, num_roots: int, *, most_per_row: int) -> tuple[int, ...]:
-    """Return the up to `num_roots` roots that are right most often, as roots per row, [window + 1]."""
+    """Return roots per row, [window + 1]: up to `num_roots` in all, those that are right most often.
+
+    `ranks` counts, [window + 1, rank], how often a round ended after a row with the candidate of that rank.
+    """
     budget = [0] * len(ranks)
     limit = min(most_per_row, ranks.shape[1])
     for _ in range(num_roots):

@@ -3,7 +3,7 @@ import pytest
 from decoding.errors import PlanError
 from hwprofiles.model_shape import model_shape, shape_from_hf, shipped_models
 from hwprofiles.models.hf_shape import TOKENIZERS
-from planner.one_tokenizer import is_taken_for_granted, require_one_tokenizer
+from planner.one_tokenizer import require_one_tokenizer, tokenizer_is_assumed
 
 SIZES = {
     "hidden_size": 64,
@@ -43,7 +43,7 @@ def test_every_shipped_shape_says_whose_tokenizer_it_has():
 )
 def test_one_tokenizer_pairs_however_its_vocabulary_is_padded(target, draft):
     require_one_tokenizer(target, draft)
-    assert not is_taken_for_granted(target, draft)
+    assert not tokenizer_is_assumed(target, draft)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_another_tokenizer_does_not(target, draft):
 def test_where_nobody_says_whose_it_is_the_sizes_of_the_vocabularies_are_compared():
     mine = described("mine", 32000)
     require_one_tokenizer(mine, described("mine", 32064))
-    assert is_taken_for_granted(mine, described("mine", 32064))
+    assert tokenizer_is_assumed(mine, described("mine", 32064))
     with pytest.raises(PlanError, match=r"vocabularies have 33,000 and 32,000 tokens"):
         require_one_tokenizer(mine, described("mine", 33000))
 

@@ -113,8 +113,8 @@ def test_beyond_eight_rows_an_interval_reaches_to_where_growth_per_row_goes_on(r
 @pytest.mark.parametrize(
     ("device", "known", "taken"),
     [
-        ("h100-sxm", 64, "(512) than kernels were timed with for its law (64), which is taken to hold."),
-        ("mi300x", 32, "(512) than are priced (32): reading is taken to slow down no further."),
+        ("h100-sxm", 64, "(512) than the kernel law was fitted to (64): it is assumed to hold."),
+        ("mi300x", 32, "(512) than row curves were measured for (32): reading is assumed to slow down no further."),
     ],
 )
 def test_a_curve_says_from_where_on_nobody_knows_what_rows_cost(device, known, taken):
