@@ -1,4 +1,4 @@
-"""Does speculative decoding pay here? Measure, simulate, search, run, compare: the names a user needs.
+"""Does speculative decoding pay here? The Python API to measure, simulate, search, run and compare.
 
 Each name is loaded when it is first used, so that simulating and searching never load torch::
 
@@ -78,7 +78,7 @@ __all__ = sorted(_HOME_OF)  # noqa: PLE0605 - names are written down once
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home."""
+    """Import a public name from its module when it is first used."""
     if name not in _HOME_OF:
         msg = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(sorted(_HOME_OF))}"
         raise AttributeError(msg)
@@ -86,5 +86,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return __all__

@@ -1,4 +1,4 @@
-"""Chooses lanes where none are named, and says which models of a pair a device can run."""
+"""Chooses lanes if the user names none, and checks which models of a pair a device can run."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -25,14 +25,13 @@ from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 
 USUAL_DEVICES: Final = ("openvino:CPU", "cpu")
-"""Lanes are those of the first of them that is there and computes with the weights: compiled graphs, or torch as it
-comes."""
+"""The default device is the first of these that is available and supports the weight format."""
 _RUNS: Final = {"npu": "openvino:NPU", "cpu": "openvino:CPU"}
-"""Lanes of devices by what planned ones are often called; of others GPUs are meant."""
+"""The lane to suggest for a planned device, by a part of its name; for any other name, a GPU's lane."""
 
 
 def usual_device(pair: ModelPair) -> str:
-    """Return the device to use for a pair when the user names none; it may be missing, which lanes refuse later."""
+    """Return the device to use for a pair if the user names none; a missing device is reported later, by its lanes."""
     folders = [pair.target_folder, *([] if pair.drafter is None else [pair.drafter.folder])]
     names = [name for folder in folders for name in _config_of(folder).get("architectures") or ()]
     for device in USUAL_DEVICES:
@@ -42,30 +41,31 @@ def usual_device(pair: ModelPair) -> str:
 
 
 def unused_devices(pair: ModelPair) -> tuple[DeviceStatus, ...]:
-    """Return the devices that are there and compute with a pair's weights, but are used only where they are named."""
+    """Return the available devices that support a pair's weight format but are used only if they are named."""
     there = (device for device in devices() if device.missing is None and pair.dtype in device.forms)
     return tuple(device for device in there if device.name not in USUAL_DEVICES)
 
 
 def device_lanes(device: str, dtype: Dtype) -> tuple[LaneSpec, ...]:
-    """Return the lanes to use of a device, without a GPU's second process, which is for lists of lanes and schedules.
+    """Return the default lanes of a device: all but a GPU's second process, which only users and schedules name.
 
-    Raises `ConfigError` where it is missing or does not compute with such weights.
+    Raises `ConfigError` if the device is missing or does not support the weight format.
     """
     return tuple(spec for spec in _all_lanes(device, dtype) if "#" not in spec.name)
 
 
 def profile_lanes(profile: Profile) -> tuple[LaneSpec, ...]:
-    """Return the lanes that a profile was measured on; `ConfigError` where cores or a device are missing here."""
+    """Return the lanes that a profile was measured on; `ConfigError` if cores or a device are missing here."""
     for lane in profile.lanes:
-        if ":" in lane.device and lane.device != (named := Device.of_lane(lane.name).name):
-            msg = f"lane {lane.name!r} is on {lane.device} in the profile, and its name says {named}"
+        named = Device.of_lane(lane.name).name
+        if ":" in lane.device and lane.device != named:
+            msg = f"lane {lane.name!r} is on {lane.device} in the profile, but its name says {named}"
             raise ConfigError(msg)
     return specs_of(profile.lanes)
 
 
 def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tuple[LaneSpec, ...]:
-    """Return the lanes that a list with commas names; without one all lanes of the device, or of the default one."""
+    """Return the lanes in a comma-separated list; without a list, the default lanes of the (default) device."""
     if names is None:
         return device_lanes(device or usual_device(pair), pair.dtype)
     if device is not None:
@@ -77,35 +77,36 @@ def chosen_lanes(device: str | None, names: str | None, pair: ModelPair) -> tupl
 
 
 def specs_of(lanes: Iterable[PlacedLane]) -> tuple[LaneSpec, ...]:
-    """Return the same lanes for an engine; raises what `LaneSpec` does."""
+    """Return the lanes as `LaneSpec` for an engine; raises what `LaneSpec` raises."""
     return tuple(LaneSpec(name=lane.name, cores=lane.cores, num_threads=lane.num_threads) for lane in lanes)
 
 
 def all_lane_specs() -> tuple[LaneSpec, ...]:
-    """Return the lanes of every device that is there; a schedule starts only those that it names."""
+    """Return the lanes of every available device; an engine starts only those that a schedule names."""
     return specs_of([lane for device in devices() if device.missing is None for lane in lanes_of(device.name)])
 
 
 def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
-    """Refuse a schedule on other lanes than these before anything is loaded, and say what would run it."""
+    """Raise `ConfigError` for a schedule with a lane that is not among `lanes`, and say what would run it."""
     names = [lane.name for lane in lanes]
     for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
         if name in names:
             continue
-        if ":" in name and (why := status_of(Device.of_lane(name).name).missing) is not None:
-            raise ConfigError(f"lane {name!r} is not there: {why}. Lanes here: {', '.join(names)}")
         missing = f"this machine has no lane {name!r}, only {', '.join(names)}"
-        if ":" in name:  # a back end is named: it is a lane of some machine
+        if ":" in name:  # the name has a back end, so it is a lane and not a planned device
+            why = status_of(Device.of_lane(name).name).missing
+            if why is not None:
+                raise ConfigError(f"lane {name!r} is not available: {why}. Lanes here: {', '.join(names)}")
             raise ConfigError(missing)
         would_run = next((lane for kind, lane in _RUNS.items() if kind in name.lower()), "cuda:0 or openvino:GPU")
         raise ConfigError(
-            f"{missing}. A device of that name would be run by {would_run}: name the lane in the schedule, or in the "
-            f"platform (lanes: {{{name}: LANE}})"
+            f"{missing}. If {name!r} is a planned device, {would_run} may run it: name that lane in the schedule, or in "
+            f"the platform (lanes: {{{name}: LANE}})"
         )
 
 
 def require_computed(schedule: Schedule, dtype: Dtype) -> None:
-    """Refuse weights that a lane's device here does not compute with, and streams where it hides the KV cache."""
+    """Raise `ConfigError` for weights that a lane's device does not support, and for streams if it hides its KV cache."""
     for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
         device = Device.of_lane(name)
         if status_of(device.name).missing is None:
@@ -115,7 +116,7 @@ def require_computed(schedule: Schedule, dtype: Dtype) -> None:
 
 
 def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[str, ...]]:
-    """Return the pair without models that the devices cannot run, and a sentence for each of those."""
+    """Return the pair without the models that the devices cannot run, and a sentence for each model left out."""
     refusing = [device for device in dict.fromkeys(given) if not Device.of_lane(device).has_readable_cache]
     if not refusing:
         return pair, ()
@@ -129,7 +130,7 @@ def fitted_to(pair: ModelPair, given: Iterable[str]) -> tuple[ModelPair, tuple[s
 
 
 def require_drafter(pair: ModelPair, lanes: Iterable[LaneSpec]) -> None:
-    """Refuse a pair of which nothing drafts on these lanes, where drafting is to be compared with plain decoding."""
+    """Raise `ConfigError` for a pair without anything that can draft on these lanes."""
     fitting, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
     if fitting.drafter is None and not fitting.heads:
         wanted = "name a draft model (--drafter) or heads (--heads); prompt-lookup drafts for every target"
@@ -146,7 +147,7 @@ def _named(name: str, dtype: Dtype) -> LaneSpec:
     device = Device.of_lane(name).name
     specs = {spec.name: spec for spec in _all_lanes(device, dtype)}
     if name not in specs:
-        raise ConfigError(f"there is no lane {name!r} here; those of {device} are {', '.join(specs)}")
+        raise ConfigError(f"there is no lane {name!r} here; the lanes of {device} are {', '.join(specs)}")
     return specs[name]
 
 

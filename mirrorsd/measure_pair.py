@@ -1,4 +1,4 @@
-"""Measuring models by name: an engine on this machine's lanes is calibrated; models in this process are recorded."""
+"""Measures models by name: calibrates an engine on this machine's lanes, and records acceptance in this process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ from runtime.models.model_folder import NamedFolder, has_random_weights
 
 
 class CalibrationSettings(TypedDict, total=False):
-    """What may be chosen of a calibration; `calibrate.profiling.task.CalibrationTask` has meanings and defaults."""
+    """Settings of a calibration; `calibrate.profiling.task.CalibrationTask` has meanings and defaults."""
 
     contexts: Required[tuple[int, int]]
     max_window: int
@@ -39,7 +39,7 @@ class CalibrationSettings(TypedDict, total=False):
 
 
 _PROFILE_BYTES: Final = 2 << 20
-"""Kept free for a profile and its samples until they are written; ours have a tenth of that."""
+"""Disk space reserved for a profile and its samples until they are written; the shipped ones need a tenth of it."""
 
 
 def calibrate(
@@ -52,15 +52,15 @@ def calibrate(
     unfinished: Unfinished | None = None,
     **settings: Unpack[CalibrationSettings],
 ) -> Profile:
-    """Measure this machine with these models and write the profile, and next to it all that was timed.
+    """Measure this machine with these models, and write the profile and, next to it, all samples.
 
-    Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (usual) device. An
-    interrupted calibration goes on when called again (`unfinished` tells of it).
+    Without a drafter no chain is measured, without heads no tree; `lanes` replace those of the (default) device. An
+    interrupted calibration continues when called again (`unfinished` has its state).
 
     Raises:
         ConfigError: the contexts are no range or too long for the target, the file cannot be written, or the device is
-            not there or does not compute with these weights.
-        LaneError: a lane was lost.
+            missing or does not support the weight format.
+        LaneError: a lane died.
         ModelError: a model cannot be loaded.
     """
     require_writable(Path(path))
@@ -78,9 +78,9 @@ def calibrate(
 def calibration_task(
     engine: Engine, pair: ModelPair, lanes: Sequence[LaneSpec], **settings: Unpack[CalibrationSettings]
 ) -> CalibrationTask:
-    """Return what `calibrate` measures, less what the lanes cannot run; arguments are those of `calibrate`.
+    """Return the task that `calibrate` measures, without models that the lanes cannot run; arguments as in `calibrate`.
 
-    Raises `ConfigError` where the contexts are no range, or beyond a model's positions.
+    Raises `ConfigError` if the contexts are no range, or beyond a model's positions.
     """
     require_range(settings["contexts"])
     pair, left_out = fitted_to(pair, [lane.device.name for lane in lanes])
@@ -100,7 +100,7 @@ def calibration_task(
     if not (pair.drafter or pair.head_methods):
         what = "the longest prompt and its new tokens"
         engine.config.require_positions(task.contexts[1], 0, what=what, whose=pair.target)
-        # no windows: passes of several rows, as those of batches, are timed as far as they fit
+        # Without windows, passes of several rows are timed only for batches, as far as positions allow.
         room = engine.config.max_position - task.contexts[1] - 2
         return replace(task, max_window=min(task.max_window, room))
     draft = sizes.draft if isinstance(sizes.draft, ModelConfig) else engine.config
@@ -111,18 +111,18 @@ def calibration_task(
 
 
 def exit_layers_of(sizes: ModelSizes) -> tuple[int, ...]:
-    """Return the layers of exits with trained adapters; the default exit, if any, where there are none."""
+    """Return the layers of exits with trained adapters; without adapters, the default exit, if any."""
     if sizes.exits is not None:
         return sizes.exits.exit_layers
     return usual_exits(sizes.config.num_layers, getattr(sizes.draft, "exit_features", ()))
 
 
 def contexts_of(lengths: Sequence[int], max_new_tokens: int) -> tuple[int, int]:
-    """Return the fewest and the most cached tokens at which a round can start, for prompts of such lengths.
+    """Return the fewest and the most cached tokens with which a round can start, for prompts of these lengths.
 
-    Raises `ConfigError` if there is no prompt or new token, and for parts of one.
+    Raises `ConfigError` without prompts, or if `max_new_tokens` is no whole number from 1 on.
     """
-    if len(lengths) == 0:  # of an array, too
+    if len(lengths) == 0:  # `not lengths` fails for an array
         raise ConfigError("there is no prompt, so no context to measure")
     require_whole("max_new_tokens", max_new_tokens, 1)
     return max(0, min(lengths) - 1), max(lengths) + max_new_tokens
@@ -138,29 +138,29 @@ def record(
     num_threads: int | None = None,
     progress: ReportProgress = lambda _step, _share: None,
 ) -> AcceptanceRecord:
-    """Record what the pair would do at every position of its own texts of every prompt.
+    """Record what each drafter would propose at every position of the target's own answer to every prompt.
 
     Args:
-        pair: the models; everything that drafts is recorded, but for streams where the device runs none
+        pair: the models; all drafters are recorded, except streams if the device cannot run them
             (`mirrorsd.lane_choice.fitted_to`).
-        prompts: what is asked.
-        path: where the record goes; an interrupted recording goes on when called again.
-        reach: how far; None for the defaults.
-        device: what computes, of those that lanes are on: the record holds for lanes there. None for the default.
-        num_threads: to compute with, in this process; None leaves them alone.
-        progress: called with the prompt under way and the share that is done.
+        prompts: the prompts to answer.
+        path: the record's file; an interrupted recording continues when called again.
+        reach: how many tokens, candidates and texts are recorded; None for the defaults.
+        device: the device that computes; the record is valid for lanes on it. None for the default.
+        num_threads: threads of this process; None leaves them unchanged.
+        progress: called with the current prompt and the share that is done.
 
     Raises:
-        ConfigError: there is no prompt; the device is not there, or does not compute with this form of weights; a
-            prompt is too long for the models; or the file cannot be written.
+        ConfigError: there is no prompt, a prompt is too long for the models, the device is missing or does not support
+            the weight format, or the file cannot be written.
         ModelError: a model cannot be loaded.
-        RecordError: an exit layer does not fit the target, or the disk gets full.
+        RecordError: the target has random weights, an exit layer does not fit it, or the disk is full.
     """
     from calibrate.recording.recorded_models import load_models
     from calibrate.recording.recorder import record_acceptance
 
     if has_random_weights(pair.target_folder):
-        raise RecordError(f"{pair.target} has random weights: what it would accept means nothing, and is not recorded")
+        raise RecordError(f"{pair.target} has random weights, so what it accepts is meaningless and is not recorded")
     if not prompts:
         raise ConfigError("there is no prompt to record")
     require_writable(Path(path))

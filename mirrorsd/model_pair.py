@@ -1,6 +1,6 @@
-"""Which models work together: a target, its drafter and its exits, by what a user calls them. No weights are read.
+"""Finds the models that work together (target, drafter, exits, heads) by the user's names, without reading weights.
 
-A target may be a shipped shape, of which only the sizes are there.
+A target may also be a shipped shape, which runs with random weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,23 +31,23 @@ _FAMILIES: Final = {
     "Mistral": "MistralForCausalLM",
     "OPT": "OPTForCausalLM",
 }
-"""Architectures by the beginnings of models' names; any other is a Llama."""
+"""Architectures by how models' names begin; any other model is a Llama."""
 
 
 def is_shipped_shape(name: str) -> bool:
-    """Return whether a name is `shape:` with a shape that ships, and no path of the user's."""
+    """Return whether a name is `shape:` and a shipped shape, and not an existing path."""
     own = name.removeprefix(PREFIX)
     return name.startswith(PREFIX) and own.lower() in shipped_models() and not named_path(own).exists()
 
 
 def shipped_shape_folder(name: str) -> Path:
-    """Return a folder with random weights for a shipped shape; `ModelError` where no decoder here has its parts."""
+    """Return the folder of a model of random weights with a shipped shape; raises what `_as_config` raises."""
     own = name.removeprefix(PREFIX).lower()
     return save_shape(_as_config(model_shape(own), name), own, source=name)
 
 
 def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
-    """Return a config.json of that shape; raises `ModelError` where it has parts that no decoder here has."""
+    """Return the config.json of a shape; raises `ModelError` if our decoders cannot run such a model."""
     family = next((own for start, own in _FAMILIES.items() if shape.name.startswith(start)), "LlamaForCausalLM")
     lacking = {
         "with experts": shape.num_experts > 0,
@@ -55,8 +55,9 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
         "with layers of several kinds": not shape.is_uniform,
         "without gates": not shape.is_gated and family != "OPTForCausalLM",
     }
-    if parts := next((words for words, has in lacking.items() if has), None):
-        raise ModelError(f"{name}: a shape {parts} is simulated, but no model of it runs here")
+    for words, has in lacking.items():
+        if has:
+            raise ModelError(f"{name}: a shape {words} can be simulated, but not run")
     own: dict[str, Any] = {"ffn_dim": shape.intermediate_size}
     if family != "OPTForCausalLM":
         own = {
@@ -81,18 +82,21 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
 
 Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 NO_DRAFTER: Final = "none"
-"""In place of a drafter's name: heads and prompt lookup draft alone."""
+"""Given as the drafter's name, it means no draft model: only heads and prompt lookup draft."""
 
 _Role = Literal["exit adapters", "a draft model", "a head"]
-"""What a folder is asked for; a head is whatever drafts by a method of its own, without the pair's draft model."""
+"""What a folder is to be used as; "a head" is anything with a drafting method of its own, without a draft model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelPair:
-    """A target and what drafts for it, as the user calls them; `dtype` is the form of the weights.
+    """A target and what drafts for it, by the user's names.
 
-    Folders are called by absolute paths. Without trained adapters (`exits`) exits are read by the plain logit lens;
-    `heads` are those of the target, its streams, and prompt lookup.
+    Attributes:
+        target: its name, or the absolute path of its folder.
+        exits: trained exit adapters; without them exits are read through the final norm and `lm_head` (logit lens).
+        dtype: format of the weights.
+        heads: draft heads of the target, its streams, and prompt lookup.
     """
 
     target: str
@@ -103,7 +107,7 @@ class ModelPair:
     heads: tuple[NamedFolder, ...] = ()
 
     def unheeded(self, temperature: float = 0.0) -> str | None:
-        """Return what the target's folder asks of texts that no run applies (`hf_config.unheeded`); None if nothing."""
+        """Return the generation settings of the target's folder that no run applies, in words; None if there are none."""
         return unheeded(self.target_folder, temperature)
 
     def head_for(self, method: Method) -> str | None:
@@ -112,24 +116,24 @@ class ModelPair:
 
     @property
     def head_methods(self) -> Mapping[str, Method]:
-        """Return each head's method by the head's name; `ModelFormatError` where its configuration is damaged."""
+        """The method of each head by the head's name; raises `ModelFormatError` if a configuration is damaged."""
         methods = {head.name: KINDS[kind_of(head.folder)].method for head in self.heads}
         return {name: method for name, method in methods.items() if method is not None}
 
     def only_for(self, schedule: Schedule) -> "ModelPair":
-        """Return the pair with only what drafts in this schedule."""
+        """Return the pair without the drafters that the schedule does not use."""
         heads = tuple(head for head in self.heads if head.name == schedule.drafter)
         return replace(self, heads=heads, drafter=None if heads else self.drafter)
 
     def with_drafter(self, schedule: Schedule) -> Schedule:
-        """Return the schedule with its drafter named: the model here that drafts by its method; else `ConfigError`."""
+        """Return the schedule with the name of the pair's model that drafts by its method; `ConfigError` without one."""
         traits = schedule.traits
         if traits.drafts == "nobody" or traits.is_simulated_only:
             return schedule
         name = name_of(self.drafter) if traits.has_draft_model else self.head_for(schedule.method)
         if name is None:
             given = ", ".join(head.name for head in self.heads) or "none"
-            head = f"its own kind of head, and those at hand are {given}"
+            head = f"its own kind of head (the known ones are: {given})"
             needed = "a draft model" if traits.has_draft_model else head
             raise ConfigError(f"method {schedule.method} needs {needed}: name one with --drafter")
         return schedule.model_copy(update={"drafter": name})
@@ -144,24 +148,24 @@ def find_pair(
     dtype: Dtype = "bfloat16",
     progress: ReportProgress = lambda _step, _share: None,
 ) -> ModelPair:
-    """Find the models; where drafter, exits or heads are not named, those that ship for the target are taken.
+    """Find the models; drafter, exits and heads that are not named are the shipped ones for the target.
 
     Args:
-        target: the default model's name, a Hugging Face folder, a hub id, or `shape:` and a config.json or a shape that
-            ships, for a model with random weights.
-        drafter: name or folder of a draft trained for the target, or any model with its tokenizer as a target is named;
-            None for the first that ships, if any does, and `none` for no draft model.
-        exits: name or folder; None for the first that ships, if any does.
-        heads: name or folder of a head, streams or prompt lookup, or several of these; None for all that ship.
-        dtype: of weights and arithmetic.
-        progress: called with what is under way and the share that is done.
+        target: the default model's name, a Hugging Face folder, a hub id, or for a model with random weights `shape:`
+            and a config.json or a shipped shape.
+        drafter: name or folder of a draft trained for the target, or any model with its tokenizer, named like a target;
+            None for the first shipped one, if any, and `none` for no draft model.
+        exits: name or folder; None for the first shipped ones, if any.
+        heads: name or folder of a head, streams or prompt lookup, or several of these; None for all shipped ones.
+        dtype: format of weights and arithmetic.
+        progress: called with the current step and the share that is done.
 
     Raises:
-        ModelError: a model is not to be had, or is of an unsupported family.
+        ModelError: a model cannot be found or fetched, or is of an unsupported family.
         ConfigError: there is no such `dtype`.
     """
     if dtype not in get_args(Dtype):
-        raise ConfigError(f"dtype is {shown(dtype)}: it is one of {', '.join(get_args(Dtype))}")
+        raise ConfigError(f"dtype is {shown(dtype)}; it has to be one of {', '.join(get_args(Dtype))}")
     name = str(target)
 
     def check(folder: Path) -> None:
@@ -181,7 +185,7 @@ def find_pair(
 
     own_heads = [heads] if isinstance(heads, str | Path) else heads
     return ModelPair(
-        target=name if is_model_name(name) else str(folder.absolute()),  # files are read from anywhere
+        target=name if is_model_name(name) else str(folder.absolute()),  # results may be read from another folder
         target_folder=folder,
         drafter=None if str(drafter) == NO_DRAFTER else chosen("a draft model", drafter),
         exits=chosen("exit adapters", exits),
@@ -199,15 +203,15 @@ def find_scheduled_pair(
     dtype: Dtype = "bfloat16",
     progress: ReportProgress = lambda _step, _share: None,
 ) -> tuple[ModelPair, Schedule]:
-    """Find the models that a schedule runs with; and the schedule with the name of what drafts for it.
+    """Find the models that a schedule needs, and return them with the schedule, in which the drafter is named.
 
-    That is a draft model, a head, streams or prompt lookup, as its method asks. `drafter` is taken in place of the one
-    that the schedule names; without either the one that ships for the target. Other arguments are those of `find_pair`.
-    Exit adapters are the pair's only where the schedule takes an early exit.
+    The drafter is a draft model, a head, streams or prompt lookup, depending on the method: `drafter` if given, else
+    the one that the schedule names, else the shipped one for the target. Other arguments are those of `find_pair`. Exit
+    adapters are included only if the schedule uses an early exit.
 
     Raises:
-        ConfigError: nothing is named, and nothing that drafts by the method ships for the target.
-        ModelError: a model is not to be had, or is of an unsupported family.
+        ConfigError: no drafter is named, and none ships for the target and the method.
+        ModelError: a model cannot be found or fetched, or is of an unsupported family.
     """
     named, drafts = drafter or schedule.drafter, schedule.traits.drafts
     models: dict[str, Any] = {"drafter": NO_DRAFTER, "heads": ()}
@@ -220,17 +224,17 @@ def find_scheduled_pair(
 
 
 def name_of(model: NamedFolder | None) -> str | None:
-    """Return the name that a user calls a model by; None where there is no model."""
+    """Return the user's name of a model; None without a model."""
     return None if model is None else model.name
 
 
 def folder_of(model: NamedFolder | None) -> Path | None:
-    """Return the folder of a model; None where there is no model."""
+    """Return the folder of a model; None without a model."""
     return None if model is None else model.folder
 
 
 def _require_fit(drafter: str, target_folder: Path) -> None:
-    """Raise `ModelError` for a model with another tokenizer than the target's, before any weights are fetched."""
+    """Raise `ModelError` for a draft model with another tokenizer than the target's, before any weights are fetched."""
     if is_shipped_shape(drafter):
         return
     folder = described_model(drafter) if is_hub_id(drafter) else find_drafter(drafter)
@@ -247,8 +251,8 @@ def _kinds(role: _Role) -> list[str]:
 
 
 def _named(role: _Role, name: str | Path) -> NamedFolder:
-    """Return the model of that name or folder; raises `ModelError` where it is not to be had or has another role."""
-    # by its folder: lanes know no shapes that ship
+    """Return the model of that name or folder; raises `ModelError` if it cannot be found or has another role."""
+    # Lane processes know only folders, not the names of shipped shapes.
     model = named_drafter(str(shipped_shape_folder(str(name)) if is_shipped_shape(str(name)) else name))
     found = kind_of(model.folder)
     if found not in _kinds(role):

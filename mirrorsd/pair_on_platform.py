@@ -1,4 +1,4 @@
-"""Plans for two models and a platform by name. Nothing here loads torch."""
+"""Plans for two models and a platform, given by names or paths (`mirrorsd.plan_pair`). Nothing here loads torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,14 +37,16 @@ from sim.derived.roofline import StoredModel
 
 _USUAL: Final = Texts(prompt_length=512, num_tokens=128)
 _IN_SHARED_MEMORY: Final = "int4"
-"""Default where devices share one memory and a model is published in more bits."""
+"""Default weight format if devices share one memory and the model is published with more bits."""
 
 
 class Accepted(NamedTuple):
-    """The known acceptance (None for public measurements of another pair), and what a user allows of it.
+    """The known acceptance, and what the user allows.
 
-    `replayed` is whether a record may be of other models than those asked about, which the answer says; `trained_exits`
-    whether early exits count as trained for the target, and so may be recommended.
+    Attributes:
+        source: a record or assumed rates; None for the default rates, public measurements of another pair.
+        replayed: whether a record may be of other models than those asked about; the answer then says so.
+        trained_exits: whether early exits count as trained for the target, so that they may be recommended.
     """
 
     source: AssumedAcceptance | AcceptanceRecord | None = None
@@ -56,9 +58,9 @@ class PlannedMachine(NamedTuple):
     """The machine to plan for, and devices added to it.
 
     Attributes:
-        platform: a shipped one, the path of one's own, or itself; or the profile of a calibrated machine.
-        add: one more device or several, see `hwprofiles.overrides.with_devices`.
-        engine: what runs the target on GPUs; rows cost there as measured with it.
+        platform: a shipped platform's name, the path of a platform's file, a platform, or a calibrated profile.
+        add: one or more devices, see `hwprofiles.overrides.with_devices`.
+        engine: the engine that runs the target on GPUs; costs of rows are those measured with it.
     """
 
     platform: str | Path | Platform | Profile
@@ -67,7 +69,7 @@ class PlannedMachine(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """How both models are stored: formats of weights as people type them, and bits of cached keys and values."""
+    """How both models are stored: weight formats in the user's spelling, and bits of cached keys and values."""
 
     target: str | None = None
     draft: str | None = None
@@ -84,30 +86,30 @@ def plan_pair(
     weights: Storage | tuple[str | None, str | None] | str = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> PlatformPlan:
-    """Predict what would pay on a platform, from data sheets and shapes; nothing is downloaded, measured or run.
+    """Predict from data sheets and model shapes what would pay on a platform; nothing is downloaded, measured or run.
 
     Args:
         target: a shipped model shape, or a Hugging Face `config.json` or its folder.
-        draft: likewise, or a head of the target or a lookup, by the names of `hwprofiles.models.head_shapes.HEADS`.
-        platform: a shipped one, or the path of one's own, or itself; or the profile of a calibrated machine; or any of
-            these with more devices.
-        acceptance: what the target would accept: assumed, or recorded, or either with what is granted of it; without
-            it public measurements of another pair are assumed.
-        lengths: tokens of a prompt, and new ones of an answer: those of assumed texts, or else 512 and 128, or the
-            nearest that were calibrated; a record has its own.
-        weights: of the target (a format alone is the target's), else those of a calibration, or those that its name
-            tells, or as the model is published (`bf16` mostly), but in no more bits than `int4` where devices share one
-            memory and no card has its own, added devices left aside; and of the draft, else those that its name tells,
-            or, as with a calibration, those of the target (of published heads of a server's target `bf16`); `Storage`
-            says how caches are stored too.
-        changes: what if, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
+        draft: likewise, or a head of the target or prompt lookup, by a name in `hwprofiles.models.head_shapes.HEADS`.
+        platform: a shipped platform's name, the path of a platform's file, a platform, or a calibrated profile; or
+            any of these with added devices.
+        acceptance: how often the target accepts drafted tokens: assumed or recorded; None for public measurements of
+            another pair.
+        lengths: tokens of the prompt and of the answer. By default those of assumed texts, else 512 and 128 or the
+            nearest that were calibrated. A record has its own.
+        weights: formats of target and draft; a single format is the target's; `Storage` also has the caches'.
+            The target's default is the calibrated format, else the one in its name, else as published (mostly `bf16`),
+            but at most `int4` if devices share one memory and no card (added ones do not count) has its own.
+            The draft's default is the one in its name, else the calibrated one, else the target's (`bf16` for
+            published heads of a server's target).
+        changes: numbers to change, by part and field: `{"npu.memory_efficiency": 0.5, "memory.bytes_per_s": "+10%"}`.
 
     Raises:
         ModelError: a model's shape is not known.
-        ProfileError: a platform is not known, or its sheets lack what no guess can stand in for.
-        ConfigError: a file, a change or a length is wrong, `acceptance` is none, or the record is of other models,
-            which is not granted.
-        PlanError: the models are no pair, or fit nowhere, or their positions do not hold such texts.
+        ProfileError: the platform is not known, or its sheets lack a number that is never guessed.
+        ConfigError: a file, a change, a length or `acceptance` is wrong, or the record is of other models and
+            `replayed` is false.
+        PlanError: the draft cannot draft for the target, the models fit nowhere, or have too few positions.
     """
     asked = question_of(
         target, draft, platform, acceptance=acceptance, lengths=lengths, weights=weights, changes=changes
@@ -116,7 +118,7 @@ def plan_pair(
 
 
 plan = plan_pair
-"""What `mirrorsd.plan` is: the verb's name, where no variable is called so."""
+"""The same as `plan_pair`, under the name of the command-line verb: `mirrorsd.plan`."""
 
 
 def question_of(
@@ -129,7 +131,7 @@ def question_of(
     weights: Storage | tuple[str | None, str | None] | str = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> Question:
-    """Return what `plan_pair` answers, with names and files looked up; arguments and errors are those."""
+    """Return the question that `plan_pair` answers, with names and files looked up; arguments and errors are the same."""
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
     if profile is not None:
@@ -154,15 +156,15 @@ def question_of(
     require_speeds(machine, described, [one for one in given if one.endswith((".yaml", ".yml"))])
     known = acceptance if isinstance(acceptance, Accepted) else Accepted(acceptance)
     if known.source is not None:
-        record_of(known.source)  # refuses what is no acceptance
+        record_of(known.source)  # raises ConfigError for anything else
     if isinstance(known.source, AcceptanceRecord):
         if tuple(lengths) != (None, None):
             raise ConfigError("a record has texts of its own: leave out lengths (--context, --new-tokens)")
         others = _other_models(known.source, (target, larger), (draft, smaller))
         if others and not known.replayed:
             asked = f"asked for are {larger.shape.name} with {smaller.shape.name}"
-            hint = "replay it on purpose with --replayed-acceptance (replayed=True of Accepted)"
-            raise ConfigError(f"the record is of {known.source.target} with {known.source.drafter}, {asked}: {hint}")
+            hint = "to use it all the same, give --replayed-acceptance (in Python, Accepted(record, replayed=True))"
+            raise ConfigError(f"the record is of {known.source.target} with {known.source.drafter}, {asked}; {hint}")
         question = recorded_question(
             machine, larger, smaller, known.source, replayed=others, trained_exits=known.trained_exits
         )
@@ -183,22 +185,22 @@ def question_of(
 
 
 def weights_for_all(questions: Mapping[str, Mapping[str, Question]]) -> str | None:
-    """Return the weights to compare machines in, whose questions are by machine and draft; None where they agree.
+    """Return the weight format in which to compare machines; None if the questions have the same one already.
 
-    They differ where some machines share memory and others do not. What llama.cpp has files of its own of stays.
+    Questions are by machine and draft. Their formats differ if some machines share one memory and others do not.
     """
     asked = {question.target.weights for drafts in questions.values() for question in drafts.values()}
     return _IN_SHARED_MEMORY if _IN_SHARED_MEMORY in asked and len(asked) > 1 else None
 
 
 def _engine_beside(profile: Profile, engine: str | None) -> str | None:
-    """Return the engine of GPUs beside calibrated lanes: the lanes' own where it was imported, else the asked one."""
-    own = str(profile.host.get("engine", ""))
-    if engine_of(own) is None:
+    """Return the engine that runs devices added to a profile: the profile's if it was imported, else `engine`."""
+    imported = str(profile.host.get("engine", ""))
+    if engine_of(imported) is None:
         return engine
-    if engine is not None and engine_of(engine) != engine_of(own):
-        raise ConfigError(f"--engine {engine}: the profile is of {own}, which runs what is added to it, too")
-    return own
+    if engine is not None and engine_of(engine) != engine_of(imported):
+        raise ConfigError(f"--engine {engine}: the profile is of {imported}, which has to run added devices too")
+    return imported
 
 
 def _machine_of(base: str | Path | Platform | Profile) -> Platform:
@@ -210,7 +212,7 @@ def _machine_of(base: str | Path | Platform | Profile) -> Platform:
 def _stored_models(
     target: str | Path, draft: str | Path, machine: Platform, profile: Profile | None, asked: Storage
 ) -> tuple[StoredModel, StoredModel]:
-    """Return both models in the formats that are asked for, else in those that `plan_pair` says."""
+    """Return both models in the given weight formats, or else in the defaults of `plan_pair`."""
     shape = shape_called(target)
     told = None if profile is not None else weights_in_name(target, shape.published_in)
     stored = weights_named((told or _usual_weights(shape, machine, profile)) if asked.target is None else asked.target)
@@ -232,9 +234,9 @@ def _stored_models(
 
 
 def beside_measured(plan: PlatformPlan, path: str | Path, target: str | Path, draft: str | Path) -> ComparedRuns:
-    """Put the runs of a file beside what a plan of these models predicts of them, and say of which it predicts nothing.
+    """Compare the runs in a file with a plan's predictions; runs that it cannot predict are listed with the reason.
 
-    Raises `ConfigError` where the file holds no runs, or those of another model, or none that the plan can predict.
+    Raises `ConfigError` if the file has no runs, runs of another model, or none that the plan can predict.
     """
     question, found, left_out = plan.question, [], []
     for run in load_runs(Path(path)):
@@ -242,22 +244,24 @@ def beside_measured(plan: PlatformPlan, path: str | Path, target: str | Path, dr
         is_of_it = _is_called(run.target.removeprefix("shape:"), target, question.target)
         if not is_of_it or weights != question.target.weights:
             asked = f": ask with --weights {weights}" if is_of_it and weights is not None else ""
-            raise ConfigError(f"{path}: of {run.target} in {run.dtype}, and the plan is of {question.target}{asked}")
+            raise ConfigError(
+                f"{path}: the runs are of {run.target} in {run.dtype}, but the plan is of {question.target}{asked}"
+            )
         drafter = run.schedule.drafter if run.schedule.traits.has_draft_model else None
         try:
             if drafter is not None and not _is_called(drafter, draft, question.draft):
-                raise PlanError(f"it drafted by {drafter}, and the plan by {question.draft}")
+                raise PlanError(f"it drafted with {drafter}, but the plan is for {question.draft}")
             found.append(beside(plan, run))
         except PlanError as error:
             left_out.append(LeftOutRun(run, str(error)))
     if not found:
-        why = f"the plan predicts nothing of what was run: {left_out[0].reason}" if left_out else "holds no run"
+        why = f"the plan can predict none of the runs: {left_out[0].reason}" if left_out else "has no runs"
         raise ConfigError(f"{path}: {why}")
     return ComparedRuns(found, left_out)
 
 
 def runnable_drafter(draft: str | Path) -> str | None:
-    """Return the name by which `mirrorsd run` finds the draft of a plan; None where only its shape is known."""
+    """Return the name by which `mirrorsd run` finds the draft of a plan; None if only its shape is known."""
     name, folder = str(draft), named_path(draft)
     if folder.is_dir():
         return str(folder.resolve())
@@ -265,7 +269,7 @@ def runnable_drafter(draft: str | Path) -> str | None:
 
 
 def _draft_shape(name: str | Path) -> ModelShape:
-    """Return the shape of a draft model; an error names what else drafts."""
+    """Return the shape of a draft model; the error for an unknown one also names the heads."""
     try:
         return shape_called(name)
     except ModelError as error:
@@ -288,27 +292,30 @@ def _calibrated(
 
 
 def _require_bytes(profile: Profile, *asked: StoredModel) -> None:
-    """Refuse other models than the timed ones where no lane tells how much these read: no speed follows from times."""
+    """Raise `ProfileError` for models that were not timed, if the profile does not say how many bytes its models read.
+
+    Without bytes, a lane's speed does not follow from its times.
+    """
     if any(lane.layer is not None and lane.layer.bytes_per_call for lane in profile.lanes):
         return
     timed, others = " and ".join(filter(None, (profile.target, profile.drafter))), " and ".join(map(str, asked))
     raise ProfileError(
-        f"the profile has times of {timed} and not how many bytes they read, so it tells nothing of {others}: "
-        "`mirrorsd import` needs the timed models' names (--target, --draft, --weights)"
+        f"the profile has times of {timed}, but not how many bytes they read, so {others} cannot be predicted from it: "
+        "give `mirrorsd import` the names of the timed models (--target, --draft, --weights)"
     )
 
 
 def _require_changeable(changes: Mapping[str, str | float], lanes: CalibratedLanes | None) -> None:
-    """Refuse a change of what a lane is measured to cost: its tables would not follow."""
+    """Raise `ConfigError` for a change to a lane whose costs were measured: its tables would not change."""
     for key in changes:
         lane = key.rpartition(".")[0]
         if lanes is not None and lane in lanes.names and (lanes.has_target or lanes.has_draft):
-            msg = f"{key!r}: what models cost on {lane} was measured, and is no what-if"
-            raise ConfigError(f"{msg}; change what is described, or plan for models that were not measured")
+            msg = f"{key!r} cannot be changed, since costs of the models on {lane} were measured"
+            raise ConfigError(f"{msg}; change a part that is known by its data sheet, or plan for other models")
 
 
 def _other_models(record: AcceptanceRecord, *asked: tuple[str | Path, StoredModel]) -> bool:
-    """Return whether a record is of other models than those asked for, each by the name it was given and by its own."""
+    """Return whether a record is of other models than those asked for; each is (name given by the user, model)."""
     finder = next((one.drafter for one in record.chains_of("prompt_lookup")), None)
     recorded = record.target, finder if asked[1][1].head == LOOKUP else record.drafter
     return any(name is None or not _is_called(name, *one) for name, one in zip(recorded, asked, strict=True))
@@ -328,6 +335,6 @@ def _usual_weights(target: ModelShape, platform: Platform, profile: Profile | No
 
 
 def _has_shared_memory_only(platform: Platform) -> bool:
-    """Return whether devices share a memory, and no accelerator has one of its own."""
+    """Return whether devices share a memory, and no accelerator has a memory of its own."""
     pooled = {one for pool in platform.memory_pools.values() if len(pool.devices) > 1 for one in pool.devices}
     return bool(pooled) and all(one.kind == "cpu" for name, one in platform.devices.items() if name not in pooled)

@@ -1,6 +1,6 @@
-"""A JSON Lines file that grows by one finished prompt at a time, and goes on where it was interrupted.
+"""A JSON Lines file of a run's results, one row per finished prompt; an interrupted run continues in it.
 
-Every row carries the settings that made it, so a file explains itself and rows of different settings never mix.
+Every row contains the settings of its run, so that rows of different settings are never mixed in one file.
 """
 
 import fcntl
@@ -27,18 +27,18 @@ _TOLD = {
     "exits_files": "other files of exits of the same name",
     "replay_files": "another record or other rates in a file of the same name",
 }
-"""Digests of files, of which names say nothing, and how a difference is told."""
+"""Settings that are digests of files, and what to say if one differs."""
 
 _TokenId = Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]
 _Count = Annotated[int, Field(ge=1, lt=1 << 31, strict=True)]
 _BEGINNING = f'{{"{PROMPT_ID}": "'.encode()
-"""Of every row."""
+"""How every row begins."""
 
 _Seconds = Annotated[float, Field(ge=0, le=1e7, strict=True)]
 
 
 class Row(BaseModel):
-    """What every row has: its prompt, its settings, and what sums are made of. Other fields are kept as they are."""
+    """The required fields of a row; other fields are kept unchanged."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -51,7 +51,7 @@ class Row(BaseModel):
     prompt_hash: str | None = None
     events: list[str] = Field(default_factory=list)
     label: str = ""
-    """What is not real about it: random weights, replayed acceptance."""
+    """What is not real about the run: random weights, or replayed acceptance."""
 
     @model_validator(mode="after")
     def _a_token_a_round(self) -> Self:
@@ -61,19 +61,19 @@ class Row(BaseModel):
 
 
 class RunFile:
-    """Appends rows to a file; a context manager. `rows` are the file's, by the prompt's id, in order."""
+    """Appends rows to a file. It is a context manager; `rows` are the file's rows by prompt id, in order."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Open `path` for appending; what an interruption left of a row at its end is cut off.
+        """Open `path` for appending, and cut off a half-written row at its end.
 
-        Raises `ConfigError`, and leaves it as it is, where it cannot be read or written, another run has it open, or it
-        holds something else: a damaged row, one of other settings, or what no run wrote.
+        Raises `ConfigError`, and does not change the file, if it cannot be read or written, another run has it open, or
+        it has anything but whole rows of the same settings.
         """
         self.path = path
         self._settings = json.loads(json.dumps(settings))
         with errors_as(ConfigError, f"{path}: cannot be used for rows"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b", buffering=0)  # what a full disk refuses is not tried again when it is closed
+            self._file = path.open("a+b", buffering=0)  # a buffer would retry writes to a full disk when it is closed
         try:
             self._lock()
             self.rows = self._read()
@@ -88,10 +88,10 @@ class RunFile:
         self._file.close()
 
     def known(self, asked: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        """Return the rows that answer some of the prompts, by id; `asked` has the hash of each text. A row answers one.
+        """Return the rows that answer prompts, by id; `asked` has the hash of each prompt's text.
 
-        Bare prompts are named after their file and line: where one has another name now, its text tells its row. Raises
-        `ConfigError` for a row that answers another text under the same id.
+        Prompts without a name are named after file and line. If that name has changed, the row is found by its text;
+        each row answers one prompt. Raises `ConfigError` for a row that answers another text under the same id.
         """
         renamed: dict[str, list[dict[str, Any]]] = {text: [] for text in asked.values()}
         for name, row in self.rows.items():
@@ -109,7 +109,7 @@ class RunFile:
         return known
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row with its settings; it is on disk when this returns, and not at all after a `ConfigError`."""
+        """Write a row with its settings to disk; after a `ConfigError` nothing of it is in the file."""
         whole = {PROMPT_ID: row[PROMPT_ID], **row, SETTINGS: self._settings}
         line = json.dumps(whole, ensure_ascii=False, allow_nan=False)
         left, num_bytes = memoryview(line.encode("utf-8") + b"\n"), os.fstat(self._file.fileno()).st_size
@@ -127,14 +127,14 @@ class RunFile:
 
     def _lock(self) -> None:
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            raise ConfigError(f"{self.path}: is no regular file, which rows are read from too; name another --out")
+            raise ConfigError(f"{self.path}: is not a regular file; name another --out")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ConfigError(f"{self.path}: another run is writing it ({error}); name another --out") from error
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        """Return the rows that are there; the file is changed only where all of it is ours."""
+        """Return the rows of the file; it is changed only after all of its rows were checked."""
         with errors_as(ConfigError, f"{self.path}: cannot be used for rows"):
             self._file.seek(0)
             content = self._file.readall()
@@ -148,7 +148,7 @@ class RunFile:
         return rows
 
     def _check(self, text: str) -> Iterator[dict[str, Any]]:
-        """Yield the rows of `text`, all of them made with our settings, which are taken off."""
+        """Yield the rows of `text` without their settings, which have to equal ours; else `ConfigError`."""
         for number, line in enumerate(text.split("\n") if text else (), 1):
             try:
                 row = parse_json(line)
@@ -158,9 +158,10 @@ class RunFile:
                 raise ConfigError(msg) from error
             settings, own = row.pop(SETTINGS), self._settings
             if own.get("temperature") == 0:
-                settings["seed"] = own["seed"]  # nothing was drawn
-            if others := list(_others(settings, own)):
-                msg = f"{self.path}:{number}: was made with other settings ({', '.join(others)})"
+                settings["seed"] = own["seed"]  # greedy decoding does not depend on the seed
+            differences = list(_differences(settings, own))
+            if differences:
+                msg = f"{self.path}:{number}: was made with other settings ({', '.join(differences)})"
                 raise ConfigError(f"{msg}; name another --out, or delete the file")
             if not own.keys() & _TOLD.keys() <= settings.keys():
                 msg = f"{self.path}:{number}: has no digests of the files behind it: an earlier version wrote it"
@@ -168,14 +169,14 @@ class RunFile:
             yield row
 
 
-def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in words every setting that differs, of a schedule its own fields; digests that they lack do not."""
+def _differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words every setting (and every field of a schedule) that differs; missing digests are ignored."""
     for name in dict.fromkeys([*theirs, *ours]):
         one, other = theirs.get(name), ours.get(name)
         if one == other or (name in _TOLD and one is None):
             continue
         if isinstance(one, dict) and isinstance(other, dict):
-            yield from _others(one, other)
+            yield from _differences(one, other)
         elif name in _TOLD:
             yield _TOLD[name]
         else:
@@ -183,7 +184,7 @@ def _others(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]
 
 
 def _is_interrupted(line: bytes) -> bool:
-    """Return whether a line without an end is what is left of a row, and not somebody's whole file."""
+    """Return whether a line without a newline is a half-written row, and not other content."""
     if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
         return False
     try:

@@ -1,8 +1,8 @@
-"""Simulates and searches for users: `sim` and `planner`, with a check that profile and record are of the same models.
+"""Simulation and search for users: `sim` and `planner` with a check that profile and record are of the same models.
 
-With `replayed` the acceptance of another pair is replayed on purpose, such as that of a smaller one.
-Lanes of another back end than the record's are not searched, because they decide near ties differently. Acceptance may
-also be assumed (`sim.acceptance.assumed`). Results say either in words. Nothing here loads torch.
+`replayed` allows the acceptance of another pair, for example of a smaller one. A search skips lanes of another back end
+than the record's, because they decide near ties differently. Acceptance may also be assumed (`sim.acceptance.assumed`).
+Results carry a warning in each of these cases. Nothing here loads torch.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,14 +34,14 @@ _MOST_NAMES: Final = 3
 
 
 def repeating_sentence(names: Sequence[str], num_texts: int, ratio: Ratio | None = None) -> str:
-    """Return a warning about sequences that repeat themselves; `ratio` is drafting over plain on the others."""
+    """Return a warning about answers that repeat themselves; `ratio` compares drafting with plain on all others."""
     shown = [*names[:_MOST_NAMES], *(["others"] if len(names) > _MOST_NAMES else [])]
     without = "" if ratio is None else f"; without them drafting has {times(ratio)} the speed of plain decoding"
     return f"{len(names)} of {num_texts} answers repeat themselves, which is easy to draft ({listing(shown)}){without}."
 
 
 def predicted_on_repeating(plan: Plan) -> str | None:
-    """Return that warning for a prediction; None where nothing repeats itself, or all sequences are drawn."""
+    """Return `repeating_sentence` for a prediction; None if no answer repeats itself, or all texts are drawn."""
     judged = judging_part(plan.record)
     repeating = [prompt.name for prompt in judged.prompts if prompt.repeats_itself]
     if not repeating or plan.record.assumed is not None:
@@ -67,12 +67,12 @@ def predict(
     max_new_tokens: int | None = None,
     replayed: bool = False,
 ) -> Prediction:
-    """Predict what a schedule does on a machine; see `sim.evaluator.predict`.
+    """Predict the times of a schedule on a machine; see `sim.evaluator.predict`.
 
-    `replayed` is whether the record may be of other models than the profile; `source` says so then.
+    With `replayed`, the record may be of other models than the profile; the prediction's `source` then says so.
 
     Raises:
-        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` where it was not measured so far).
+        ProfileError: the profile lacks what the schedule uses (`OutOfRangeError` beyond the measured range).
         RecordError: the record does not cover the schedule.
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
@@ -90,19 +90,19 @@ def simulate(
     trace: bool = True,
     replayed: bool = False,
 ) -> list[Trace]:
-    """Play a schedule event by event, one trace per prompt; see `sim.world.simulate`, and `predict` for errors."""
+    """Simulate a schedule event by event and return a trace per prompt; see `sim.world.simulate`. Raises as `predict`."""
     require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 
 
 def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:
-    """Search, and judge what comes out: whether speculation pays, why, and what would change that.
+    """Search for the fastest schedule, and judge whether speculation pays, why, and what would change that.
 
-    Lanes that compute otherwise than what was recorded are left out where others do not, unless `replayed`.
+    Unless `replayed`, lanes of another back end than the record's are skipped if any lane has the record's.
 
     Raises:
         ConfigError: profile and record are of different models, and `replayed` is false.
-        PlanError: nothing in the space can be priced by the profile and the record.
+        PlanError: no schedule of the space can be predicted from the profile and the record.
     """
     record = record_of(acceptance)
     label = require_same_models(profile, record, replayed=replayed)
@@ -123,15 +123,14 @@ def require_same_models(
     sides: tuple[object, object] = ("the profile", "the record"),
     schedule: Schedule | None = None,
 ) -> str | None:
-    """Return the warning that results of a profile and a record have to carry; refuse those that do not fit.
+    """Check that a profile and a record are of the same models; return the warning that their results must carry.
 
-    Both have to be of the same target, drafters, weights and back ends; of the profile's lanes one at least has to
-    compute as was recorded, and all of those of a `schedule`, which must not be of another draft model. There is a
-    warning only where they differ and that is `replayed` on purpose, or where nothing tells whether a schedule's draft
-    model is theirs; else None.
+    Target, drafter and weights have to be equal. The record's back end has to be that of at least one lane of the
+    profile, or with a `schedule`, of all of its lanes; its draft model must not be another one either. The warning is
+    None unless they differ and `replayed` allows it, or it is not known whether the schedule's draft model is the same.
 
     Raises:
-        ConfigError: they differ, and `replayed` is false; the message calls the two by `sides`, such as their files.
+        ConfigError: they differ, and `replayed` is false; the message names the two by `sides`, such as their files.
     """
     record = record_of(acceptance)
     draft = None
@@ -150,44 +149,47 @@ def require_same_models(
     ours, theirs = (", ".join(f"{name} {value}" for name, value in facts.items()) for facts in both)
     if replayed:
         what = "numeric form" if {"dtype", _BACKEND}.issuperset(both[0]) else "pair"
-        label = f"Acceptance is replayed from another {what}: recorded with {theirs}, while times are of {ours}."
+        label = f"Acceptance is replayed from another {what}: it was recorded with {theirs}, but times are of {ours}."
         return " ".join(filter(None, (label, draft)))
     msg = (
-        f"{sides[0]} was measured with {ours}, {sides[1]} recorded with {theirs}. Calibrate and record with the same "
-        "models, weights and device; search and simulate replay the acceptance of another pair with "
+        f"{sides[0]} was measured with {ours}, but {sides[1]} was recorded with {theirs}. Calibrate and record with the "
+        "same models, weights and device; to use the acceptance of another pair all the same, give search and simulate "
         "--replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
 
 
 def _taken_draft(named: str | None, timed: str | None, recorded: str | None, side: object) -> str | None:
-    """Return the warning where nothing tells whether a schedule's draft model is the timed one; refuse another."""
-    if not named or not timed:  # which is of any
+    """Return a warning if a schedule's draft model (`named`) may differ from the timed one; `ConfigError` if it does.
+
+    `recorded` is the draft model of a replayed record, None otherwise.
+    """
+    if not named or not timed:  # schedules and profiles without a name fit any draft model
         return None
     others = {known: is_other_model(named, known) for known in (timed, recorded) if known}
     if False in others.values():
         return None
     for known, is_other in others.items():
         if is_other is None:
-            return f"The schedule's drafter {named} is taken for {known}: nothing here tells them apart."
+            return f"The schedule's drafter {named} is assumed to be {known}: it is not known whether they differ."
     raise ConfigError(
-        f"{side} was measured with drafter {timed}, the schedule is of another, {named}: calibrate and record with it, "
-        "or take the profile that a plan for it writes (--profile-out)"
+        f"{side} was measured with drafter {timed}, but the schedule's drafter is {named}: calibrate and record with "
+        "it, or use the profile that a plan for it writes (--profile-out)"
     )
 
 
 def in_words(record: AcceptanceRecord) -> str | None:
-    """Return the sentence that results of assumed acceptance carry, and those of sampled texts; None of greedy ones.
+    """Return the warning that results with assumed acceptance or sampled texts carry; None for recorded greedy texts.
 
-    What drawing takes beyond a greedy decision was measured on a core of one AMD EPYC (Zen 5, AVX-512), by the rules
-    `match` and `ratio` with the caches full of other things, as after a pass; no other CPU was tried.
+    The time of sampling beyond a greedy decision was measured on one core of an AMD EPYC (Zen 5, AVX-512), with the
+    rules `match` and `ratio` and cold caches, as after a pass; no other CPU was tried.
     """
     if record.assumed is not None:
-        return f"Acceptance is assumed and not recorded: {record.assumed}. These prompts are drawn texts."
+        return f"Acceptance is assumed, not recorded: {record.assumed}. The prompts are drawn texts."
     if record.temperature:
         return (
-            f"Times leave out what drawing tokens at temperature {record.temperature:g} takes: on a CPU core about "
-            "0.2 ms for each row that is decided of a vocabulary of 49,152 tokens, and 0.4 ms of 151,936."
+            f"Times do not include sampling tokens at temperature {record.temperature:g}, which takes a CPU core about "
+            "0.2 ms per row for a vocabulary of 49,152 tokens, and 0.4 ms for one of 151,936."
         )
     return None
 
@@ -210,27 +212,28 @@ def backends_of(profile: Profile, schedule: Schedule | None = None) -> dict[str,
 
 
 def device_of(lane: LaneProfile) -> Device:
-    """Return the device that a lane is on; profiles of before it was written down say it by the lane's name.
+    """Return the device that a lane is on; in profiles of earlier versions only the lane's name says it.
 
-    Of a split, which none of our back ends runs, it is the last card.
+    For a layer split, which none of our back ends runs, it is the last card.
     """
-    if (split := LayerSplit.of(lane.name)) is not None:
+    split = LayerSplit.of(lane.name)
+    if split is not None:
         return Device.of_lane(split.last)
     return Device.of_lane(lane.device if ":" in lane.device else lane.name)
 
 
 def left_out_in_words(profile: Profile, record: AcceptanceRecord) -> str | None:
-    """Return a sentence that names the lanes that `as_recorded` leaves out of a search; None if it leaves none out."""
+    """Return a sentence that names the lanes that `as_recorded` skips in a search; None if it skips none."""
     kept = {lane.name for lane in as_recorded(profile, record).lanes}
     found = {lane: backend for lane, backend in backends_of(profile).items() if lane not in kept}
     if not found:
         return None
     lanes = ", ".join(f"{lane} ({backend})" for lane, backend in found.items())
-    return f"The record was made by {record.backend}, so lanes that compute otherwise are skipped: {lanes}."
+    return f"The record was made with {record.backend}, so lanes of other back ends are skipped: {lanes}."
 
 
 def as_recorded(profile: Profile, record: AcceptanceRecord) -> Profile:
-    """Return a profile without lanes of another back end than the record's; unchanged where none or all would stay."""
+    """Return a profile without lanes of another back end than the record's; unchanged if no lane would be left."""
     found = backends_of(profile)
     kept = {lane for lane, backend in found.items() if backend == record.backend}
     if record.assumed is not None or len(kept) in (0, len(found)):

@@ -1,7 +1,6 @@
-"""Text in, text out: the runtime's engine with the target's tokenizer and this machine's lanes.
+"""Engines for users: `TextEngine` answers texts with real models; `ReplayEngine` replays a given acceptance.
 
-Or with a given acceptance: from a record of another pair, or drawn with given rates, by the same objects as in both
-simulators (`sim.acceptance`).
+A replayed acceptance is a record or assumed rates; it is computed by the same code as in simulations (`sim.acceptance`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,14 +35,14 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a prompt, and how it was decoded; its `repr` is the text alone. `tokens` include an EOS."""
+    """The answer to a prompt, and how it was decoded; `tokens` include a final EOS. Its `repr` is only the text."""
 
     text: str
     tokens: tuple[int, ...] = field(repr=False)
     trace: Trace = field(repr=False)
 
     def _repr_html_(self) -> str:
-        """Return the text, with what it took below, for notebooks."""
+        """Return the text, with number of tokens, rounds and seconds below it, for notebooks."""
         rounds, seconds = len(self.trace.rounds), self.trace.decode_s
         took = f"{len(self.tokens)} tokens in {rounds} rounds, {seconds:.2f} s"
         return f"<p style='white-space: pre-wrap'>{escape(self.text)}</p><p><small>{took}</small></p>"
@@ -51,10 +50,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decoding:
-    """How many tokens, and how they are chosen; `temperature` 0 is greedy.
+    """How many tokens to decode, and how they are chosen; `temperature` 0 is greedy.
 
-    Raises `ConfigError` for no tokens, for parts of one, for a seed below 0, and for a temperature at which nothing is
-    drawn.
+    Raises `ConfigError` if `max_new_tokens` is no whole number from 1 on, `seed` none from 0 on, or `temperature` is
+    out of range.
     """
 
     max_new_tokens: int = 128
@@ -71,9 +70,9 @@ class TextEngine:
     """Answers prompts by any schedule; its lane processes stay between prompts until `close` or the end of a `with`."""
 
     def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec] | None = None) -> None:
-        """Prepare; models are loaded by the first prompt. `ConfigError` where the lanes cannot be had.
+        """Prepare an engine; the first prompt loads the models. Raises `ConfigError` if a lane is not available.
 
-        Without `lanes` they are all that this machine has: a schedule starts only those that it names.
+        Without `lanes`, all lanes of this machine may be used; only those that a schedule names are started.
         """
         self._tokenizer = Tokenizer.from_folder(pair.target_folder)
         self._engine = new_engine(pair, all_lane_specs() if lanes is None else lanes)
@@ -89,11 +88,11 @@ class TextEngine:
         self._engine.close()
 
     def check(self, prompts: Sequence[Prompt], schedule: Schedule, decoding: Decoding) -> None:
-        """Refuse what `answer` would refuse before it loads anything.
+        """Raise what `answer` would raise before it loads anything.
 
         Raises:
-            ConfigError: of a prompt, which is named.
-            MemoryFitError: the longest one needs more memory than there is.
+            ConfigError: schedule or settings do not fit a prompt; the message names the prompt.
+            MemoryFitError: the longest prompt needs more memory than there is.
         """
         asked = self._encoded(prompts)
         for encoded in asked:
@@ -115,7 +114,7 @@ class TextEngine:
 
         Raises:
             ConfigError: the schedule or a setting does not fit the models or the lanes.
-            LaneDiedError: the target's lane was lost; its `tokens` are those committed until then.
+            LaneDiedError: the target's lane died; the error's `tokens` are those committed until then.
         """
         if isinstance(prompt, str):
             prompt = Prompt(prompt_id="prompt", category="", turns=(prompt,))
@@ -145,10 +144,10 @@ def generate(
     decoding: Decoding | None = None,
     on_text: OnText = lambda _: None,
 ) -> Answer:
-    """Answer one prompt on this machine's own lanes, with the schedule's drafter; for many keep a `TextEngine`.
+    """Answer one prompt on this machine's lanes, with the schedule's drafter; for many prompts use a `TextEngine`.
 
     Raises:
-        MirrorsdError: a model is not to be had, or the schedule does not fit it or this machine.
+        MirrorsdError: a model cannot be found, or the schedule does not fit the models or this machine.
     """
     settings = decoding or Decoding()
     require_temperature(settings.temperature, schedule.verification)  # before a model is fetched
@@ -158,7 +157,7 @@ def generate(
 
 
 def new_engine(pair: ModelPair, lanes: Sequence[LaneSpec], **deadlines: float) -> Engine:
-    """Return an engine that has loaded nothing yet; errors as in `TextEngine`, deadlines as in `Engine`."""
+    """Return an engine that has loaded nothing yet; raises what `TextEngine` raises; `deadlines` are `Engine`'s."""
     return Engine(
         pair.target_folder,
         lanes=lanes,
@@ -176,18 +175,18 @@ DRAWN_PROMPT_LENGTH: Final = 128
 
 
 class ReplayEngine(Engine):
-    """An engine with a given acceptance: it replays the prompts of a record by any schedule, and decodes all others.
+    """An engine with a given acceptance: it replays the prompts of a record by any schedule, and decodes other prompts.
 
-    So a model with random weights, of which only the shape is known, runs schedules from end to end, and its lanes can
-    be calibrated. Its answers are labelled and have no text. A context manager.
+    A model with random weights can thus run schedules from end to end, and its lanes can be calibrated. Answers are
+    labelled and have no text. It is a context manager.
 
     Attributes:
-        questions: the prompts of the record, without their words.
-        prompts: the same with ids that nobody wrote, no two alike.
+        questions: the prompts of the record, without their texts.
+        prompts: the same prompts with made-up token ids, all different.
     """
 
     def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance) -> None:
-        """Prepare; models are loaded when they are needed. The record may be of another pair; errors as in `Engine`."""
+        """Prepare an engine; models are loaded when needed. The acceptance may be another pair's. Raises as `Engine`."""
         super().__init__(
             pair.target_folder,
             lanes=lanes,
@@ -206,14 +205,14 @@ class ReplayEngine(Engine):
         self._places = {prompt.ids: place for place, prompt in enumerate(self.prompts)}
 
     def check_questions(self, schedule: Schedule, decoding: Decoding) -> None:
-        """Refuse what `answer` would refuse before it loads anything; raises what `replay` and `take_room` do."""
+        """Raise what `answer` would raise before it loads anything: what `replay` and `take_room` raise."""
         texts = [text.cut(decoding.max_new_tokens) for text in self._texts_of(schedule)]
         for prompt, text in zip(self.prompts, texts, strict=True):
             self.check_replay(schedule, prompt.ids, text)
         self.take_room(schedule, max(text.prompt_length + len(text.text) for text in texts))
 
     def generate(self, schedule: Schedule, prompt: Sequence[int], *, max_new_tokens: int, **options: Any) -> Generation:
-        """Replay one of `prompts`, at most `max_new_tokens` of it, or decode another one as `Engine.generate` does."""
+        """Replay at most `max_new_tokens` of one of `prompts`; decode any other prompt as `Engine.generate` does."""
         place = self._places.get(tuple(prompt))
         if place is None:
             return super().generate(schedule, prompt, max_new_tokens=max_new_tokens, **options)
@@ -235,10 +234,10 @@ class ReplayEngine(Engine):
 
 
 def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: int) -> list[ReplayedText]:
-    """Return what models say, prompt by prompt, when a schedule goes through the rounds of an acceptance model.
+    """Return what the models have to say, prompt by prompt, for a schedule to have the rounds of an acceptance.
 
-    Ids that a vocabulary of `vocab_size` lacks, and those that nobody knows, become others. Raises `RecordError` where
-    a record, or `ConfigError` where rates, do not cover the schedule.
+    Unknown token ids, and ids beyond `vocab_size`, are replaced. Raises `RecordError` if a record, or `ConfigError` if
+    rates, do not cover the schedule.
     """
     replay = replay_of(acceptance)
     outcomes, walk = replay.outcomes(schedule, None), replay.walk(schedule, None)
@@ -246,12 +245,12 @@ def replayed_texts(acceptance: Acceptance, schedule: Schedule, *, vocab_size: in
 
 
 def arbitrary_prompt(length: int, vocab_size: int, *, number: int = 0) -> tuple[int, ...]:
-    """Return token ids for a prompt of which the length alone is known; another `number` is another prompt."""
+    """Return made-up token ids for a prompt of known length; each `number` gives another prompt."""
     return tuple((place + 1 + number) * _STRIDE % vocab_size for place in range(length))
 
 
 def vocab_size_of(pair: ModelPair) -> int:
-    """Return the number of token ids that both models have."""
+    """Return the number of token ids that target and draft model have in common."""
     folders = [pair.target_folder]
     if pair.drafter is not None and kind_of(pair.drafter.folder) == CAUSAL_LM_KIND:
         folders.append(pair.drafter.folder)
@@ -264,7 +263,8 @@ def _text(outcomes: Outcomes, walk: Walk, prompt: int, vocab_size: int) -> Repla
     drafted, sources = list(text), [NO_TOKEN] * length
     rounds = walk.prompt == prompt
     for at, num_accepted in zip(walk.at[rounds].tolist(), walk.num_accepted[rounds].tolist(), strict=True):
-        if (end := at - start + num_accepted) < length:
+        end = at - start + num_accepted
+        if end < length:
             drafted[end] = _other_than(text[end], outcomes.refused[at], vocab_size)
             sources[end] = outcomes.branches[at]
     return ReplayedText(
@@ -277,11 +277,11 @@ def _text(outcomes: Outcomes, walk: Walk, prompt: int, vocab_size: int) -> Repla
 
 
 def _within(token: int, place: int, vocab_size: int) -> int:
-    """Return the token, or an id that is there in place of one that is not."""
+    """Return the token as an id of the vocabulary; an unknown token becomes an arbitrary id, fixed by its place."""
     return (place + 1) * _STRIDE % vocab_size if token == NO_TOKEN else token % vocab_size
 
 
 def _other_than(token: int, wanted: int, vocab_size: int) -> int:
-    """Return what is drafted where `token` is right: the wanted one if that is there and wrong, else the next one."""
+    """Return a draft to be refused in favour of `token`: `wanted` if it is known and differs, else the next id."""
     drafted = wanted % vocab_size
     return drafted if wanted != NO_TOKEN and drafted != token else (token + 1) % vocab_size

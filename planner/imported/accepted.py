@@ -1,6 +1,6 @@
-"""How often an engine accepted drafted tokens: rates by position, from whatever it counts.
+"""Acceptance rates by position from whatever an engine counts.
 
-`speculation_profile.json` of NVIDIA's Model Optimizer has the rates themselves.
+Also reads `speculation_profile.json` of NVIDIA's Model Optimizer, which has the rates themselves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,23 +18,23 @@ from planner.imported.engine_page import Page, PageRow, Told
 
 _BISECTIONS: Final = 60
 _TOLD: Final = 0.005
-"""Tokens per verification that are told."""
+"""Differences of tokens per verification below this are not printed."""
 _SHORTER: Final = 0.1
-"""By how much, relative, drafts are shorter than they might be where they only end with their answers."""
+"""Drafts that are shorter than the window by less than this share (on average) only end with their answers."""
 Counts = tuple[float, float, float]
-"""Rounds, and the tokens that were accepted and drafted in them."""
+"""Rounds, accepted tokens and drafted tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineAcceptance:
-    """Rates of one run by `engine`, told by the file `source`.
+    """Acceptance rates of one run of `engine`, from the file `source`.
 
     Attributes:
-        rates: for each drafted place how often it was accepted, given that all before it were.
-        how: whether the engine counts by position, or only a mean, which one rate at every position explains.
-        num_rounds: verifications that were counted; None where that is not told.
-        mean_acceptance_length: committed tokens per verification, on average.
-        drafted: tokens of a draft, on average, where only means are counted.
+        rates: for each position of a draft, how often it was accepted, given that all before it were.
+        how: whether the engine counts by position, or one rate for all positions was derived from a mean.
+        num_rounds: counted verifications; None if the file does not say.
+        mean_acceptance_length: mean committed tokens per verification.
+        drafted: mean tokens per draft; None if the engine counts by position.
     """
 
     engine: str
@@ -47,12 +47,12 @@ class EngineAcceptance:
 
     @property
     def in_words(self) -> str:
-        """What a verification commits; and what the rates come to where drafts are of other lengths than they."""
+        """Committed tokens per verification and, if drafts were shorter than `rates`, what full drafts would commit."""
         told, of_rates = f"{self.mean_acceptance_length:.2f} tokens per verification", _committed(self.rates)
         if self.drafted is None or abs(of_rates - self.mean_acceptance_length) < _TOLD:
             return told
         return (
-            f"{told} of {self.drafted:.3g} drafted on average, and {of_rates:.2f} of {len(self.rates)} by these rates"
+            f"{told} with {self.drafted:.3g} drafted on average; at these rates, {of_rates:.2f} with {len(self.rates)}"
         )
 
     @property
@@ -72,14 +72,14 @@ class EngineAcceptance:
     def of_shares(
         cls, engine: str, row: PageRow, shares: Sequence[Any], *, num_rounds: int | None, out_of: float = 1.0
     ) -> "EngineAcceptance":
-        """Return rates from how often a position was accepted with all before it: numbers that fall from `out_of`."""
+        """Return rates from how often each position was accepted with all before it, out of `out_of` rounds."""
         field = "accepted by position"
         at = PageRow(row.path, row.line, {field: list(shares)})
         numbers = [out_of, *(_number(one) for one in shares)]
         if not 0 < len(shares) <= MAX_WINDOW or out_of <= 0:
-            raise at.wrong(field, f"1 to {MAX_WINDOW} places, of a round or more")
+            raise at.wrong(field, f"1 to {MAX_WINDOW} positions, over one round or more")
         if not all(0 <= later <= before * (1 + 1e-9) for before, later in pairwise(numbers)):
-            raise at.wrong(field, f"numbers that fall from place to place, from {out_of:g} at most to 0 at least")
+            raise at.wrong(field, f"numbers from 0 to {out_of:g} that do not rise from position to position")
         known = [(before, later) for before, later in pairwise(numbers) if before > 0]
         rates = tuple(min(1.0, later / before) for before, later in known)
         return cls(
@@ -95,9 +95,9 @@ class EngineAcceptance:
     def of_places(
         cls, engine: str, row: PageRow, by_place: Sequence[Any], counts: Counts, *, out_of: float | None = None
     ) -> "EngineAcceptance":
-        """Return rates as `of_shares`; where drafts ended before the last place one as `of_counts`.
+        """Return rates as `of_shares` does, or if many drafts ended before the last position, one as `of_counts` does.
 
-        A token that was not drafted was not refused.
+        In shorter drafts the last positions were not refused, but not drafted; shares would count them as refused.
         """
         rounds, _, drafted = counts
         if not by_place or drafted < (1 - _SHORTER) * rounds * len(by_place):
@@ -106,7 +106,7 @@ class EngineAcceptance:
 
     @classmethod
     def of_counts(cls, row: PageRow, engine: str, counts: Counts, *, window: int | None = None) -> "EngineAcceptance":
-        """Return the one rate that explains how many tokens some rounds (at least one) accepted of those drafted."""
+        """Return the one rate for all positions that gives these counts (of at least one round)."""
         rounds, accepted, drafted = counts
         mean_length = 1 + accepted / rounds
         return cls.of_mean(engine, row.path, mean_length, drafted=window or drafted / rounds, num_rounds=rounds)
@@ -115,17 +115,17 @@ class EngineAcceptance:
     def of_mean(
         cls, engine: str, path: Path, mean_length: float, *, drafted: float | None, num_rounds: float | None = None
     ) -> "EngineAcceptance":
-        """Return the one rate at which `drafted` tokens commit `mean_length` tokens on average, if any.
+        """Return the one rate at which drafts of `drafted` tokens commit `mean_length` tokens on average.
 
-        Of drafts of several lengths (llama.cpp's `--spec-draft-p-min`) `drafted` is the mean: where it is 2.4, four of
-        ten are taken to have a third token.
+        With drafts of several lengths (llama.cpp's `--spec-draft-p-min`) `drafted` is their mean: for 2.4, four of ten
+        drafts are assumed to have a third token. Raises `ConfigError` if no rate gives that mean.
         """
         if drafted is None:
-            msg = f"{path}: gives {mean_length:.3g} tokens per verification, and not how many were drafted"
-            raise ConfigError(f"{msg}; say them: --window 4")
+            msg = f"{path}: gives {mean_length:.3g} tokens per verification, but not how many were drafted"
+            raise ConfigError(f"{msg}; give the number, such as --window 4")
         if not 0 < drafted <= MAX_WINDOW or not 1 <= mean_length <= drafted + 1 + 1e-6:
-            msg = f"{path}: {mean_length:.4g} committed tokens per verification of {drafted:.4g} drafted ones"
-            expected = f"at most {MAX_WINDOW} drafted ones, and at most one token more than these"
+            msg = f"{path}: {mean_length:.4g} committed tokens per verification with {drafted:.4g} drafted ones"
+            expected = f"at most {MAX_WINDOW} drafted tokens, and at most one committed token more than drafted"
             raise ConfigError(f"{msg}; expected {expected} (--window 4 says how many were drafted)")
         whole, part = divmod(drafted, 1)
 
@@ -150,7 +150,7 @@ class EngineAcceptance:
 
 
 def _committed(rates: Sequence[float]) -> float:
-    """Return the tokens that a verification commits on average where every place of its draft has a rate."""
+    """Return the mean number of tokens that a verification commits, given the rate of every position."""
     return 1.0 + sum(accumulate(rates, mul), 0.0)
 
 
@@ -161,12 +161,12 @@ def _number(value: Any) -> float:
 
 
 def require_total(row: PageRow, field: str, found: float, counted: str, *, off_by: float = 0.0) -> None:
-    """Raise `ConfigError` where a total that is told is not what is counted one by one.
+    """Raise `ConfigError` if the total in `field` differs from `found`, the sum over the entries of `counted`.
 
-    A server goes on counting while a page of its metrics is written, so these two may be a little off.
+    A server goes on counting while it writes its metrics, so that they may differ by `off_by`.
     """
     if field in row.fields and abs(row.number(field) - found) > off_by:
-        raise row.wrong(field, f"{found:g}, as {counted} tells")
+        raise row.wrong(field, f"{found:g}, the sum of {counted}")
 
 
 RATES: Final = "conditional_accept_rates"
@@ -175,10 +175,10 @@ TOLERANCE: Final = 0.02
 
 
 def read_speculation_profile(page: Page, _: Told) -> Iterator[EngineAcceptance]:
-    """Yield the rates; its own mean must agree with them."""
+    """Yield the rates of the file, whose mean must agree with them."""
     for row in page.rows[:1]:
         if row.fields.get("measured") is not True:
-            raise row.wrong("measured", "true: a profile that nobody measured says nothing")
+            raise row.wrong("measured", "true: only measured profiles are read")
         field = RATES if row.fields.get(RATES) else SHARES
         values = row.fields.get(field)
         if not isinstance(values, list) or not all(isinstance(one, int | float) for one in values):
@@ -188,5 +188,5 @@ def read_speculation_profile(page: Page, _: Told) -> Iterator[EngineAcceptance]:
         if "mean_accept_length" in row.fields:
             told = row.number("mean_accept_length", least=1)
             if abs(found.mean_acceptance_length / told - 1) > TOLERANCE:
-                raise row.wrong("mean_accept_length", f"{found.mean_acceptance_length:.4g}, as its rates come to")
+                raise row.wrong("mean_accept_length", f"{found.mean_acceptance_length:.4g}, which its rates give")
         yield found

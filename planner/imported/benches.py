@@ -1,8 +1,8 @@
-"""Benchmarks of whole passes: llama-bench and llama-batched-bench in every form of their output, vLLM's and SGLang's.
+"""Reads benchmarks of whole passes: llama-bench, llama-batched-bench (all output formats), vLLM's and SGLang's.
 
-A prompt of a few tokens is one pass over so many rows; `llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32` times a curve in a
-minute. All others time rows of several sequences, each with a cache of its own. Steps of a run that speculated are no
-plain passes: of such a run only the acceptance is read.
+A prompt of a few tokens is one pass over as many rows; `llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32` times a curve in a
+minute. All others time rows of several sequences, each with a cache of its own. If a run speculated, its steps are not
+plain passes, and only its acceptance is read.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from decoding.errors import ConfigError
 from planner.imported.accepted import EngineAcceptance
+from planner.imported.bench_curves import SERVED, UNNAMED, BenchTime, CurveOf, ModelSize, Sample
 from planner.imported.engine_page import Page, PageRow, Told
-from planner.imported.engine_profile import SERVED, UNNAMED, BenchTime, CurveOf, ModelSize, Sample
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")
 _RATE: Final = re.compile(r"([\d.]+)(?: *± *([\d.]+))?$")
@@ -22,7 +22,7 @@ _NO_SETTINGS: Final = re.compile(
     r"model(_.*)?|size|params|gpu_info|build_number|test(_time)?|n_(prompt|gen|depth)|(avg|stddev|samples)_.*|t/s"
     r"|pl|pp|tg|n_kv(_max)?|t(_.*)?|speed(_.*)?|B|PP|TG|N_KV|[ST](_PP|_TG)? (s|t/s)"
 )
-"""Columns of one test and of its model; in all others curves of a model may differ."""
+"""Columns that describe one test or its model; all other columns are settings that distinguish curves."""
 _COUNTS: Final = ("n_prompt", "n_gen", "n_depth")
 _ENGINE: Final = "llama.cpp"
 _SIZES: Final = (("model_n_params", "params"), ("model_size", "size"))
@@ -39,7 +39,7 @@ def read_llama_bench(page: Page, _: Told) -> Iterator[Sample]:
 
 
 def read_batched_bench(page: Page, _: Told) -> Iterator[Sample]:
-    """Yield the steps of several sequences after their prompts; whose model is not named."""
+    """Yield the decoding steps of several sequences; the format does not name the model."""
     for row in page.rows:
         if row.fields.get("is_tg_separate"):
             raise row.wrong("is_tg_separate", "0: with -tgs each sequence is decoded on its own")
@@ -56,7 +56,7 @@ def _of_entry(row: PageRow) -> Sample | None:
 
 
 def _of_table(row: PageRow) -> Sample | None:
-    """Return what a row of llama-bench's table tells, whose test is called pp8 or tg32; None of other tests."""
+    """Return the sample of a row of llama-bench's table, for tests such as pp8 or tg32; None for other tests."""
     found = _TEST.match(str(row.fields["test"]))
     if found is None:
         return None
@@ -82,7 +82,7 @@ def _sample(row: PageRow, counts: tuple[int, int], depth: int, time: BenchTime) 
 
 
 def _model_size(row: PageRow) -> ModelSize:
-    """Return parameters and bytes of a model in any form: `8.19 B`, `8190735360`."""
+    """Return a model's number of parameters and bytes, written as `8.19 B` or `8190735360`."""
     told = (_SIZE.match(str(row.fields.get(names[0]) or row.fields.get(names[1]))) for names in _SIZES)
     return ModelSize(*(float(one[1]) * _UNITS.get(one[2], 1.0) if one else 0.0 for one in told))
 
@@ -93,13 +93,13 @@ def _settings(row: PageRow) -> str:
 
 
 def _unnamed(row: PageRow) -> str:
-    """Return a run's own name, else its file's: a model without a name is none of another file."""
+    """Return a name for a model that has none: the run's or the file's, since other files may be of other models."""
     name = row.fields.get("run_name")
     return str(row.path) if name in (None, "", "default") else row.text("run_name")
 
 
 def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
-    """Yield the time of a step: that of all requests at once, over their new tokens."""
+    """Yield the time of a step: the latency of a batch over the new tokens of each request."""
     for row in page.rows:
         model, values, rows, new_tokens = _unnamed(row), row, told.batch_size, told.new_tokens
         if "benchmark" in row.fields:
@@ -111,8 +111,8 @@ def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
         else:
             seconds = row.fields["latencies"]
         if rows is None or new_tokens is None:
-            msg = f"{page.path}: vLLM writes neither the batch size nor the new tokens of a latency here"
-            raise ConfigError(f"{msg}; say them: --batch-size 8 --new-tokens 128")
+            msg = f"{page.path}: vLLM did not write the batch size and the new tokens into this file"
+            raise ConfigError(f"{msg}; give both, such as --batch-size 8 --new-tokens 128")
         times_s = [
             PageRow(row.path, row.line, {"latencies": one}).time_s("latencies") / new_tokens
             for one in _list(values, seconds)
@@ -122,13 +122,13 @@ def read_vllm_latency(page: Page, told: Told) -> Iterator[Sample]:
 
 
 def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
-    """Yield the median time between tokens, of as many sequences as were at work, or how speculation went."""
+    """Yield the median time between tokens, with `max_concurrency` as rows; or the acceptance if the run speculated."""
     for row in page.rows:
         engine = "vllm" if "model_id" in row.fields else "sglang"
         found = list(_speculated(row, engine, told.window))
         yield from found
         if not found and row.fields.get("max_concurrency") is None:
-            raise row.wrong("max_concurrency", "a number: run the benchmark with --max-concurrency 4, say")
+            raise row.wrong("max_concurrency", "a number: run the benchmark with, for example, --max-concurrency 4")
         if not found:
             _require_reached(row)
             model = row.text("model_id") if row.fields.get("model_id") else _unnamed(row)
@@ -139,22 +139,22 @@ def read_serving(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
 
 
 def _require_reached(row: PageRow) -> None:
-    """Refuse a run in which fewer sequences were at work than it allowed at once."""
+    """Refuse a run that may never have had `max_concurrency` requests at once."""
     most = row.count("max_concurrency", least=1)
     if row.count("completed", least=1) < most:
-        raise row.wrong("completed", f"{most} requests or more, as max_concurrency has them at once")
+        raise row.wrong("completed", f"{most} requests or more, so that max_concurrency is reached")
     if row.fields.get("request_rate") not in (None, "inf", inf):
         raise row.wrong("request_rate", f"inf: requests that come one by one may never be {most} at once")
 
 
 def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance]:
-    """Yield the median step of a batch, or the mean of all, less what the prompts took."""
+    """Yield the median decoding step of a batch, or else the mean one: the latency without the prefill."""
     for row in page.rows:
         rows, context = row.count("batch_size", least=1), row.count("input_len")
         of = CurveOf("sglang", _unnamed(row), UNNAMED, "several sequences", context)
         if "median_decode_latency" in row.fields:
             yield Sample(of, rows, BenchTime.of(row.time_s("median_decode_latency")))
-        elif row.fields.get("acc_length") and row.number("acc_length", least=-1) > 1:  # -1 of none
+        elif row.fields.get("acc_length") and row.number("acc_length", least=-1) > 1:  # -1 without speculation
             mean = row.number("acc_length", least=1)
             yield EngineAcceptance.of_mean("sglang", row.path, mean, drafted=told.window)
         else:
@@ -165,7 +165,8 @@ def read_one_batch(page: Page, told: Told) -> Iterator[Sample | EngineAcceptance
 
 
 def _speculated(row: PageRow, engine: str, window: int | None) -> Iterator[EngineAcceptance]:
-    if (by_place := "spec_decode_per_position_acceptance_rates") in row.fields:
+    by_place = "spec_decode_per_position_acceptance_rates"
+    if by_place in row.fields:
         shares = row.fields[by_place]
         if not isinstance(shares, list):
             raise row.wrong(by_place, "a list of numbers")

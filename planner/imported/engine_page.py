@@ -1,4 +1,4 @@
-"""A file by another program, as rows with line numbers, for readers that report mistakes."""
+"""A file that another program wrote, as rows with line numbers, so that errors can name the place."""
 
 import codecs
 import csv
@@ -18,20 +18,20 @@ from decoding.files import read_bytes
 
 _RULE: Final = re.compile(r"^[\s|:-]+$")
 _ENTRY: Final = re.compile(r"[\[,]\s*(?=[^\s\]])")
-"""What stands before an entry of an array."""
+"""What precedes an entry of a JSON array."""
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How a file begins that PowerShell's `>` wrote."""
+"""The first bytes of files that PowerShell's `>` writes."""
 MAX_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Told:
-    """What files leave out and the user gives.
+    """What the user states because some formats do not say it.
 
     Attributes:
-        target, context: whose layers a table times, and cached tokens at which attention is taken from it.
-        window: drafted tokens of a verification.
-        batch_size, new_tokens: sequences decoded at once in a latency, and new tokens of each.
+        target, context: the model whose layers a table times, and the cached tokens for which to read attention times.
+        window: drafted tokens per verification.
+        batch_size, new_tokens: sequences decoded at once in a latency benchmark, and new tokens of each.
     """
 
     target: str | None = None
@@ -43,7 +43,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """One entry of a page: its fields, and where it stands."""
+    """One entry of a page: its fields, and its place in the file."""
 
     path: Path
     line: int
@@ -55,7 +55,7 @@ class PageRow:
         return ConfigError(f"{self.path}:{self.line}: {cut(field, 80)} is {found}; expected {expected}")
 
     def number(self, field: str, *, least: float = 0.0, most: float = 1e15) -> float:
-        """Return a number within bounds, which CSV holds as text."""
+        """Return a number within bounds, which may be given as text (CSV); `ConfigError` for anything else."""
         value = self.fields.get(field)
         try:
             number = float("nan") if value is None or isinstance(value, bool) else float(value)
@@ -77,14 +77,14 @@ class PageRow:
         return int(number)
 
     def text(self, *fields: str) -> str:
-        """Return the first of some fields that is not empty."""
+        """Return the first of `fields` that is not empty."""
         for field in fields:
             if self.fields.get(field):
                 return cut(str(self.fields[field]), 100)
         raise self.wrong(fields[0], "a name")
 
     def inner(self, field: str) -> "PageRow":
-        """Return a map inside of this one, as a row at the same place."""
+        """Return a map that is the value of a field, as a row at the same place."""
         value = self.fields.get(field)
         if not isinstance(value, Mapping):
             raise self.wrong(field, "a map")
@@ -93,7 +93,7 @@ class PageRow:
 
 @dataclass(frozen=True)
 class Page:
-    """A file that was written by another program."""
+    """The text of a file, and its entries."""
 
     path: Path
     text: str
@@ -109,17 +109,17 @@ class Page:
 
     @cached_property
     def rows(self) -> tuple[PageRow, ...]:
-        """Return all entries: of JSON, of JSON Lines between lines of a log, of tables in Markdown, or of CSV."""
+        """All entries of JSON, JSON Lines (other lines are skipped), Markdown tables or CSV."""
         try:
             return tuple(PageRow(self.path, line, fields) for line, fields in self._entries())
         except RecursionError as error:
             raise ConfigError(f"{self.path}:1: nested too deeply") from error
         except csv.Error as error:
-            raise ConfigError(f"{self.path}:1: no table ({cut(str(error), 100)})") from error
+            raise ConfigError(f"{self.path}:1: not a table ({cut(str(error), 100)})") from error
 
     @property
     def fields(self) -> frozenset[str]:
-        """Return the fields of the first entry; none of a page that has no entries."""
+        """The field names of the first entry; none for a page without entries."""
         return frozenset(str(name) for name in self.rows[0].fields) if self.rows else frozenset()
 
     def _entries(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -157,11 +157,11 @@ class Page:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ConfigError(f"{self.path}:{line}: no JSON ({cut(str(error), 100)})") from error
+            raise ConfigError(f"{self.path}:{line}: not JSON ({cut(str(error), 100)})") from error
 
 
 def _of_tables(lines: list[tuple[int, str]]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Yield the rows of tables in Markdown; a rule follows every heading."""
+    """Yield the rows of Markdown tables; a heading is a line before a rule (`|---|---|`)."""
     heading: list[str] = []
     for place, (number, line) in enumerate(lines):
         cells = [cell.strip() for cell in line.strip("|").split("|")]

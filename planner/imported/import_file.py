@@ -1,4 +1,4 @@
-"""Imports files of engines: one reader for each format, chosen by a page's content."""
+"""Imports files that engines wrote: one reader for each format, chosen by a file's content."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError
 from planner.imported.accepted import RATES, SHARES, EngineAcceptance, read_speculation_profile
 from planner.imported.answers import is_answers, read_answers
+from planner.imported.bench_curves import MOST_ROWS, BenchCurve, Sample, curves_of
 from planner.imported.benches import (
     read_batched_bench,
     read_llama_bench,
@@ -17,7 +18,6 @@ from planner.imported.benches import (
     read_vllm_latency,
 )
 from planner.imported.engine_page import Page, Told
-from planner.imported.engine_profile import MOST_ROWS, BenchCurve, Sample, curves_of
 from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
 from planner.imported.server_metrics import is_metrics, read_metrics
 
@@ -26,7 +26,7 @@ from planner.imported.server_metrics import is_metrics, read_metrics
 class Imported:
     """The content of all files: curves of what rows cost, and how often drafted tokens were accepted.
 
-    `unread` has the options of sizes that none of them needed; `repeated` says which files were given twice.
+    `unread` has the fields of `Told` that no file needed; `repeated` says which files were given twice.
     """
 
     curves: tuple[BenchCurve, ...]
@@ -39,12 +39,12 @@ Found = Sample | EngineAcceptance
 
 
 def _has(*known: Collection[str]) -> Callable[[Page], bool]:
-    """Return whether a page has all fields of one of these sets."""
+    """Return a test of whether a page has all fields of one of these sets."""
     return lambda page: any(page.fields.issuperset(fields) for fields in known)
 
 
 class Reader(NamedTuple):
-    """How a format is told, what reads it, and which options of sizes it takes."""
+    """How a format is recognised, what reads it, and which fields of `Told` it uses."""
 
     looks_so: Callable[[Page], bool]
     read: Callable[[Page, Told], Iterable[Found]]
@@ -74,12 +74,12 @@ READERS: Final = {
     "Vidur": Reader(_has(["num_tokens", "num_tensor_parallel_workers", "time_stats.mlp_down_proj.median"]), read_vidur),
     "AIConfigurator's products": Reader(_has(["gemm_dtype", "m", "n", "k", "latency"]), read_aiconfigurator),
 }
-"""By what people call a format."""
+"""Readers by the usual name of a format."""
 _PARQUET: Final = b"PAR1"
 
 
 def import_files(paths: Sequence[Path], told: Told) -> Imported:
-    """Return the content of files and folders; times of one kind make one curve whichever files they are in.
+    """Return the content of files and folders; times with the same settings make one curve, also across files.
 
     Raises `ConfigError`, which names file, line, field, value and what was expected.
     """
@@ -98,8 +98,8 @@ def import_files(paths: Sequence[Path], told: Told) -> Imported:
             elif 1 <= found.rows <= MOST_ROWS:
                 samples.append((names[path], found))
         if len(samples) + len(acceptance) == before:
-            msg = f"{path}: no times of 1 to {MOST_ROWS} rows, and nothing of drafted tokens"
-            raise ConfigError(f"{msg}; write it by llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl, say")
+            msg = f"{path}: has no times of 1 to {MOST_ROWS} rows, and nothing about drafted tokens"
+            raise ConfigError(f"{msg}; for example, write it with llama-bench -p 1,2,3,4,5,6,8,12,16 -n 32 -o jsonl")
     return Imported(
         curves=curves_of(samples),
         acceptance=tuple(acceptance),
@@ -109,18 +109,18 @@ def import_files(paths: Sequence[Path], told: Told) -> Imported:
 
 
 def _once(given: Iterable[Path]) -> tuple[list[Path], tuple[str, ...]]:
-    """Return each file once, and a sentence for every further time that it is given."""
+    """Return each file once, and a sentence for every repetition."""
     firsts: dict[Path, Path] = {}
     repeated = []
     for path in given:
-        if (place := path.resolve()) in firsts:
-            repeated.append(f"{path} is the same file as {firsts[place]}: it was read once.")
-        firsts.setdefault(place, path)
+        first = firsts.setdefault(path.resolve(), path)
+        if first is not path:
+            repeated.append(f"{path} is the same file as {first}: it was read once.")
     return list(firsts.values()), tuple(repeated)
 
 
 def _names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Return the name of each file, with as many of its folders as tell it from all others."""
+    """Return the name of each file, with as many parent folders as make it unique."""
     parts = {path: path.resolve().parts for path in paths}
     names: dict[Path, str] = {}
     for depth in range(1, max(map(len, parts.values()), default=0) + 1):

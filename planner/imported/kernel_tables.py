@@ -1,9 +1,9 @@
-"""Tables of single kernels: a pass as the sum of a model's kernels, one after the other, as in a CUDA graph.
+"""Reads tables of single kernels; a pass takes the sum of the model's kernels, as in a CUDA graph.
 
 LLMServingSim's `tpN` folders hold `dense.csv` (by rows), `per_sequence.csv` (`lm_head`) and `attention.csv` (by
 sequences and cached tokens); its older `layers.csv` holds everything in one. Vidur's `compute/DEVICE/MODEL/mlp.csv`
-holds products and norms. AIConfigurator's `gemm_perf.txt` holds products of sizes of no model in particular: one
-between those that were timed is taken on the straight line of logarithms, and none beyond them.
+holds matrix products and norms. AIConfigurator's `gemm_perf.txt` holds matrix products of many sizes: sizes between
+them are interpolated (linear in logarithms), sizes beyond them are refused.
 """
 
 import re
@@ -17,12 +17,12 @@ import numpy as np
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from planner.imported.bench_curves import MOST_ROWS, UNNAMED, BenchTime, CurveOf, Sample
 from planner.imported.engine_page import Page, Told
-from planner.imported.engine_profile import MOST_ROWS, UNNAMED, BenchTime, CurveOf, Sample
 
 
 def named_shape(path: Path, target: str | None) -> ModelShape:
-    """Return the shape of a model that is given, or else of one that ships under the name of a folder on the way."""
+    """Return the shape of `target`, or else of the shipped model that a parent folder of the file is named after."""
     if target is not None:
         return model_shape(target)
     shipped = shipped_models()
@@ -30,13 +30,13 @@ def named_shape(path: Path, target: str | None) -> ModelShape:
         name = part.lower().removesuffix("-hf").removesuffix("-instruct").removeprefix("meta-")
         if name in shipped:
             return model_shape(name)
-    raise ConfigError(f"{path}: tables of layers do not say how many layers a model has; say it: --target llama-3.1-8b")
+    raise ConfigError(f"{path}: the table does not say how many layers the model has: name it, --target llama-3.1-8b")
 
 
 def _dense_shape(page: Page, target: str | None) -> ModelShape:
     shape = named_shape(page.path, target)
     if shape.num_experts:
-        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; tables of dense models are read")
+        raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; only tables of dense models are read")
     return shape
 
 
@@ -44,16 +44,16 @@ OLDER: Final = {"layer_name", "input", "kv_cache", "latency(ns)"}
 """Fields of LLMServingSim's older tables."""
 _ONCE: Final = frozenset({"embedding", "final_layernorm", "lm_head", "sampler"})
 _SHARED: Final = re.compile(r"tp(\d{1,4})")
-"""The folder of a table whose kernels are a device's share."""
+"""The folder of tables of tensor parallelism: each kernel computes one device's share."""
 _TWICE: Final = "layernorm"
-"""Before attention and before the feed-forward part; every other kernel is called once a layer."""
+"""The kernel that a layer calls twice, before attention and before the feed-forward part; all others once."""
 _ATTENTION, _OLDER_ATTENTION = "attention", "attn"
 _Times = Mapping[str, Mapping[int, float]]
 """Seconds by kernel and rows."""
 
 
 def folder_pages(folder: Path) -> list[Path]:
-    """Return the tables to read in a folder of profiles and in all below it, LLMServingSim's and Vidur's."""
+    """Return the tables of LLMServingSim and Vidur in a folder and all folders below it."""
     found = [path for name in ("dense.csv", "layers.csv", "mlp.csv") for path in sorted(folder.rglob(name))]
     if not found:
         raise ConfigError(f"{folder}: no dense.csv or layers.csv (LLMServingSim) and no mlp.csv (Vidur) in this folder")
@@ -61,7 +61,7 @@ def folder_pages(folder: Path) -> list[Path]:
 
 
 def read_llmservingsim(page: Page, told: Told) -> Iterator[Sample]:
-    """Yield passes over every number of rows that all kernels were timed with, for every number of devices."""
+    """Yield a pass for every number of rows that all kernels were timed with, and every number of devices."""
     shape, parts = _dense_shape(page, told.target), page.path.resolve().parts[:-1]
     device = next((part for part in reversed(parts) if part in _devices(page)), UNNAMED)
     of_folder = _SHARED.fullmatch(parts[-1])
@@ -69,7 +69,7 @@ def read_llmservingsim(page: Page, told: Told) -> Iterator[Sample]:
     tables = _older(page, told.context) if page.fields >= OLDER else {workers: _tables(page, told.context)}
     for shared, (times, context) in tables.items():
         has_attention = bool(times.keys() & {_ATTENTION, _OLDER_ATTENTION})
-        settings = "the kernels alone, one after the other"
+        settings = "sum of the kernels"
         settings += ", without lm_head" * ("lm_head" not in times) + ", without attention" * (not has_attention)
         if shared > 1:
             settings += f", of {shared} devices, without communication"
@@ -85,7 +85,7 @@ def _calls(name: str, num_layers: int, once: Collection[str], twice: str) -> int
 
 
 def _older(page: Page, context: int) -> dict[int, tuple[_Times, int]]:
-    """Return the times of each number of devices, and the cached tokens at which those of attention were taken."""
+    """Return, by number of devices, the times of all kernels and the cached tokens that attention was timed with."""
     found = defaultdict[int, dict[str, dict[int, float]]](lambda: defaultdict(dict))
     cached = {row.count("kv_cache") for row in page.rows if row.text("layer_name") == _OLDER_ATTENTION}
     context = _nearest(cached, context)
@@ -114,12 +114,12 @@ def _tables(page: Page, context: int) -> tuple[_Times, int]:
 
 
 def _nearest(contexts: Collection[int], context: int) -> int:
-    """Return the context of a table that is nearest to the one asked for, which it is where there is none."""
+    """Return the one of `contexts` that is nearest to `context`; `context` itself if there is none."""
     return min(contexts, key=lambda one: abs(one - context), default=context)
 
 
 def _devices(page: Page) -> set[str]:
-    """Return the folders that are named by a device: those above the model's maker."""
+    """Return the names of folders that are named after a device: those directly below the root of the profiles."""
     parts = page.path.resolve().parts
     return {parts[place + 1] for place, part in enumerate(parts[:-2]) if part in ("perf", "perf_models", "compute")}
 
@@ -127,11 +127,11 @@ def _devices(page: Page) -> set[str]:
 _FIRST, _LAST = "time_stats.", ".median"
 _VIDUR_ONCE: Final = ("emb",)
 _VIDUR_TWICE: Final = "add"
-"""The residual sums after attention and after the feed-forward part."""
+"""The kernel that a layer calls twice: the residual sums after attention and after the feed-forward part."""
 
 
 def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
-    """Yield passes by rows, for every number of devices."""
+    """Yield a pass for every number of rows and of devices."""
     shape = named_shape(page.path, told.target)
     names = [name for name in page.rows[0].fields if name.startswith(_FIRST) and name.endswith(_LAST)]
     parts = page.path.resolve().parts
@@ -149,11 +149,11 @@ def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
 
 
 _Grid = Mapping[int, Mapping[int, float]]
-"""Seconds of a product by n and k."""
+"""Seconds of a matrix product by n and k."""
 
 
 def read_aiconfigurator(page: Page, told: Told) -> Iterator[Sample]:
-    """Yield passes by rows, for every type of weights that the table has."""
+    """Yield a pass for every number of rows and every weight format in the table."""
     shape = _dense_shape(page, told.target)
     grids = defaultdict[tuple[str, str, str, int], dict[int, dict[int, float]]](lambda: defaultdict(dict))
     for row in page.rows:
@@ -162,7 +162,7 @@ def read_aiconfigurator(page: Page, told: Told) -> Iterator[Sample]:
             kind = row.text("framework"), row.text("device"), row.text("gemm_dtype")
             grids[*kind, rows][row.count("n", least=1)][row.count("k", least=1)] = row.time_s("latency", 1e-3)
     for (framework, device, dtype, rows), grid in sorted(grids.items()):
-        settings = f"{dtype}; products alone, without attention and norms"
+        settings = f"{dtype}; matrix products only, without attention and norms"
         of = CurveOf(framework.lower(), shape.name, device, "several sequences", 0, settings)
         seconds = sum(calls * _product_s(page, grid, *size) for size, calls in _products(shape).items())
         yield Sample(of, rows, BenchTime.of(seconds))
@@ -180,15 +180,15 @@ def _products(shape: ModelShape) -> dict[tuple[int, int], int]:
 
 
 def _product_s(page: Page, grid: _Grid, n: int, k: int) -> float:
-    """Return the time of one product; `ConfigError` where the table does not reach as far."""
+    """Return the time of one product (interpolated); `ConfigError` for sizes beyond the table."""
     logarithm = _between({one: _between({at: log(time_s) for at, time_s in grid[one].items()}, k) for one in grid}, n)
     if isnan(logarithm):
-        raise ConfigError(f"{page.path}: no products around n = {n}, k = {k}, which the model has")
+        raise ConfigError(f"{page.path}: no products around n = {n}, k = {k}, which the model needs")
     return exp(logarithm)
 
 
 def _between(values: Mapping[int, float], at: int) -> float:
-    """Return the value at a size, between two by its logarithm; NaN beyond them."""
+    """Return the value at a size, interpolated linearly in the size's logarithm; NaN beyond the sizes."""
     sizes = sorted(values)
     logarithms, found = [log(size) for size in sizes], [values[size] for size in sizes]
     return float(np.interp(log(at), logarithms, found, left=nan, right=nan))

@@ -1,6 +1,6 @@
-"""How often drafted tokens were accepted, by Prometheus metrics of vLLM, llama.cpp, SGLang and TensorRT-LLM.
+"""Reads acceptance from Prometheus metrics of vLLM, llama.cpp, SGLang and TensorRT-LLM.
 
-Counters run since the server started, over all its drafters and the time without one.
+Counters run since the server started, over all of its requests and drafters.
 """
 
 import re
@@ -16,7 +16,7 @@ _LINE: Final = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})
 _POSITION: Final = re.compile(r'(?:^|,)\s*position="(\d{1,4})"')
 _RANK: Final = re.compile(r'(?:^|,)\s*dp_rank="(\d+)"')
 _OF_ONE_GROUP: Final = re.compile(r'(?:^|,)\s*(?:tp|pp|moe_ep)_rank="\d+"')
-"""Labels by which workers differ that compute one pass together: each of them counts it."""
+"""Labels that distinguish workers of one group, which compute a pass together: each worker counts the same pass."""
 _COUNTING: Final = {"vllm": "vllm:spec_decode_", "llama.cpp": "llamacpp:spec_decode_"}
 _SGLANG: Final = "sglang:spec_"
 _TRTLLM: Final = "trtllm_spec_decode_"
@@ -29,12 +29,13 @@ def is_metrics(page: Page) -> bool:
 
 
 def read_metrics(page: Page, told: Told) -> Iterator[EngineAcceptance]:
-    """Yield what each engine accepted; a page may not tell how many tokens were drafted."""
+    """Yield the acceptance of each engine; where the page does not say how many tokens were drafted, `told` does."""
     values, places, lines = _values(page)
     everything = PageRow(page.path, min(lines.values(), default=1), values)
     for engine, prefix in _COUNTING.items():
         if f"{prefix}num_drafts" in values:
-            if of_places := places[prefix]:
+            of_places = places[prefix]
+            if of_places:
                 field = f"{prefix}num_accepted_tokens"
                 total = PageRow(page.path, lines.get(field, everything.line), values)
                 by_place = sum(of_places.values())
@@ -42,7 +43,7 @@ def read_metrics(page: Page, told: Told) -> Iterator[EngineAcceptance]:
             yield _counted(engine, prefix, everything, of_places)
     if f"{_SGLANG}accept_length" in values:
         mean = everything.number(f"{_SGLANG}accept_length", least=1)
-        # not by accept_rate: older servers count the target's own token in it, among the accepted and the drafted ones
+        # accept_rate is not used: older servers count the target's own token among both accepted and drafted ones.
         drafted = told.window or values.get(f"{_SGLANG}num_steps")
         rounds = values.get(f"{_SGLANG}verify_calls")
         yield EngineAcceptance.of_mean("sglang", page.path, mean, drafted=drafted, num_rounds=rounds)
@@ -62,9 +63,9 @@ def _counted(engine: str, prefix: str, values: PageRow, places: dict[int, float]
 
 
 def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], dict[str, int]]:
-    """Return the metrics of speculation by name, those by position, and the first line of each name.
+    """Return the metrics of speculation by name, those by prefix and position, and the first line of each name.
 
-    Counters of several workers are added up, means weighed by what each verified; of settings the first one is taken.
+    Counters of several workers are added, means are weighted by verifications, and of settings the first is taken.
     """
     values = dict[str, float]()
     places = defaultdict[str, dict[int, float]](dict)
@@ -92,7 +93,7 @@ def _values(page: Page) -> tuple[dict[str, float], dict[str, dict[int, float]], 
 
 
 def _numbers(page: Page) -> Iterator[tuple[int, str, str, float]]:
-    """Yield line, name, labels and value of each metric of speculation, of one worker of a group."""
+    """Yield (line, name, labels, value) of each metric of speculation, for one worker of each group."""
     first = dict[tuple[str, str], str]()
     for number, line in enumerate(page.text.splitlines(), 1):
         if not line.startswith(_KNOWN):
@@ -107,9 +108,9 @@ def _numbers(page: Page) -> Iterator[tuple[int, str, str, float]]:
 
 
 def _mean(lengths: dict[str, float], calls: dict[str, float]) -> float:
-    """Return the mean of ranks, weighed by their verifications: one that verified nothing says nothing.
+    """Return the mean over ranks, weighted by `calls`, their verifications.
 
-    Where no verifications are told, those count that committed a token, as each verification does.
+    Without counts of verifications, ranks that verified at all count alike: their length is at least 1.
     """
     weights = {rank: calls.get(rank, 0.0) for rank in lengths}
     if not any(weights.values()):

@@ -1,4 +1,4 @@
-"""What the pages of plans and searches show as pictures."""
+"""The pictures on the pages of plans and searches: machine, first rounds, costs, speed-ups and trade-offs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -33,15 +33,15 @@ _BOX_LEFT, _BOX_WIDTH, _WIDTH = 22, 320, 560
 _MOST_DEVICES: Final = 6
 _LETTER: Final = 8
 _COPIES_NOTHING: Final = 1e15
-"""Bytes per second from which on a link only tells that memory is shared."""
+"""A link with this many bytes per second or more stands for shared memory: nothing is copied."""
 
 
 def machine_picture(
     platform: Platform, holds: Mapping[str, Sequence[str]], crossing_bytes: Mapping[frozenset[str], float]
 ) -> Markup:
-    """Return devices below each other, a bracket for each memory, and links as arcs.
+    """Return a drawing of the devices below each other, with a bracket for each shared memory and arcs for links.
 
-    `holds` are lines for a device, and `crossing_bytes` of a round are those over the link between two devices.
+    `holds` has lines of text for a device, `crossing_bytes` what crosses the link between two devices in a round.
     """
     names = _shown(platform, holds)
     row = _ROW + _LINE * (max(map(len, holds.values()), default=1) - 1)
@@ -102,7 +102,7 @@ def machine_picture(
 
 
 def _shown(platform: Platform, holds: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the devices to draw, those of one memory next to each other, what holds a model first."""
+    """Return the devices to draw: those that hold a model first, and those of one memory next to each other."""
     names = sorted(platform.devices, key=lambda name: name not in holds)[:_MOST_DEVICES]
     memory_of = _memory_of(platform)
     pools = list(dict.fromkeys(memory_of.get(name) or name for name in names))
@@ -128,7 +128,7 @@ NUM_ROUNDS: Final = 2
 
 
 def rounds_picture(trace: Trace, schedule: Schedule) -> Markup:
-    """Return the lanes over the first rounds of a trace that has spans, in the colours of the demo's page."""
+    """Return a timeline of the lanes over the first rounds of a trace, in the colours of the demo's page."""
     rounds = trace.rounds[:NUM_ROUNDS]
     end_s = rounds[-1].end_s
     lanes = lanes_of(schedule)
@@ -168,12 +168,12 @@ _ROWS: Final = (1, 2, 3, 4, 5, 6, 8)
 _MOST_LINES: Final = 4
 _MOST_POINTS: Final = 8
 _SLOWEST: Final = 1.5
-"""Of a picture of trade-offs, over plain decoding: what is far slower would leave no room to tell the others apart."""
+"""Schedules slower than this many times plain decoding are not drawn: they would squeeze the others together."""
 _MOST_DRAFTS: Final = 8
 
 
 def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models: tuple[str, str]) -> Markup:
-    """Return the platform with what a schedule puts where, target and draft, and what crosses in a round of it."""
+    """Return a drawing of the platform with the devices of target and draft, and the bytes that cross in a round."""
     holds: dict[str, list[str]] = {}
     drafts = bool(schedule.num_speculative_tokens)
     lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
@@ -196,7 +196,7 @@ def machine_of(platform: Platform, profile: Profile, schedule: Schedule, models:
 
 
 def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Markup:
-    """Return what a pass of the target costs by its rows on the first of some lanes, as far as they were measured."""
+    """Plot the time of a target pass, relative to one row, over its rows, on the first few of `lanes`."""
     profile = prices.profile
     series = []
     for lane in list(dict.fromkeys(lanes))[:_MOST_LINES]:
@@ -215,7 +215,7 @@ def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Mar
 
 
 def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Markup:
-    """Return the speed-up of the leading ways to decode at acceptances from rare to sure; plain decoding is 1."""
+    """Plot the speed-up of the leading schedules over acceptance; plain decoding is 1."""
     drafting = [pair for pair in zip(leaders, names, strict=True) if pair[0].schedule.num_speculative_tokens]
     series: list[Series] = []
     points: dict[str, list[tuple[float, float]]] = {name: [] for _, name in drafting[:_MOST_LINES]}
@@ -234,7 +234,7 @@ def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedu
 
 
 def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
-    """Return the speed-up of every draft by its acceptance, points as assumed, and the fastest one's as a level."""
+    """Plot the speed-up of every draft over its acceptance, with a point at the assumed one and a line at the fastest."""
     plain_s = drafts[0].plan.plain.tpot_s
     drawn = [one for one in drafts if one.times_s][:_MOST_DRAFTS]
     series = [
@@ -253,7 +253,7 @@ def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
 
 
 def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iterator[tuple[str, Markup]]:
-    """Yield a plot of time and energy, and one of time and money, where sheets say enough."""
+    """Yield (title, plot) of energy over time, and of money over time, if data sheets give these numbers."""
     plain = (one.tpot_s for one in leaders if not one.schedule.num_speculative_tokens)
     slowest_s = _SLOWEST * min(plain, default=inf)
     for title, unit, field in (
@@ -278,7 +278,7 @@ def trade_offs(leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Iter
 def first_rounds(
     schedule: Schedule, profile: Profile, record: AcceptanceRecord, costs: Mapping[str, LaneCost] | None = None
 ) -> Markup:
-    """Return the first rounds of a schedule, played event by event."""
+    """Return a timeline of the first rounds of a schedule, simulated event by event."""
     most = min(2 * (NUM_ROUNDS + 1) * (schedule.num_speculative_tokens + 1), record.max_new_tokens)
     traces = simulate(schedule, profile, record, max_new_tokens=most, costs=costs)
     return rounds_picture(traces[0], schedule)

@@ -1,4 +1,4 @@
-"""A plot of numbers over numbers: lines with markers, or points with names."""
+"""Draws a plot of y over x as SVG: lines with markers, or labelled points."""
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -16,19 +16,19 @@ _WIDTH: Final = 560
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68, 544, 16, 252
 _NUM_TICKS: Final = 5
 _LONG_NAME: Final = 30
-"""Letters from which on names in the legend take a line each."""
+"""If a name in the legend has more letters, the legend has one column instead of two."""
 _MOST_LETTERS: Final = 72
-"""Of a line in the legend; the picture ends there."""
+"""Most letters of a line in the legend, by the width of the picture."""
 _NICE: Final = (1, 2, 2.5, 5, 10)
 COLOURS: Final = ("--first", "--second", "--third", "--fourth")
-"""Names in the style sheet of the page; a line whose colour another one has takes the next of `_DASHES`."""
+"""Names in the page's style sheet; lines of the same colour differ by `_DASHES`."""
 _DASHES: Final = ("", "6 4", "2 3", "8 3 2 3", "12 3")
 
 
 class Series(NamedTuple):
-    """One line: its name in the legend, points in the order in which they are joined, and texts beside them, if any.
+    """One line: its name in the legend, its points in the order in which they are joined, and labels of the points.
 
-    `colour` is a name in the style sheet of the page; empty for the next of `COLOURS`.
+    `colour` is a name in the page's style sheet; empty for the next of `COLOURS`.
     """
 
     name: str
@@ -48,9 +48,9 @@ def xy_plot(
     level: float | None = None,
     is_logarithmic: bool = False,
 ) -> Markup:
-    """Return the plot, with y from zero; `level` is a dashed line across, and `x_ticks` replace round numbers.
+    """Return the plot, with y from zero; `level` is a dashed horizontal line.
 
-    On a logarithmic x axis they are needed.
+    `x_ticks` replace round numbers; a logarithmic x axis needs them.
     """
     scale = log10 if is_logarithmic else float
     xs = [scale(x) for one in series for x, _ in one.points]
@@ -106,7 +106,7 @@ def xy_plot(
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return about five round numbers within two bounds."""
+    """Return about five round numbers from `low` to `high`."""
     if high <= low:
         return [low]
     rough = (high - low) / _NUM_TICKS

@@ -64,7 +64,7 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
 
 
 def what_if(changed: MachineChoice, before: MachineChoice, changes: Sequence[str]) -> str:
-    """Return a sentence on what changed numbers (such as `npu.memory_efficiency=0.5`) do to times with the best draft."""
+    """Return a sentence on what changed numbers, such as `npu.memory_efficiency=0.5`, do to the predicted times."""
     now, then = _times_s(changed), _times_s(before)
     by_time = sorted(now, key=lambda name: (name != "plain decoding", now[name]))
     moved = [
@@ -221,8 +221,9 @@ def _warnings(plan: PlatformPlan) -> Iterator[str]:
     best, question = plan.after_training, plan.question
     if best is not None:
         yield (
-            f"The first row of the table ({times(plan.compared(best))} the speed of plain decoding) is not recommended: "
-            f"it needs a trained exit, and none is known for {question.target.shape.name}. --trained-exits assumes one."
+            f"The first row of the table ({times(plan.compared(best))} the speed of plain decoding) needs a trained "
+            f"exit, and none is known for {question.target.shape.name}, so it is not recommended. --trained-exits "
+            "assumes one."
         )
     yield from _carried(question)
     yield from assumed_of(question.platform)

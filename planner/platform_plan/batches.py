@@ -154,7 +154,7 @@ class BatchPlan:
 
     @property
     def _in_turn(self) -> Iterator[str]:
-        """Say which batches fit only on a slower device, so that smaller batches on a faster one serve more tokens/s."""
+        """Say which batches fit only on a slower device, where smaller batches on a faster one yield more tokens/s."""
         fastest: tuple[int, BatchPrediction] | None = None
         for size, choice in self.choices.items():
             if fastest is None or choice.best.tokens_per_s >= fastest[1].tokens_per_s:

@@ -74,7 +74,7 @@ def _acceptance_for(times_s: Sequence[float], tpot_s: float) -> float | None:
 
 
 class MachineChoice(NamedTuple):
-    """One machine and its drafts, the fastest first; if the target fits nowhere there are none, and `refused` says why."""
+    """One machine and its drafts, the fastest first; none if the target fits nowhere: then `refused` says why."""
 
     name: str
     drafts: list[DraftChoice]

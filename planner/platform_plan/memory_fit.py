@@ -112,7 +112,7 @@ class Places:
         return list(dict.fromkeys([lane for pair in self.pairs for lane in pair[:2]] + [*self.alone]))
 
     def without_equal(self, machine: DerivedProfile, platform: Platform) -> tuple["Places", dict[LanePair, LanePair]]:
-        """Return the places without pairs that differ from others only in names, and the kept pair for each dropped one.
+        """Return the places without pairs that equal another one but for names, and the kept pair for each dropped one.
 
         All lanes of `alone` stay, even equal ones, since a pair that is kept may need its lane.
         """

@@ -1,7 +1,7 @@
-"""The engines that can run a planned schedule on its devices, with their own options to paste.
+"""Which engines can run a planned schedule on its devices, and with which commands, ready to paste.
 
 Options are as of 2026-11: llama.cpp after pull request 22964, vLLM at 002e77c, SGLang with speculation V2, mlx-lm,
-OpenVINO GenAI. None of them can split the target for an early exit, or draft while the target verifies.
+OpenVINO GenAI. No engine can split the target at an early exit, or draft while the target verifies.
 """
 
 import json
@@ -21,11 +21,11 @@ from sim.derived.roofline import StoredModel
 
 OURS: Final = "mirrorsd"
 ASSISTANT: Final = "assistant"
-"""A small model that drafts from its target's states, which its makers and engines call MTP (Gemma 4's)."""
+"""A small separate model that drafts from its target's hidden states; makers and engines call it MTP (Gemma 4)."""
 _SPLIT_TENSORS: Final = " --split-mode tensor"
-"""How llama.cpp is told that several devices work on each layer at once."""
+"""llama.cpp's option for tensor parallelism: several devices compute each layer together."""
 _SPLITTER: Final = "llama.cpp"
-"""The engine that has layers of a model on different devices."""
+"""The engine that can put the layers of a model on different devices."""
 _OPENVINO: Final = "openvino.genai"
 
 
@@ -37,12 +37,18 @@ class RunsOn(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A method or kind of head, its drafted tokens, and the devices of target and draft.
+    """What an engine is asked to run.
 
-    `names` are those of the devices, `weights` the target's, `has_even_heads` is whether each device of the target gets
-    as many attention heads, `cuts_blocks` whether shares of FP8 experts are no whole blocks, and `num_gpus` counts
-    those of the machine, of which a platform may have several. `split` are options that split layers over the targets,
-    which are the cards of it.
+    Attributes:
+        kind: method of the schedule, or kind of its head.
+        window: drafted tokens per round.
+        targets, drafts: devices of target and draft; of a layer split only the cards.
+        names: names of `targets` and of `drafts`.
+        weights: format of the target's weights.
+        has_even_heads: whether every device of the target gets the same number of attention heads.
+        cuts_blocks: whether sharing FP8 experts among the devices would cut their blocks.
+        num_gpus: GPUs of the machine; a platform may consist of several machines.
+        split: llama.cpp's options for a layer split over `targets`.
     """
 
     kind: str
@@ -63,11 +69,11 @@ class _Asked(NamedTuple):
 
     @property
     def is_together(self) -> bool:
-        """Whether the draft is on devices of the target."""
+        """Whether all devices of the draft are devices of the target."""
         return all(any(draft is target for target in self.targets) for draft in self.drafts)
 
     def are_gpus(self, engine: str, is_made_for: Callable[[PlacedDevice], bool] = lambda _: False) -> bool:
-        """Return whether all devices are GPUs that an engine is made for, or such as times are of it on them."""
+        """Return whether all devices are GPUs for which `is_made_for` holds or whose known times are of the engine."""
         return all(
             one.kind == "gpu" and (is_made_for(one) or engine_of(engine_on(one, self.weights) or "") == engine)
             for one in self.devices
@@ -75,15 +81,15 @@ class _Asked(NamedTuple):
 
     @property
     def is_served(self) -> bool:
-        """Whether vLLM and SGLang can run it: both models on the same GPUs, and attention heads split evenly.
+        """Whether vLLM and SGLang can run it: both models on the same GPUs, with attention heads split evenly.
 
         Both split a draft model over all GPUs of the target: vLLM refuses another `draft_tensor_parallel_size`, and
-        SGLang has none. Where heads of the target are is their own affair. GPUs have to be of Volta or newer.
+        SGLang has no such option. Draft heads may be on fewer: engines place them. GPUs must be Volta or newer.
         """
-        has_own_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
-        is_alike = self.is_together and not has_own_devices
+        has_fewer_devices = self.kind == "speculative" and len(self.drafts) < len(self.targets)
+        are_same_devices = self.is_together and not has_fewer_devices
         are_new = not any(one.before_volta for one in self.devices)
-        return is_alike and are_new and self.has_even_heads and self.are_gpus("vllm", has_servers)
+        return are_same_devices and are_new and self.has_even_heads and self.are_gpus("vllm", has_servers)
 
 
 def runs_on(
@@ -93,15 +99,15 @@ def runs_on(
     models: Sequence[StoredModel],
     head: str | None = None,
 ) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule on a placement, first the one that predictions are of.
+    """Return the engines that can run a schedule on a placement, first the one whose times are predicted.
 
-    `models` are the target and a draft model, if one drafts; `head` is `mtp`, `eagle3` and the like (`drafting_head`).
+    `models` are the target and, if one drafts, the draft model; `head` is a kind of head, see `drafting_head`.
     """
     found, target, weights = [], models[0], [model.weights for model in models]
     is_chain = schedule.num_rows == schedule.num_speculative_tokens + 1
     is_of_engines = is_chain and not schedule.traits.overlaps and not schedule.draft_streams
     chips = {_chip(platform, member) for lane in pair[:2] for member in platform.members(lane)} - {None}
-    if is_of_engines and len(chips) < 2:  # more are machines of their own, which cables join
+    if is_of_engines and len(chips) < 2:  # devices on several chips are separate machines, joined by cables
         split = LayerSplit.of(pair.target)
         cards = platform.members(pair.target) if split is None else (*split.layers,)
         members = cards, pair.drafters(platform)
@@ -132,7 +138,7 @@ def runs_on(
             for engine, command in commands.items()
             if command is not None and (cache := caches[engine]) is not None
         ]
-        # data sheets of Intel's chips have what was measured with OpenVINO
+        # The numbers in data sheets of Intel's chips were measured with OpenVINO.
         by_sheet = _OPENVINO if targets[0].maker == "Intel" and targets[0].kind != "cpu" else ""
         predicted = engine_on(targets[0], weights[0]) or by_sheet
         kin = engine_of(predicted)
@@ -151,39 +157,40 @@ def runs_on(
 
 
 def drafting_head(draft: StoredModel) -> str | None:
-    """Return the kind of head that drafts, as engines load it; one that is called MTP and has own files is apart."""
+    """Return the kind of head that drafts, as engines load it; an MTP head in files of its own is an `ASSISTANT`."""
     return ASSISTANT if draft.head == "mtp" and not draft.is_in_target else draft.head
 
 
 def _chip(platform: Platform, name: str) -> str | None:
-    """Return the memory of the chip that a device is a part of; None for a device that is none."""
+    """Return the memory pool of the chip that a device is a part of; None for a device that is a chip by itself."""
     pools = (pool for pool, memory in platform.memory_pools.items() if name in memory.devices)
     return None if platform.device(name).memory_pool is None else next(pools, name)
 
 
 _FP8_BLOCK: Final = 128
-"""Rows and columns with one scale in FP8 checkpoints of DeepSeek and Qwen."""
+"""FP8 checkpoints of DeepSeek and Qwen have one scale for each block of this many rows and columns."""
 
 
 def _cuts_blocks(shape: ModelShape, num: int) -> bool:
-    """Return whether a share of each of a mixture's experts is no whole number of blocks."""
+    """Return whether dividing each expert of a mixture among `num` devices would cut its blocks."""
     return shape.num_experts > 0 and shape.intermediate_size % (num * _FP8_BLOCK) > 0
 
 
 _CACHES: Final[Mapping[str, Mapping[int, str]]] = {
     "llama.cpp": {bits: f" -ctk q{bits}_0 -ctv q{bits}_0" for bits in (8, 5, 4)},
     "vllm": {8: " --kv-cache-dtype fp8"},
-    "sglang": {8: " --kv-cache-dtype fp8_e4m3"},  # which all of its attention back ends take
+    "sglang": {8: " --kv-cache-dtype fp8_e4m3"},  # all of its attention back ends support this one
     "mlx-lm": {8: " --kv-bits 8", 4: " --kv-bits 4"},
 }
-"""Options of other than 16 bits for keys and values; llama.cpp's for a draft have names of their own."""
+"""Options for keys and values of other than 16 bits; llama.cpp has further ones for a draft's."""
 
 
 def _cache_option(engine: str, asked: _Asked, bits: int) -> str | None:
-    """Return the option of so many bits for all keys and values; None where an engine has none."""
+    """Return the option for keys and values of so many bits, in both models; None where an engine has none."""
     option = "" if bits == 16 else _CACHES.get(engine, {}).get(bits)
-    has_drafts_own = engine == "llama.cpp" and asked.kind not in ("autoregressive", "prompt_lookup")
-    return option and option + option.replace("-ctk", "-ctkd").replace("-ctv", "-ctvd") * has_drafts_own
+    if option and engine == "llama.cpp" and asked.kind not in ("autoregressive", "prompt_lookup"):
+        option += option.replace("-ctk", "-ctkd").replace("-ctv", "-ctvd")
+    return option
 
 
 _LLAMA_CPP: Final[Mapping[str, str]] = {
@@ -206,21 +213,21 @@ def _llama_cpp(asked: _Asked) -> str | None:
     draft = _llama_devices(asked, "-devd", asked.drafts, asked.names[1]) if " -md " in _LLAMA_CPP[asked.kind] else ""
     if asked.split:
         return f"llama-server -m TARGET.gguf {asked.split}{target}{_LLAMA_CPP[asked.kind]}{window}{draft}"
-    # its default puts layers on one card after the other, which is as slow as one card
+    # llama.cpp's default puts layers on one card after the other, which is as slow as one card.
     split = _SPLIT_TENSORS if len(asked.targets) > 1 else ""
     return f"llama-server -m TARGET.gguf{target}{split}{_LLAMA_CPP[asked.kind]}{window}{draft}"
 
 
 def _llama_devices(asked: _Asked, option: str, devices: Sequence[PlacedDevice], names: Sequence[str]) -> str:
-    """Return where a model is: each is on all GPUs unless told otherwise, in the driver's order.
+    """Return the option that names a model's devices; without it llama.cpp uses all GPUs, in the driver's order.
 
-    Capitals stand for what `llama-server --list-devices` calls a device.
+    Names in capitals stand for those that `llama-server --list-devices` prints.
     """
     if devices[0].kind == "cpu":
         return f" {option} none" * bool(asked.num_gpus)
-    are_unlike = any(one != devices[0] for one in devices)
-    is_told = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu" or are_unlike
-    return f" {option} {','.join(names).upper()}" * is_told
+    are_different = any(one != devices[0] for one in devices)
+    is_needed = len(devices) < asked.num_gpus or asked.targets[0].kind == "cpu" or are_different
+    return f" {option} {','.join(names).upper()}" * is_needed
 
 
 _IK_LLAMA_CPP: Final[Mapping[str, str]] = {
@@ -231,7 +238,7 @@ _IK_LLAMA_CPP: Final[Mapping[str, str]] = {
 
 
 def _ik_llama_cpp(asked: _Asked) -> str | None:
-    """Return the command of the fork, which has other names of options, where both models are on all GPUs."""
+    """Return the command of the fork, whose options have other names; None unless both models are on the only GPU."""
     is_on_all = len(asked.targets) == asked.num_gpus and asked.is_together
     if asked.kind not in _IK_LLAMA_CPP or not is_on_all or len(asked.targets) > 1 or not asked.are_gpus(IK):
         return None
@@ -246,7 +253,7 @@ _VLLM: Final[Mapping[str, Mapping[str, str | int]]] = {
     "mtp": {"method": "mtp"},
     ASSISTANT: {"method": "mtp", "model": "DRAFT"},
     "block": {"method": "dflash", "model": "DRAFT"},
-    "prompt_lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},  # a min untold is the max
+    "prompt_lookup": {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},  # the minimum defaults to max
 }
 
 
@@ -273,9 +280,9 @@ def _sglang(asked: _Asked) -> str | None:
     if asked.kind not in _SGLANG or not asked.is_served:
         return None
     chain = f" --speculative-num-steps {asked.window} --speculative-eagle-topk 1"
-    if asked.kind == "prompt_lookup":  # its top k is the breadth, whatever is told
+    if asked.kind == "prompt_lookup":  # for n-grams, SGLang overrides the top k by the breadth
         chain = " --speculative-ngram-min-bfs-breadth 1 --speculative-ngram-max-bfs-breadth 1"
-    elif asked.kind == "block":  # one step drafts it
+    elif asked.kind == "block":  # one step drafts the whole window
         chain = ""
     window = f"{chain} --speculative-num-draft-tokens {asked.window + 1}" if asked.window else ""
     parallel = _parallel(asked, "--tp", f" --ep {len(asked.targets)}")
@@ -302,10 +309,10 @@ def _transformers(asked: _Asked) -> str | None:
     kind = "speculative" if asked.kind == ASSISTANT else asked.kind
     if kind not in options or not asked.are_gpus(EAGER) or not asked.is_together:
         return None
-    # it reads these of the draft alone, whose own ends a draft that is not sure of itself before
+    # transformers reads these only from the draft's configuration, whose defaults end a draft at an unsure token.
     window = f"num_assistant_tokens={asked.window}, assistant_confidence_threshold=0"
-    told = f"DRAFT.generation_config.update({window}); " * (kind == "speculative")
-    return f"{told}TARGET.generate(**INPUTS{options[kind]})"
+    configured = f"DRAFT.generation_config.update({window}); " * (kind == "speculative")
+    return f"{configured}TARGET.generate(**INPUTS{options[kind]})"
 
 
 def _openvino(asked: _Asked) -> str | None:
@@ -325,7 +332,7 @@ def _openvino(asked: _Asked) -> str | None:
 
 
 def _parallel(asked: _Asked, option: str, whole_experts: str) -> str:
-    """Return how many GPUs share layers, and what keeps experts whole that cannot be cut."""
+    """Return the options for how many GPUs share each layer, and to keep experts whole that must not be cut."""
     num = len(asked.targets)
     return f" {option} {num}" + whole_experts * asked.cuts_blocks if num > 1 else ""
 

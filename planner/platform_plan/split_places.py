@@ -60,7 +60,7 @@ class _Load(NamedTuple):
     num_sequences: int
 
     def split(self, cards: Sequence[str], cpu: str) -> LayerSplit | None:
-        """Return the split over some of the cards and a CPU; None if the CPU lacks room, or one card holds everything."""
+        """Return the split over some of the cards and a CPU; None if the CPU lacks room, or a card holds everything."""
         shape, layers, stop = self.question.target.shape, dict[str, int](), 0
         for stop in range(shape.dense_layers, shape.num_layers + 1) if shape.num_experts else range(1):
             layers = self._filled(cards, stop)

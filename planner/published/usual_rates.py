@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted in public measurements, by kind of drafter."""
+"""Default acceptance rates by kind of drafter, from public measurements."""
 
 import csv
 from functools import cache
@@ -12,14 +12,14 @@ from planner.published.round_tokens import rate_of_tokens
 from sim.derived.assumption import Assumption
 
 FILE: Final = Path(__file__).with_name("acceptance.csv")
-"""Tokens of a round in public measurements of named models on real texts, by tokens drafted. None is of a case of
-benchmarks/public-cases.yaml, and none whose author calls it broken."""
+"""Tokens per round in public measurements of named models on real texts, by tokens drafted. It has no case of
+benchmarks/public-cases.yaml, and no measurement that its author calls broken."""
 Kind = Literal["mtp", "eagle", "draft", "block", "heads", "lookup", "self"]
 _FEWEST_SOURCES: Final = 4
 
 
 class _Told(NamedTuple):
-    """What a source tells: tokens of a round, by tokens drafted."""
+    """One published measurement: tokens per round with `drafted` tokens."""
 
     kind: str
     drafted: int
@@ -29,11 +29,11 @@ class _Told(NamedTuple):
 
 @cache
 def usual_rate(kind: Kind, *, is_single: bool = False) -> Assumption:
-    """Return how often a drafted token is accepted where those before it are, in windows of one token or of several.
+    """Return how often a drafted token is accepted if those before it are, in windows of one token or of several.
 
-    That is the median of public measurements, each source counted once, and nine of ten of them: a head is right about
-    its first token more often than about those that it drafts from its own states. Where few tell of single tokens,
-    windows of several stand in.
+    The value is the median of public measurements, each source counted once, and its interval covers nine of ten of
+    them. Windows of one token (`is_single`) are apart, since heads are right about their first token more often than
+    about later ones; with few measurements of them, windows of several stand in.
     """
     if kind in ("heads", "lookup", "self"):
         return Assumption.shipped(f"acceptance.rate/{kind}")

@@ -1,4 +1,4 @@
-"""Pictures of lines: what the search found, acceptance by drafted position, and what would have to change."""
+"""Line plots of a report: best times of the search, acceptance by position, and sensitivity sweeps."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
@@ -35,7 +35,7 @@ _ROUND_SPEEDS: Final = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 
 
 def landscape(result: SearchResult, chosen: Candidate) -> Markup | None:
-    """Plot the best time per token over drafted tokens, a line per way of decoding; None if nothing drafts."""
+    """Plot the best time per token over drafted tokens, one line for each kind of decoding; None if nothing drafts."""
     lines: dict[tuple[str, Kind], dict[int, float]] = {}
     for one in result.candidates:  # the fastest first
         if one.schedule.num_rows > 1:
@@ -52,7 +52,7 @@ def landscape(result: SearchResult, chosen: Candidate) -> Markup | None:
     if chosen.schedule.num_rows > 1:
         at = chosen.schedule.num_rows - 1, 1e3 * chosen.tpot_s
         series.append(Series(f"chosen: {milliseconds(chosen.tpot_s)}", [at], joined=False, colour="--ink"))
-    is_wide = windows[-1] > MAX_WINDOW  # trees much wider than chains
+    is_wide = windows[-1] > MAX_WINDOW  # trees have many more tokens than chains
     return xy_plot(
         series,
         x_title="drafted tokens per round" + is_wide * " (logarithmic)",
@@ -64,7 +64,7 @@ def landscape(result: SearchResult, chosen: Candidate) -> Markup | None:
 
 
 def _short_kind(schedule: Schedule, placement: str) -> str:
-    """Return a kind of schedule as the name of a line: `mirror exit`, `synchronous pooled`, `EAGLE-3`."""
+    """Return the name of a schedule's line: `mirror exit`, `synchronous pooled`, `EAGLE-3`."""
     if schedule.traits.overlaps:
         return f"mirror {schedule.root_source}"
     if schedule.is_tree:
@@ -73,7 +73,7 @@ def _short_kind(schedule: Schedule, placement: str) -> str:
 
 
 def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
-    """Return for every way of drafting the result with the most drafted tokens."""
+    """Return the result with the most drafted tokens for every kind of drafting."""
     longest: dict[_Drafting, ScheduleResult] = {}
     for result in results:
         if result.candidate.schedule.num_speculative_tokens:
@@ -83,7 +83,7 @@ def longest_windows(results: Sequence[ScheduleResult]) -> list[ScheduleResult]:
 
 
 def acceptance(results: Sequence[ScheduleResult]) -> Markup | None:
-    """Plot the share of rounds that accept each drafted position, in both worlds; None without a result."""
+    """Plot the share of rounds that accept each drafted position, simulated and measured; None without a result."""
     if not results:
         return None
     series = [line for result in results for line in _worlds(result)]
@@ -100,11 +100,11 @@ def _worlds(result: ScheduleResult) -> Iterator[Series]:
     schedule, way = result.candidate.schedule, _drafting(result)
     draft = f"{schedule.traits.title}, {schedule.num_speculative_tokens} deep" if schedule.is_tree else way
     length = result.candidate.prediction.mean_acceptance_length
-    told = f"{draft}: {length:.2f} tokens per round with {schedule.num_rows - 1} drafted"
-    for name, traces in ((told, result.simulated), (f"{draft}, measured", result.measured)):
+    simulated = f"{draft}: {length:.2f} tokens per round with {schedule.num_rows - 1} drafted"
+    for name, traces in ((simulated, result.simulated), (f"{draft}, measured", result.measured)):
         rates = per_position_acceptance_rate(traces)[: schedule.num_speculative_tokens]
         points = [(place, 100 * rate) for place, rate in enumerate(rates, 1)]
-        yield Series(name, points, joined=name == told, colour=COLOUR[way])
+        yield Series(name, points, joined=name == simulated, colour=COLOUR[way])
 
 
 def _drafting(result: ScheduleResult) -> _Drafting:
@@ -117,9 +117,9 @@ def _drafting(result: ScheduleResult) -> _Drafting:
 
 
 def sweep_picture(sweep: Sweep, whose: str) -> Markup:
-    """Plot the best time of every kind as a quantity moves; points are today's and where another kind is the fastest.
+    """Plot the best time of every kind over a quantity, with points at today's value and at the break-evens.
 
-    `whose` are the tokens that an acceptance is of, see `planner.what_if.mixed_record`.
+    `whose` names the tokens that the acceptance is of, see `whose_tokens`.
     """
     is_speed, lines = sweep.quantity == "draft_speed", sweep.best_tpot_s
     shown = np.array(sweep.values) * (1 if is_speed else 100)

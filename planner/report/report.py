@@ -68,7 +68,7 @@ def render_report(data: ReportData) -> str:
 
 
 def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
-    """Yield the large numbers on top, each with what it is: the answer, the speed that goes with it, and its error."""
+    """Yield (number, meaning) of the large numbers on top: the speed-up, the speed, and the error of the prediction."""
     verdict = data.verdict
     if verdict.pays == "cannot_tell":
         yield "Cannot tell", f"whether speculation is faster than plain decoding, by {verdict.world} times"
@@ -77,7 +77,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
     found = next((one for one in data.results if one.candidate.schedule == verdict.schedule), None)
     if found is not None:
         speed_s = found.measured_s if verdict.world == "measured" else found.predicted_s
-        yield tokens_per_second(speed_s), f"{verdict.world}, with what is recommended"
+        yield tokens_per_second(speed_s), f"{verdict.world}, with the recommended schedule"
     error, corrected = (
         error_percent(median(abs(getattr(one, name)) for one in data.results)) for name in ("error", "error_at_anchor")
     )
@@ -86,7 +86,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def _answer(data: ReportData) -> dict[str, Any]:
-    """Return what stands first, all of it from the one verdict."""
+    """Return the values of the page's first part, all from the same verdict."""
     verdict, use = data.verdict, None
     if verdict.schedule is not None:
         settings = verdict.schedule.model_dump(mode="json", exclude_defaults=True)
@@ -141,24 +141,24 @@ def _figures(data: ReportData) -> dict[str, Any]:
 
 
 def _drawn(data: ReportData) -> list[ScheduleResult]:
-    """Return the fastest of every kind that drafts, two at least if there are any."""
+    """Return the results to draw timelines of: the fastest of every kind that drafts, and plain if only one drafts."""
     kinds: tuple[Kind, ...] = ("mirror", "tree", "synchronous", "lookup", "plain")
     best = [result for result in map(data.fastest, kinds) if result is not None]
     return [result for place, result in enumerate(best) if place < 2 or result.candidate.schedule.num_rows > 1]
 
 
 def unbroken(text: str) -> str:
-    """Return text without line breaks between a number and its unit."""
+    """Return the text with no-break spaces between numbers and units."""
     return re.sub(r"(?<=\d) (?=(%|ms|s|min|tokens/s)\b|%)", NO_BREAK_SPACE, text)
 
 
 def interval(ratio: Ratio) -> str:
-    """Return the ends of a ratio's interval; nothing where it has none."""
+    """Return the ends of a ratio's interval; an empty text if it has none."""
     low, high = ratio.low, ratio.high
     return f"{factor(low).removesuffix('×')} to {factor(high)}" if low > 0 and isfinite(high) else ""
 
 
 def figure_json(figure: Figure) -> Markup:
-    """Return JSON that cannot end the script element it is in."""
+    """Return a figure as JSON that cannot close the script element around it."""
     content = json.dumps({"data": figure.data, "layout": figure.layout}, separators=(",", ":"), allow_nan=False)
     return Markup(content.replace("<", "\\u003c"))  # noqa: S704

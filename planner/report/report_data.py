@@ -1,4 +1,4 @@
-"""The data of a report: predictions, simulated traces and runs; the report computes the rest."""
+"""The data of a report: predictions, simulated traces and measured runs, from which the page is computed."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,12 @@ from planner.wording import Kind, kind_of, schedule_name, schedule_names
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleResult:
-    """One schedule in both worlds: its prediction, and a trace per prompt in each.
+    """One schedule with its prediction, and a simulated and a measured trace for each prompt.
 
-    `measured_at_anchor_s` is the measured time per token, had the machine kept the speed of calibration; `ratio` the
-    measured speed over that of the plain schedule predicted fastest, on the prompts that both ran; None if none was.
+    Attributes:
+        measured_at_anchor_s: measured time per token, corrected by the anchors to the machine's speed at calibration.
+        ratio: measured speed over that of the plain schedule that was predicted fastest, on the prompts that both ran;
+            None if there are none.
     """
 
     candidate: Candidate
@@ -27,7 +29,7 @@ class ScheduleResult:
 
     @property
     def name(self) -> str:
-        """Return the schedule in a few words."""
+        """Return the name of the schedule."""
         return schedule_name(self.candidate.schedule, self.candidate.placement)
 
     @property
@@ -57,7 +59,7 @@ class ScheduleResult:
 
     @property
     def error_at_anchor(self) -> float:
-        """Return the error at the speed that the lanes had during calibration, by their anchors."""
+        """Return the error with measured times corrected by the anchors, see `measured_at_anchor_s`."""
         return self.predicted_s / self.measured_at_anchor_s - 1
 
 
@@ -67,10 +69,10 @@ class ReportData:
 
     Attributes:
         footnotes: further remarks, such as whether the runs went through the simulated rounds.
-        warning: to be read before the answer, such as that other programs used the machine.
+        warning: shown before the answer, for example that other programs used the machine.
         sample: a prompt and the target's answer.
-        command: runs the recommended schedule.
-        measured: the verdict on plain decoding and speculation, if both were run; without it the prediction decides.
+        command: the command that runs the recommended schedule.
+        measured: the verdict by measured times, if plain decoding and speculation were run.
     """
 
     title: str
@@ -85,7 +87,7 @@ class ReportData:
 
     @property
     def verdict(self) -> SpeculationVerdict:
-        """Return the answer of the page: that of the runs where they were judged, else that of the prediction."""
+        """Return the answer of the page: by measured times if there is one, else by predicted times."""
         return self.measured or self.plan.verdict
 
     @property

@@ -1,4 +1,4 @@
-"""The rows of the page's tables, and what stands around its figures: heading, facts of the calibration, fine print."""
+"""The rows of the page's tables, the heading, the facts about the calibration, and the notes."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -36,7 +36,7 @@ PART_COLOUR: Final = {
 
 
 class ResultRow(NamedTuple):
-    """One schedule: `badges` are what it is best at, `parts` those of its predicted time (label, colour, seconds)."""
+    """One schedule; `badges` say what it is best at, `parts` are (label, colour, seconds) of its predicted time."""
 
     name: str
     colour: str
@@ -67,23 +67,23 @@ def result_rows(data: ReportData) -> list[ResultRow]:
 
 
 def marks_end_s(data: ReportData) -> float:
-    """Return where the scale of the rows' marks ends; it starts at zero."""
+    """Return the largest time (seconds per token) on the scale of the rows' marks, which starts at zero."""
     return 1.04 * max(max(row.candidate.prediction.tpot_s_high, row.measured_s) for row in data.results)
 
 
 def bars_end_s(data: ReportData) -> float:
-    """Return where the scale of the stacked bars ends: with the slowest of either world."""
+    """Return the largest time on the scale of the stacked bars: the slowest one, predicted or measured."""
     return max(max(result.predicted_s, result.measured_s) for result in data.results)
 
 
 def used_parts(rows: list[ResultRow], end_s: float) -> list[Key]:
-    """Return the legend of the stacked bars: every part that shows in at least one."""
+    """Return the legend of the stacked bars: every part that is visible in at least one bar."""
     shown = {label for row in rows for label, _, time_s in row.parts if time_s >= 0.002 * end_s}
     return [Key(PART_COLOUR[part], label) for part, label in PART.items() if label in shown]
 
 
 def exit_layers(result: SearchResult) -> list[tuple[str, ...]]:
-    """Return mirror's best milliseconds per token by exit layer and window, under a heading; none of fewer than two."""
+    """Return a table of mirror's best ms per token by exit layer and window, heading first; empty for one layer."""
     best: dict[tuple[int, int], str] = {}
     for one in result.candidates:  # the fastest first
         if one.schedule.exit_layer is not None:
@@ -101,7 +101,7 @@ def calibration_rows(profile: Profile) -> list[tuple[str, ...]]:
     for lane in profile.lanes:
         if lane.anchor is not None:
             time, error = milliseconds(lane.anchor.seconds), f"±{percent(lane.anchor.relative_error)}"
-            rows.append((lane.name, "anchor: a check of one token", "1", time, time, error))
+            rows.append((lane.name, "anchor: one token, to check the speed", "1", time, time, error))
         for part, table in named_tables(lane):
             times = milliseconds(table.seconds[0][0]), milliseconds(table.seconds[-1][0])
             count = f"{table.rows[0]} to {table.rows[-1]}"
@@ -130,20 +130,20 @@ def named_tables(lane: LaneProfile) -> Iterator[tuple[str, LatencyTable]]:
 
 
 _ROW_INVARIANT: Final = {
-    True: "tested: a result does not depend on the rows computed with it",
-    False: "tested: a result depends on the rows computed with it, so near ties may differ from plain decoding's",
-    None: "not tested whether a result depends on the rows computed with it",
+    True: "tested: a row's result does not depend on the other rows of the pass",
+    False: "tested: a row's result depends on the other rows of the pass, so near ties may differ from plain decoding",
+    None: "not tested whether a row's result depends on the other rows of the pass",
 }
 
 
 def results_heading(results: Sequence[ScheduleResult]) -> str:
-    """Return a sentence on the table's result."""
+    """Return a sentence on how far off the predictions in the table are."""
     sizes = [abs(result.error) for result in results]
-    return f"Predictions are off by {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
+    return f"Error of predictions: {error_percent(median(sizes))} in the median, {error_percent(max(sizes))} at most"
 
 
 def facts(data: ReportData) -> list[tuple[str, str]]:
-    """Return what was calibrated and recorded, on what."""
+    """Return (name, value) facts on the machine, its calibration and the acceptance record."""
     profile, record = data.plan.profile, data.plan.record
     num_tokens = sum(len(prompt.text) for prompt in record.prompts)
     texts = f"{counted(len(record.prompts), 'prompt')}, {counted(num_tokens, 'token')} of text"
@@ -155,13 +155,13 @@ def facts(data: ReportData) -> list[tuple[str, str]]:
         *((f"lane {lane.name}", _lane(lane)) for lane in profile.lanes),
         *(("both lanes at once", _together(pair)) for pair in profile.contention),
         ("acceptance record", texts),
-        ("rows checked together", _ROW_INVARIANT[profile.is_row_invariant]),
+        ("batch invariance", _ROW_INVARIANT[profile.is_row_invariant]),
         ("time to calibrate", seconds(profile.calibration_s)),
     ]
 
 
 def notes(data: ReportData) -> Iterator[str]:
-    """Yield remarks on how far to trust the numbers."""
+    """Yield notes on how the numbers were obtained, and how far to trust them."""
     record, dtype = data.plan.record, data.plan.profile.dtype
     how = f"Sampling at temperature {record.temperature:g}" if record.temperature else "Greedy decoding (temperature 0)"
     yield (
@@ -177,10 +177,10 @@ def notes(data: ReportData) -> Iterator[str]:
 def _lane(lane: LaneProfile) -> str:
     cores = f" on cores {listing(list(map(str, lane.cores)))}" if lane.cores else ""
     parts = [f"{lane.device}{cores}", f"{milliseconds(lane.dispatch_s)} to start and end an operation"]
-    parts += [f"all its times ±{percent(lane.relative_error)} together"] * (lane.relative_error > 0)
+    parts += [f"a common error of all its times of ±{percent(lane.relative_error)}"] * (lane.relative_error > 0)
     return "; ".join(parts)
 
 
 def _together(pair: Contention) -> str:
     slower = [f"{lane} takes {factor(slowdown)}" for lane, slowdown in zip(pair.lanes, pair.slowdown, strict=True)]
-    return f"{listing(slower)} its time alone while both work"
+    return f"{listing(slower)} as long as alone while both work"

@@ -1,6 +1,6 @@
-"""Simulated and measured lanes over the same seconds, one above the other.
+"""Timelines of lanes, the simulated one above the measured one.
 
-Figures are plain Plotly dictionaries whose colours are names of the page's style sheet.
+Figures are plain Plotly dictionaries; their colours are names in the page's style sheet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from planner.report.report_data import ScheduleResult
 from planner.wording import counted, milliseconds
 
 NUM_ROUNDS: Final = 10
-"""Rounds of the fastest schedule's simulated trace that set the stretch of time shown."""
+"""Timelines end when the fastest schedule has simulated this many rounds."""
 
 INK: Final = "var(--ink)"
 SOFT: Final = "var(--soft)"
@@ -22,9 +22,9 @@ PAPER: Final = "var(--paper)"
 
 
 class Figure(NamedTuple):
-    """One Plotly figure; its name is unique on the page, and `alt` says what it shows to those who cannot see it.
+    """One Plotly figure; its name is unique on the page, and `alt` describes it for screen readers.
 
-    Colours may be `var(--name)` and are resolved by the page's script, once for light and once for dark.
+    Colours may be `var(--name)`; the page's script resolves them, for light and for dark mode.
     """
 
     name: str
@@ -52,7 +52,7 @@ KEY: Final = {
     Work.FINISH_STEP: Key("var(--finish)", "draft of the branch that hit"),
 }
 ABOVE_LANES: Final = 1.0
-"""Height above the lanes of one world, in lanes: its name and the rounds."""
+"""Room above the lanes of a timeline for its title and the rounds, in heights of a lane."""
 
 BELOW_LANES: Final = 0.4
 LABELS_WIDTH_PX: Final = 140
@@ -60,7 +60,7 @@ LABELS_WIDTH_PX: Final = 140
 
 
 class Piece(NamedTuple):
-    """A stretch of a span; `exposed` marks draft work that nothing of the target hides."""
+    """A part of a span; `exposed` marks drafting that is not hidden by work of the target."""
 
     span: Span
     start_s: float
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 
 def common_end_s(results: Sequence[ScheduleResult]) -> float:
-    """Return a stretch of time for all timelines: the first rounds of the schedule that is through with them first."""
+    """Return where all timelines end, in seconds: when the fastest schedule has simulated `NUM_ROUNDS` rounds."""
     ends = []
     for result in results:
         trace = result.simulated[0]
@@ -116,13 +116,13 @@ def timeline(result: ScheduleResult, name: str, end_s: float) -> Figure:
 
 
 def _axis(ends: list[float], **settings: Any) -> dict[str, Any]:
-    """Return a quiet axis: thin grid, no frame."""
+    """Return an axis with a thin grid and no frame."""
     quiet = {"ticklabelstandoff": 4, "gridcolor": LINE, "zeroline": False, "fixedrange": True, "ticks": ""}
     return quiet | {"range": ends} | settings
 
 
 def _scatter(mode: str, x: Sequence[float], y: float, **settings: Any) -> dict[str, Any]:
-    """Return a trace of markers or text at one height, with texts of their own to hover over."""
+    """Return a Plotly trace of markers or text at one height, with hover texts."""
     points = {"type": "scatter", "mode": mode, "x": x, "y": [y] * len(x)}
     return points | {"hoverinfo": "text", "cliponaxis": False} | settings
 
@@ -150,7 +150,7 @@ def _role(schedule: Schedule, lane: str) -> str:
 
 
 def pieces(trace: Trace, schedule: Schedule, end_s: float) -> Iterator[Piece]:
-    """Yield spans up to `end_s`; those of the draft are cut where the target starts or stops working."""
+    """Yield spans up to `end_s`; spans of the draft are cut where the target starts or stops working."""
     busy = sorted(
         (span.start_s, span.end_s)
         for span in trace.spans

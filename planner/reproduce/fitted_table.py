@@ -1,4 +1,4 @@
-"""Fits the constants of the machine to one table: few numbers, within physical bounds, near what data sheets say.
+"""Fits a machine's few unknown constants to one table, within physical bounds and near the values of data sheets.
 
 A table of speed-ups fixes ratios of times and little else, so the fit is a regularised least-squares one::
 
@@ -6,9 +6,9 @@ A table of speed-ups fixes ratios of times and little else, so the fit is a regu
         + 0.1 * sum over constants (ln(value / data sheet) / half of ln(highest / lowest))^2
         + (ln(how much later a faster arm is than a slower one) / 5 %)^2
 
-The first term is of Mirror-SD alone. The last one holds the order of the paper's ablations: a draft that streams beats
-a plain one, Mirror-SD beats both in turn, and with streams it beats all. What the table does not fix stays at the data
-sheets' values. A fit is kept in a YAML file, and what it has to beat is here.
+The first term counts only Mirror-SD. The last term keeps the order of the paper's ablations: streams beat a plain
+draft, Mirror-SD beats both of these in turn, and Mirror-SD with streams beats all. Constants that the table does not
+determine stay near their data sheets. Fits that ship are YAML files; the baselines that a fit has to beat are here.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,11 +29,11 @@ from planner.reproduce.reproduction import PredictedCell, Reproduction, predict_
 from planner.reproduce.setup import ConstantName, Constants, Setup, Unknown
 
 _TOLERANCE: Final = 0.05
-"""Relative error of a published speed-up for all that is not in the model."""
+"""Expected relative error of a published speed-up, from all that is not modelled."""
 _PULL: Final = 0.1
 _STEP: Final = 0.3
 _STEP_NEAR: Final = 0.05
-"""Where the search begins at constants that were fitted to nearly the same cells."""
+"""The first step of a search that starts at constants fitted to nearly the same cells."""
 _CLOSE: Final = 1e-3
 MOST_CALLS: Final = 80
 
@@ -41,9 +41,9 @@ MOST_CALLS: Final = 80
 def fit(
     table: PublishedTable, setup: Setup, *, start: Constants | None = None, max_calls: int = MOST_CALLS
 ) -> Reproduction:
-    """Return the table with the constants that explain its Mirror-SD cells best, which there are, else `ConfigError`.
+    """Return the predictions with the constants that fit the table's Mirror-SD cells best.
 
-    The search begins at `start`, or at the data sheets.
+    The search starts at `start`, or at the data sheets' values. Raises `ConfigError` for a table without Mirror-SD.
     """
     if all(cell.mirror is None for cell in table.cells):
         msg = f"{table.source}: has no column 'Mirror-SD' with numbers to fit to; predict it without a fit (--no-fit)"
@@ -62,7 +62,7 @@ def fit(
 
 
 def constants_at(unknowns: Sequence[Unknown], places: Floats) -> Constants:
-    """Return constants so far from data sheets, in halves of their bounds' logarithmic width, and within bounds."""
+    """Return the constants at `places`: log distances from the data sheets, in half-widths of the bounds; clipped."""
     found: dict[ConstantName, float] = {}
     for unknown, place in zip(unknowns, places, strict=True):
         value = unknown.datasheet * exp(place * _half_width(unknown))
@@ -75,7 +75,7 @@ def _places(unknowns: Sequence[Unknown], constants: Constants) -> Floats:
 
 
 def _half_width(unknown: Unknown) -> float:
-    return log(unknown.high / unknown.low) / 2 or 1.0  # of a number that is known exactly, any will do
+    return log(unknown.high / unknown.low) / 2 or 1.0  # any width will do for a constant that is known exactly
 
 
 def _misfit(cells: Sequence[PredictedCell]) -> float:
@@ -89,31 +89,32 @@ def _misfit(cells: Sequence[PredictedCell]) -> float:
 def minimize(
     function: Callable[[Floats], float], start: Floats, *, step: float, tolerance: float, max_calls: int
 ) -> Floats:
-    """Return where `function` is least, as far as a simplex that begins at `start` and spans `step` finds it.
+    """Return a minimum of `function`, found by the simplex search of Nelder and Mead (1965), without derivatives.
 
-    The search of Nelder and Mead (1965), which takes no derivatives. It ends where the values of all corners lie within
-    `tolerance`, and still do when all are drawn to the best: a valley may lie between. Or soon after `max_calls`.
+    The simplex starts at `start` with edges of `step`. The search ends when the values of all corners lie within
+    `tolerance` both before and after the simplex is shrunk (there may be a valley between the corners), or soon after
+    `max_calls` calls.
     """
     corners = np.vstack([start, start + step * np.eye(len(start))])
     values = np.array([function(corner) for corner in corners])
-    num_calls, is_drawn = len(values), False
+    num_calls, was_flat = len(values), False
     while num_calls < max_calls:
         order = np.argsort(values, kind="stable")
         corners, values = corners[order], values[order]
         is_flat = values[-1] - values[0] <= tolerance
-        if is_flat and is_drawn:
+        if is_flat and was_flat:
             break
         if is_flat:
-            num_calls += _drawn(function, corners, values)
+            num_calls += _shrink(function, corners, values)
         else:
-            num_calls += _moved(function, corners, values, corners[:-1].mean(axis=0))
-        is_drawn = is_flat
+            num_calls += _move_worst(function, corners, values, corners[:-1].mean(axis=0))
+        was_flat = is_flat
     best: Floats = corners[int(np.argmin(values))]
     return best
 
 
-def _moved(function: Callable[[Floats], float], corners: Floats, values: Floats, middle: Floats) -> int:
-    """Replace the worst corner, the last one, or draw all to the best; returns the number of calls."""
+def _move_worst(function: Callable[[Floats], float], corners: Floats, values: Floats, middle: Floats) -> int:
+    """Replace the worst corner (the last one), or shrink the simplex; return the number of calls."""
 
     def at(share: float) -> tuple[Floats, float]:
         corner = middle + share * (middle - corners[-1])
@@ -130,22 +131,22 @@ def _moved(function: Callable[[Floats], float], corners: Floats, values: Floats,
     if contracted[1] < min(reflected[1], values[-1]):
         corners[-1], values[-1] = contracted
         return 2
-    return 2 + _drawn(function, corners, values)
+    return 2 + _shrink(function, corners, values)
 
 
-def _drawn(function: Callable[[Floats], float], corners: Floats, values: Floats) -> int:
-    """Draw all corners half-way to the best, the first one; returns the number of calls."""
+def _shrink(function: Callable[[Floats], float], corners: Floats, values: Floats) -> int:
+    """Move all corners half-way to the best (the first one); return the number of calls."""
     corners[1:] = corners[0] + 0.5 * (corners[1:] - corners[0])
     values[1:] = [function(corner) for corner in corners[1:]]
     return len(corners) - 1
 
 
 _CALLS: Final = 30
-"""Of a fit without one task, which begins where the fit of all cells ended."""
+"""Limit of calls for a fit without one task, which starts where the fit to all cells ended."""
 
 
 class Baselines(NamedTuple):
-    """Mean |errors| of Mirror-SD as `constant_error` and `left_out_error` say."""
+    """Mean |errors| of Mirror-SD by `constant_error` and by `left_out_error`."""
 
     constant: float | None
     left_out: float | None
@@ -157,7 +158,7 @@ class Baselines(NamedTuple):
 
 
 def constant_error(cells: Sequence[PublishedCell]) -> float | None:
-    """Return the mean |error| of `c x vanilla`, each cell by the constant of all others; None without two cells."""
+    """Return the mean |error| of predicting `c * vanilla`, with c from all other cells; None for fewer than two."""
     ratios = [cell.mirror / cell.vanilla for cell in cells if cell.mirror is not None]
     if len(ratios) <= 1:
         return None
@@ -166,7 +167,7 @@ def constant_error(cells: Sequence[PublishedCell]) -> float | None:
 
 
 def left_out_error(found: Reproduction) -> float | None:
-    """Return the mean |error| of cells by constants fitted to other tasks; None without a fit or with a single task."""
+    """Return the mean |error| if constants are fitted without the task they predict; None without a fit or tasks."""
     compared = [cell for cell in found.table.cells if cell.mirror is not None]
     tasks = dict.fromkeys(cell.task for cell in compared)
     if not found.fitted or len(tasks) <= 1:
@@ -186,17 +187,17 @@ _FOLDER: Final = Path(__file__).parent
 
 
 class Origin(NamedTuple):
-    """Where constants are from, in words, and the shipped table that they were fitted to before, by its name."""
+    """Where constants come from, in words, and the name of the shipped table that they were fitted to earlier."""
 
     words: str
     table: str | None = None
 
 
 def known_constants(platform: str, setup: Setup) -> tuple[Constants, Origin]:
-    """Return the constants that were fitted to a shipped platform before, else those of data sheets; and their origin.
+    """Return the constants that were fitted for a shipped platform, else those of data sheets; and their origin.
 
-    Latencies of links are in the platform's own file, where plans find them too. What was not fitted is taken from data
-    sheets.
+    Fitted latencies of links are in the platform's own file, so that plans use them too. What was not fitted is from
+    data sheets.
     """
     if platform not in {path.stem for path in _FOLDER.glob("*.yaml")}:
         return setup.datasheet(), Origin("data sheets and nearest measurements")

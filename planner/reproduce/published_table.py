@@ -1,8 +1,8 @@
-"""A table of speed-ups that somebody published: a CSV file with a row per temperature and task, a column per method.
+"""Reads a table of published speed-ups: a CSV file with a row per temperature and task, and a column per method.
 
-The first line that is not empty and no comment (`#`) names the columns, of which `temperature`, `task` and `Vanilla SD`
-have to be there; case, spaces, hyphens and underscores do not matter. An empty field means that nothing was published.
-Comments `# target: NAME` and `# platform: NAME` say what the table is of.
+The first line that is neither empty nor a comment (`#`) names the columns. `temperature`, `task` and `Vanilla SD` are
+required; case, spaces, hyphens and underscores do not matter. An empty field means that nothing was published. Comments
+`# target: NAME` and `# platform: NAME` name the model and the machine of the table.
 """
 
 import csv
@@ -18,7 +18,7 @@ from planner.imported.engine_page import PageRow
 
 _FOLDER: Final = Path(__file__).parent
 _OF_ROUNDS: Final = "tokens-per-round"
-"""What ships beside the tables of speed-ups."""
+"""A shipped CSV file that is no table of speed-ups."""
 _MAX_BYTES: Final = 1 << 20
 _LEAST_SPEEDUP, _MOST_SPEEDUP = 0.001, 1000.0
 VANILLA: Final = "vanillasd"
@@ -36,14 +36,13 @@ _ABOUT: Final = re.compile(r"^#[ \t]*(target|platform):(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedCell:
-    """One row: what every method reached on one task at one temperature.
+    """One row: the speed-up over plain decoding of every method on one task at one temperature.
 
     Attributes:
-        line: in the file.
-        temperature, task: what it is about.
-        vanilla: times plain decoding of speculation in turn with a draft model.
-        mirror, eagle: the same of Mirror-SD and EAGLE-3; None where nothing was published.
-        others: the same of all other columns, by their names in the file; only what was published.
+        line: number of its line in the file.
+        vanilla: speed-up of a draft model that takes turns with the target.
+        mirror, eagle: speed-up of Mirror-SD and of EAGLE-3; None where nothing was published.
+        others: published speed-ups of all methods but these first two, by the names in the file; EAGLE-3 is included.
     """
 
     line: int
@@ -57,7 +56,7 @@ class PublishedCell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTable:
-    """All of a file; `source` is its name, `target` and `platform` what it is of, where it says so."""
+    """All rows of a file; `source` is its name, `target` and `platform` are None where it does not name them."""
 
     source: str
     cells: tuple[PublishedCell, ...]
@@ -66,12 +65,12 @@ class PublishedTable:
 
 
 def shipped_tables() -> tuple[str, ...]:
-    """Return names of the tables that come with the product."""
+    """Return the names of the shipped tables."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.csv") if path.stem != _OF_ROUNDS))
 
 
 def load_table(name: str | Path) -> PublishedTable:
-    """Return a table that ships, or a CSV file; `ConfigError` names file, line, column and value of what is wrong."""
+    """Return a shipped table, or one in a CSV file; a `ConfigError` names file, line, column and wrong value."""
     path = _FOLDER / f"{name}.csv" if str(name) in shipped_tables() else named_path(name)
     try:
         text = read_text(path, _MAX_BYTES)
@@ -91,13 +90,13 @@ def parse_table(text: str, *, source: str) -> PublishedTable:
     cells: dict[tuple[float, str], PublishedCell] = {}
     for line, fields in rows:
         if len(fields) != len(names):
-            raise ConfigError(f"{source}:{line}: has {len(fields)} fields, the columns are {len(names)}")
+            raise ConfigError(f"{source}:{line}: has {len(fields)} fields, but there are {len(names)} columns")
         row = PageRow(Path(source), line, dict(zip(names, fields, strict=True)))
         cell = _cell(row, columns)
         first = cells.setdefault((cell.temperature, cell.task.casefold()), cell)
         if first is not cell:
             what = f"temperature {cell.temperature:g} and task {shown(cell.task)}"
-            raise ConfigError(f"{source}:{line}: {what} stand on line {first.line} already")
+            raise ConfigError(f"{source}:{line}: {what} are already on line {first.line}")
     if not cells:
         raise ConfigError(f"{source}: has no rows under its line of column names")
     about = {name: value.strip() for name, value in _ABOUT.findall(text) if value.strip()}
@@ -105,7 +104,7 @@ def parse_table(text: str, *, source: str) -> PublishedTable:
 
 
 def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields of every line that is not empty and no comment, with its number."""
+    """Yield (line number, fields) of every line that is neither empty nor a comment."""
     reader = csv.reader(text.splitlines(keepends=True), strict=True)
     try:
         for fields in reader:
@@ -117,12 +116,13 @@ def _fields(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _columns(where: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the names of the columns as they are written, by their plain ones."""
+    """Return the names of the columns as written in the file, by `plain_name` (aliases resolved)."""
     found: dict[str, str] = {}
     for index, name in enumerate(names):
-        key = _ALIASES.get(plain := plain_name(name), plain)
+        plain = plain_name(name)
+        key = _ALIASES.get(plain, plain)
         if key in found or not key:
-            what = f"column {shown(name)} stands there twice" if key else f"column {index + 1} has no name"
+            what = f"column {shown(name)} is there twice" if key else f"column {index + 1} has no name"
             raise ConfigError(f"{where}: {what}")
         found[key] = name
     for key, title in _NEEDED.items():
@@ -133,7 +133,7 @@ def _columns(where: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without case, spaces, hyphens and the like: `EAGLE-3` and `eagle 3` are one."""
+    """Return the lower-case letters and digits of a name, so that `EAGLE-3` and `eagle 3` are equal."""
     return "".join(character for character in name.casefold() if character.isalnum())
 
 

@@ -1,7 +1,7 @@
-"""Predicts every entry of a published table, and fits what nobody published of the machine to the table of one model.
+"""Predicts the speed-up of Mirror-SD for every cell of a published table, from that of vanilla speculation.
 
-All that is known of a cell's text is how fast vanilla speculation was on it: that gives the rate at which its drafted
-tokens are accepted, and the rate gives Mirror-SD. So no constant belongs to a cell.
+The published speed-up of vanilla speculation gives the acceptance rate of a cell's texts, and the rate gives the
+speed-up of Mirror-SD. Cells thus have no constants of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _NUM_STREAMING_TEXTS: Final = 64
 
 
 class RoundSeconds(NamedTuple):
-    """A schedule's rounds: refused somewhere or accepted whole, with a branch for their outcome or without."""
+    """Seconds of a schedule's rounds: window refused or accepted whole, each with a branch (hit) or without (miss)."""
 
     refused_hit: float
     refused_miss: float
@@ -40,7 +40,7 @@ class RoundSeconds(NamedTuple):
     whole_miss: float
 
     def mean(self, rate: Floats, coverage: float) -> Floats:
-        """Return the mean round where tokens are accepted with such rates, and so many outcomes have a branch."""
+        """Return the mean seconds of a round at acceptance rates `rate`, if a share `coverage` of outcomes are hits."""
         whole = rate**WINDOW
         hit = (1 - whole) * self.refused_hit + whole * self.whole_hit
         miss = (1 - whole) * self.refused_miss + whole * self.whole_miss
@@ -48,14 +48,14 @@ class RoundSeconds(NamedTuple):
 
 
 class Arms(NamedTuple):
-    """Seconds of a token of plain decoding, and of the rounds of every arm."""
+    """Seconds per token of plain decoding, and of the rounds of every arm."""
 
     plain_s: float
     rounds: Mapping[Arm, RoundSeconds]
 
     @classmethod
     def of(cls, setup: Setup, constants: Constants) -> "Arms":
-        """Return those of two models on a machine; errors as in `Setup.profile`."""
+        """Return the times of a setup with given constants; raises what `Setup.profile` raises."""
         machine = setup.profile(constants)
         rounds = {count: PublishedRounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS)}
         return cls(
@@ -64,11 +64,11 @@ class Arms(NamedTuple):
         )
 
     def speedup(self, arm: Arm, rate: Floats, coverage: float) -> Floats:
-        """Return times plain decoding."""
+        """Return the speed-ups over plain decoding at acceptance rates `rate`."""
         return tokens_per_round(rate) * self.plain_s / self.rounds[arm].mean(rate, coverage)
 
     def rate_of(self, speedup: Floats) -> Floats:
-        """Return the rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate has."""
+        """Return the acceptance rates at which vanilla speculation has these speed-ups; 0 or 1 where no rate does."""
         low, high = np.zeros_like(speedup), np.ones_like(speedup)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
@@ -78,20 +78,20 @@ class Arms(NamedTuple):
 
 
 def tokens_per_round(rate: Floats) -> Floats:
-    """Return the committed tokens of a round, the target's own among them."""
+    """Return the committed tokens of a round, including the target's own."""
     tokens: Floats = (rate[..., np.newaxis] ** np.arange(WINDOW + 1)).sum(axis=-1)
     return tokens
 
 
 class PublishedRounds:
-    """Rounds of schedules on one profile, in texts of rounds of one kind each, in the order of `RoundSeconds`."""
+    """Times rounds on one profile; each of `texts` has rounds of one kind only, in the order of `RoundSeconds`."""
 
     def __init__(self, machine: DerivedProfile, texts: Sequence[Replay]) -> None:
         self._texts = texts
         self._tables = DurationTables(machine.profile, texts[0].contexts(None), machine.costs)
 
     def seconds(self, schedule: Schedule) -> RoundSeconds:
-        """Return the mean round of each kind; first and last rounds of texts, which differ, are left out."""
+        """Return the mean seconds of each kind of round, without the first and last rounds of texts, which differ."""
         durations, found = self._tables.durations(schedule, _shape(self._texts[0], schedule)), []
         for text in self._texts:
             walk = text.walk(schedule, None)
@@ -107,7 +107,7 @@ def _shape(text: Replay, schedule: Schedule) -> RoundShape:
 
 @cache
 def _decided(text: Replay, schedule: Schedule) -> Decided:
-    """Return what happens in a text, on whatever machine."""
+    """Return what happens in the rounds of a text, which does not depend on the machine."""
     walk, guessing = text.walk(schedule, None), text.guessing(schedule)
     guesses = None if guessing is None else guessing.counts(walk.at)
     return Decided(walk, text.branches(schedule, walk), guesses)
@@ -115,7 +115,7 @@ def _decided(text: Replay, schedule: Schedule) -> Decided:
 
 @cache
 def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
-    """Return one text of each kind; with streams many, since it is by chance which of their tokens are right."""
+    """Return texts of each kind of round: one, or with streams many, since their tokens are right at random."""
     num_texts = _NUM_STREAMING_TEXTS if num_streams else 1
     return tuple(
         Bernoulli(
@@ -131,10 +131,10 @@ def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PredictedCell:
-    """One cell; `arms` are times plain decoding, the slowest first.
+    """One cell: the published speed-ups, the acceptance rate, and the predicted speed-ups of all arms.
 
-    `rate` is that of acceptance, given that all before it were. Of arm `sd` that is the published speed-up of vanilla
-    speculation, unless no rate gives it on this machine; the last arm is the Mirror-SD that the paper publishes.
+    The rate is chosen so that arm `sd` has the published speed-up of vanilla speculation, unless no rate gives that.
+    The last arm, `mirror_streaming`, is the Mirror-SD that the paper publishes.
     """
 
     published: PublishedCell
@@ -143,12 +143,12 @@ class PredictedCell:
 
     @property
     def mirror(self) -> float:
-        """Return what is predicted of Mirror-SD as published, whose draft streams."""
+        """Return the predicted speed-up of Mirror-SD as published, which drafts with streams."""
         return self.arms["mirror_streaming"]
 
     @property
     def error(self) -> float | None:
-        """Return the error of Mirror-SD relative to what was published; positive where too much is predicted."""
+        """Return the relative error of Mirror-SD's speed-up, positive if it is overestimated; None if not published."""
         return None if self.published.mirror is None else self.mirror / self.published.mirror - 1
 
     @property
@@ -165,13 +165,13 @@ class PredictedCell:
 
     @property
     def is_reached(self) -> bool:
-        """Return whether some rate of acceptance gives the published speed-up of vanilla speculation here."""
+        """Return whether some acceptance rate gives the published speed-up of vanilla speculation on this machine."""
         return isclose(self.arms["sd"], self.published.vanilla, rel_tol=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reproduction:
-    """A whole table, the machine's constants as used, and those that were fitted to this very table."""
+    """The predictions for a whole table, the constants used, and which of them were fitted to this very table."""
 
     table: PublishedTable
     setup: Setup
@@ -195,7 +195,7 @@ class Reproduction:
 def predict_table(
     table: PublishedTable, setup: Setup, constants: Constants, *, fitted: Sequence[ConstantName] = ()
 ) -> Reproduction:
-    """Predict all cells with given constants; errors as in `Setup.profile`."""
+    """Predict all cells with given constants; raises what `Setup.profile` raises."""
     arms, coverage = Arms.of(setup, constants), constants["exit_coverage"]
     rates = arms.rate_of(np.array([cell.vanilla for cell in table.cells]))
     found = {arm: arms.speedup(arm, rates, coverage).tolist() for arm in arms.rounds}

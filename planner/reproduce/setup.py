@@ -1,7 +1,7 @@
-"""What the Mirror-SD paper decodes with (arXiv 2510.13161): its defaults, and the profile of the machine that follows.
+"""The setup of the Mirror-SD paper (arXiv 2510.13161): its schedules, and the profile of its machine.
 
-Windows of 7 tokens, an exit after half of the layers, 8 candidates a row, one sequence. Vanilla speculation is taken to
-have the same draft on the same devices, in turn with the target.
+Windows of 7 tokens, an exit after half of the layers, 8 candidates per row, one sequence. Vanilla speculation is
+assumed to use the same draft on the same devices, in turn with the target.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel
 
 FITTED: Final = "mirrorsd reproduce"
-"""What the source of a platform's latency begins with where a fit found it."""
+"""How the source of a latency in a platform's file begins if an earlier fit found the latency."""
 ConstantName = Literal["link_latency_s", "handover_s", "exit_coverage"]
 Constants = Mapping[ConstantName, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unknown:
-    """One constant, what it would be by data sheets or the nearest measurement, and the physical bounds of a fit."""
+    """A constant to be fitted: its value by data sheets or the nearest measurement, and the physical bounds."""
 
     name: ConstantName
     datasheet: float
@@ -44,8 +44,8 @@ EXIT_COVERAGE: Final = Unknown(
     datasheet=0.66,
     low=0.3,
     high=0.95,
-    source="eight candidates of a trained exit after half the layers of SmolLM2-135M cover 0.66 of all tokens, "
-    "untrained ones 0.3; 0.83 are reported of a 70B model trained for its exits, 0.95 is our bound",
+    source="eight candidates of a trained exit after half the layers of SmolLM2-135M cover 0.66 of all tokens, those "
+    "of an untrained exit 0.3; 0.83 was reported for a 70B model trained for its exits; 0.95 is our upper bound",
 )
 
 
@@ -53,13 +53,13 @@ EXIT_TOP_K: Final = 8
 PROMPT_TOKENS: Final = 512
 ROUNDS: Final = 4
 _ROWS: Final = (1, 2, EXIT_TOP_K * (WINDOW + 1))
-"""Rows of the draft's steps: a token, a token and one that it has not read yet, and all branches."""
+"""Rows of the draft's steps: one token, one token and another that it has not read yet, and all branches."""
 _STREAM_ROWS: Final = (NUM_STREAMS, 1 + NUM_STREAMS, NUM_STREAMS * _ROWS[-1], (1 + NUM_STREAMS) * _ROWS[-1])
-"""Rows of steps that propose stream tokens or verify them, of one token and of all branches."""
+"""Rows of draft steps with streams: the stream tokens without and with the token before, for one and all branches."""
 _STATE_BYTES: Final = 2
 _FEWEST_LAYERS: Final = 2
 Arm = Literal["sd", "sd_streaming", "mirror", "mirror_streaming"]
-"""Arms of the paper's ablations, the slowest first: in turn or mirror, each with a plain draft or one that streams."""
+"""Arms of the paper's ablations, the slowest first: in turn or mirror, each without and with streams."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,10 +74,10 @@ class Setup:
 
     @classmethod
     def of(cls, platform: Platform, target: StoredModel, draft: StoredModel) -> "Setup":
-        """Put the target on the first group, or else device, of GPUs, and the draft on that of NPUs.
+        """Put the target on the first group of GPUs, or else the first GPU, and the draft likewise on NPUs.
 
-        Draft devices of static shapes are compiled for the rows that the paper's schedules ask of them. Raises
-        `ConfigError` where the platform lacks one of these, and `PlanError` for models of different tokenizers.
+        Draft devices with static shapes are compiled for the rows of the paper's schedules. Raises `ConfigError` if
+        the platform has no GPU or no NPU, and `PlanError` for models with different tokenizers.
         """
         lanes = _first(platform, "gpu"), _first(platform, "npu")
         require_one_tokenizer(target.shape, draft.shape)
@@ -101,7 +101,7 @@ class Setup:
 
     @property
     def arms(self) -> dict[Arm, Schedule]:
-        """Return the schedule of every arm; mirror's draft takes branches from the exit while the target goes on."""
+        """Return the schedule of every arm; in mirror arms the roots of branches come from the exit."""
         drafting = partial(
             Schedule,
             target_lane=self.target_lane,
@@ -121,19 +121,19 @@ class Setup:
         }
 
     def unknowns(self) -> tuple[Unknown, ...]:
-        """Return the constants that count on this machine, with what its sheets say of them."""
+        """Return the constants that matter on this machine, with their values by data sheets."""
         return (*self._unknown_links(), EXIT_COVERAGE)
 
     def datasheet(self) -> dict[ConstantName, float]:
-        """Return all of them by data sheets."""
+        """Return the values of all constants by data sheets."""
         return {one.name: one.datasheet for one in self.unknowns()}
 
     def placed(self) -> dict[ConstantName, float]:
-        """Return those of its links as the platform's file has them, which are what every plan takes."""
+        """Return the constants of links as in the platform's file, which plans use."""
         return {name: links[0].latency_s.value for name, links in self._links().items() if links[0].latency_s}
 
     def with_constants(self, constants: Constants) -> Platform:
-        """Return the platform with these numbers."""
+        """Return the platform with these latencies of links."""
         values = {
             f"{'-'.join(link.between)}.latency_s": constants[name]
             for name, links in self._links().items()
@@ -142,7 +142,7 @@ class Setup:
         return with_overrides(self.platform, values)
 
     def profile(self, constants: Constants) -> DerivedProfile:
-        """Return the machine's profile; all-reduces of a draft of parallel tracks sum up states as wide as a track."""
+        """Return the machine's profile; all-reduces of a draft on a group exchange hidden states of its own width."""
         demand = Demand(
             target=self.target,
             draft=self.draft,
@@ -168,7 +168,7 @@ class Setup:
             if ends <= targets or ends <= drafts:
                 found["link_latency_s"].append(link)
             elif link not in joins and link.sheet in sheets:
-                joins.append(link)  # of the same chip: else the way round by its CPU would be the quicker one
+                joins.append(link)  # a link of the same chip; otherwise the path through its CPU would be faster
         return {name: links for name, links in found.items() if links}
 
     def _unknown_links(self) -> Iterator[Unknown]:

@@ -1,7 +1,4 @@
-"""The page of a reproduction, one HTML file that opens offline, with a picture of published against predicted values.
-
-Also its facts in words: how far it is off, what its constants mean, and what it does not prove.
-"""
+"""The page of a reproduction (one HTML file that opens offline) and the sentences that `mirrorsd reproduce` prints."""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +28,7 @@ _NUM_HEADS: Final = 4
 
 
 class OtherColumn(NamedTuple):
-    """Mean speed-ups of a method over the cells that can be compared, greedy."""
+    """Mean published and predicted speed-ups of a method over the greedy cells that can be compared."""
 
     method: str
     num_cells: int
@@ -40,12 +37,12 @@ class OtherColumn(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Return the relative error, positive where too much is predicted."""
+        """Return the relative error, positive if the speed-up is overestimated."""
         return self.predicted / self.published - 1
 
 
 def other_columns(found: Reproduction) -> list[OtherColumn]:
-    """Return every method of the table for which somebody published tokens per round, in the order of the file."""
+    """Return every method of the table whose tokens per round were published, in the order of that file."""
     setup = found.setup
     machine = setup.profile(found.constants)
     prices, lane = Prices(machine.profile, machine.costs), setup.target_lane
@@ -74,7 +71,7 @@ def _published_tokens() -> Iterator[tuple[str, list[dict[str, str]]]]:
 
 
 def _cells(table: PublishedTable, method: str, row: Mapping[str, str]) -> Iterator[tuple[float, float]]:
-    """Yield (published speed-up, tokens per round) of the greedy cells that a row is about; without a task all."""
+    """Yield (published speed-up, tokens per round) of the greedy cells of a row's task; of all cells if it has none."""
     task, column = plain_name(row["task"]), plain_name(method)
     for cell in table.cells:
         if cell.temperature == 0 and task in ("", plain_name(cell.task)):
@@ -85,15 +82,15 @@ def _cells(table: PublishedTable, method: str, row: Mapping[str, str]) -> Iterat
 
 ARM_NAMES = ("SD", "SD + streams", "Mirror-SD, plain draft", "Mirror-SD + streams")
 ASSUMED: Final = (
-    "plain decoding's time per token is published nowhere",
+    "plain decoding's time per token, which was not published",
     f"streams are right so often that {WINDOW} tokens take {WINDOW / TOKENS_PER_HIDDEN_STEP:g} steps, as published",
-    "their rows run in the last layers of a step's own pass, as in Speculative Streaming",
-    "vanilla SD has the same draft on the same devices",
+    "rows of streams run only in the last layers of a step, as in Speculative Streaming",
+    "vanilla SD uses the same draft on the same devices",
 )
 
 
 _SIDE: Final = 400.0
-"""Of the picture, in its own units."""
+"""Width and height of the picture, in its own units."""
 
 
 def render_page(found: Reproduction, baselines: Baselines, origin: Origin) -> str:
@@ -116,13 +113,13 @@ def render_page(found: Reproduction, baselines: Baselines, origin: Origin) -> st
 
 
 def sentences(found: Reproduction, baselines: Baselines, origin: Origin) -> Iterator[str]:
-    """Yield the lines of a reproduction, what is wrong with it first; `origin` says where the constants are from."""
+    """Yield the lines that describe a reproduction, caveats first; `origin` says where the constants come from."""
     means = list(found.mean_arms)
     arms = [f"{name} {factor(mean)}" for name, mean in zip(ARM_NAMES, means, strict=True)]
     facts: dict[str, Iterable[str]] = {
-        "Not what the table is of, so errors are of both": _others(found),
-        "Not compared with what is priced, as no model or machine is called so": _unknown(found.table),
-        "At the end of the plausible range, so no explanation of the machine": [one.name for one in at_bounds(found)],
+        "Predicted for another model or machine than the table's, so errors include that difference": _others(found),
+        "Named by the table, but unknown here, so not compared with what is predicted": _unknown(found.table),
+        "At an end of its plausible range, so no explanation of the machine": [one.name for one in at_bounds(found)],
         "Mean |error| of predicted Mirror-SD": [*_errors(found), *_baselines(baselines)],
         "Mean speed-up over plain decoding": [
             *arms,
@@ -139,16 +136,17 @@ def sentences(found: Reproduction, baselines: Baselines, origin: Origin) -> Iter
 
 
 def _others(found: Reproduction) -> Iterator[str]:
-    """Yield what was priced in place of the model and the machine that the table names."""
+    """Yield how model and machine of the prediction differ from those that the table names."""
     table, machine, shape = found.table, found.setup.platform, found.setup.target.shape
-    if (theirs := _called(table.target, model_shape)) not in (None, shape.name):
-        yield f"{shape.name} is priced, the table is of {theirs} (--target {table.target})"
-    if (theirs := _called(table.platform, load_platform)) not in (None, machine.name):
-        yield f"it is priced on {machine.name}, the table is of {theirs} (--platform {table.platform})"
+    model, platform = _called(table.target, model_shape), _called(table.platform, load_platform)
+    if model not in (None, shape.name):
+        yield f"the prediction is for {shape.name}, the table is of {model} (--target {table.target})"
+    if platform not in (None, machine.name):
+        yield f"the prediction is for {machine.name}, the table is of {platform} (--platform {table.platform})"
 
 
 def _unknown(table: PublishedTable) -> Iterator[str]:
-    """Yield what the table names in words of its own."""
+    """Yield the model and the machine of the table if their names are unknown."""
     if table.target is not None and _called(table.target, model_shape) is None:
         yield f"target {shown(table.target)}"
     if table.platform is not None and _called(table.platform, load_platform) is None:
@@ -156,7 +154,7 @@ def _unknown(table: PublishedTable) -> Iterator[str]:
 
 
 def _called(told: str | None, load: Callable[[str], ModelShape | Platform]) -> str | None:
-    """Return the whole name of a model or a machine; None of one that nobody knows."""
+    """Return the full name of a model or a machine; None if it is not given, or unknown."""
     try:
         return None if told is None else load(told).name
     except MirrorsdError:
@@ -165,9 +163,10 @@ def _called(told: str | None, load: Callable[[str], ModelShape | Platform]) -> s
 
 def _baselines(baselines: Baselines) -> Iterator[str]:
     if baselines.left_out is not None:
-        yield f"{error_percent(baselines.left_out)} where each task is left out of the fit"
+        yield f"{error_percent(baselines.left_out)} if each task is left out of the fit"
     if baselines.constant is not None:
-        yield f"one constant times vanilla SD, each cell left out of it, is {error_percent(baselines.constant)} off"
+        baseline = "one constant times vanilla SD, fitted to all other cells"
+        yield f"{error_percent(baselines.constant)} for a baseline: {baseline}"
 
 
 def at_bounds(found: Reproduction) -> list[Unknown]:
@@ -196,17 +195,18 @@ def _errors(found: Reproduction) -> Iterator[str]:
 def _cautions(found: Reproduction, origin: Origin) -> Iterator[str]:
     if found.fitted:
         yield (
-            f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error tells how well they "
-            "explain this table, --no-fit how well they predict another one"
+            f"{counted(len(found.fitted), 'constant')} fitted to these very cells: the error says how well they "
+            "explain this table; with --no-fit, how well constants predict a table that they were not fitted to"
         )
     elif _is_of_these_cells(origin, found.table) and not any(_others(found)):
-        yield "the constants were fitted to this very table before, so the error is that of a fit"
-    if missed := sum(not cell.is_reached for cell in found.cells):
-        yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is taken"
+        yield "the constants were fitted to this very table earlier, so the error is that of a fit"
+    missed = sum(not cell.is_reached for cell in found.cells)
+    if missed:
+        yield f"no acceptance gives vanilla SD's published speed-up in {counted(missed, 'cell')}; the nearest is used"
 
 
 def _is_of_these_cells(origin: Origin, table: PublishedTable) -> bool:
-    """Return whether constants are from a table that ships and has the numbers of this one, whatever it is called."""
+    """Return whether constants were fitted to a shipped table with the same numbers as this one."""
     if origin.table is None:
         return False
     own, theirs = (

@@ -1,4 +1,4 @@
-"""The machine of a case: the sheet that its label means, how many of them, and how they hold a model together."""
+"""The machine of a case: the data sheet that its label means, the number of devices, and how they share a model."""
 
 import csv
 import re
@@ -17,23 +17,23 @@ from sim.derived.assumption import Assumption
 _IN_WORDS: Final = {"dual": 2, "two": 2, "triple": 3, "three": 3, "quad": 4, "four": 4, "eight": 8}
 _COUNT_IN_WORDS: Final = re.compile(rf"(^|[+,] |\()({'|'.join(_IN_WORDS)})[ -]", re.IGNORECASE)
 _APART: Final = re.compile(r"layer[- _]split|pipeline|\bpp(?![a-z])", re.IGNORECASE)
-"""Says that each device has some of the layers."""
+"""Words of machines on which each device has some of the layers."""
 _DIFFERENT: Final = re.compile(r"\s\+\s")
-"""Between the devices of a machine that has several kinds: `RTX 5080 + RTX 3090`."""
+"""Separates the different devices of a machine: `RTX 5080 + RTX 3090`."""
 _BEHIND: Final = re.compile(r"[,()]")
-"""Before what stands beside the name of a device."""
+"""Separates a device's name from what follows it."""
 _HOST_CPU: Final = re.compile(r"\b(ryzen (\d|ai)|threadripper|epyc|xeon|core (ultra|i\d)|i[3579]-\d)", re.IGNORECASE)
-"""Of machines with GPUs: CPUs that have no sheet, or share one with the GPU of their chip."""
+"""Host CPUs in the labels of machines with GPUs; they have no sheet, or share one with the GPU of their chip."""
 _NO_CPU: Final = re.compile(r"cuda|rocm|\bhip\b|vulkan|metal|sycl|xpu|npu|\bi?gpu", re.IGNORECASE)
-"""Of engines that run on the GPU or NPU beside a CPU that a label names alone."""
+"""Engines that run on the GPU or NPU of a chip even if the label names only its CPU."""
 _KINDS: Final = {
     "npu": re.compile(r"(?i)\bnpu\b|\bane\b|neural engine|hexagon|\bhtp\b"),
     "cpu": re.compile(r"(?i)(?<!core[ -])\bcpu\b(?! cores)"),
     "gpu": re.compile(r"(?i)\bi?gpu|cuda|rocm|\bhip\b|vulkan|metal|mlx|sycl|xpu|opencl|\barc\b|adreno|radeon"),
 }
-"""Parts of a chip, as labels and engines name them."""
+"""Words by which labels and engines name a part of a chip."""
 _CPU_KIN: Final = Path(__file__).with_name("cpu-kin.csv")
-"""Sheets of CPUs that stand in for others, by maker and generation; the first whose words a label has counts."""
+"""Which CPU's sheet stands in for others, by maker and generation; the first line whose pattern matches counts."""
 _SMALLER: Final = re.compile(r"laptop|mobile|max-?q", re.IGNORECASE)
 _WATTS: Final = re.compile(r"\b(\d{2,3}) ?w\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"\b(\d{1,3}) ?gi?b\b", re.IGNORECASE)
@@ -42,23 +42,23 @@ _OF_HOST: Final = re.compile(
     r"(?:(?:system|host|main|cpu) memory|(?:(?:system|host|main|cpu|ecc) )*(?!v)(?:(?:lp)?ddr|\w*(?:ram|dimm)\b))",
     re.IGNORECASE,
 )
-"""Memory beside that of a card."""
+"""Memory of the host, not of a card."""
 _MOST_OF_SHEET: Final = 2
-"""Cards are sold with up to twice the memory of their sheets; more is their host's, unless it is part of their name."""
+"""Cards are sold with up to twice their sheet's memory; a larger number is the host's, unless in the card's name."""
 
 
 class CaseMachine(NamedTuple):
     """What ran a case.
 
     Attributes:
-        sheet: of each device, with the engine on it and called as the case calls it.
-        num_devices: how many there are.
-        num_together: those that share every layer; 1 where one has all, or each some of the layers.
-        step_s: a step of an all-reduce among them, and its relative error.
+        sheet: the sheet of each device, with the case's engine and, where it stands in, the case's name.
+        num_devices: how many devices there are.
+        num_together: how many of them share every layer; 1 if one device has all layers, or each has some.
+        step_s: seconds of a step of an all-reduce among them, and their relative error.
         step_bytes_per_s: bandwidth of such a step.
-        is_stand_in: whether the sheet is of another device of its architecture, or of one socket or node of several, so
-            that only ratios can be told.
-        is_throttled: whether the label says that the device is a slower form of its sheet's, or has faster ones too.
+        is_stand_in: whether the sheet is of another device of the same architecture, or of one socket or node of
+            several; then only ratios are predicted.
+        is_throttled: whether the device is a slower variant of its sheet's, or the machine has faster devices too.
     """
 
     sheet: DeviceSheet
@@ -71,10 +71,10 @@ class CaseMachine(NamedTuple):
 
 
 def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> CaseMachine:
-    """Return the machine that a label means; of several devices one is the draft's where it drafts apart.
+    """Return the machine that a label means; with `drafts_apart`, one of several devices is the draft's alone.
 
     Raises:
-        ProfileError: no device that ships is called so, and none is of its architecture.
+        ProfileError: no shipped device has that name or is of that architecture.
     """
     whole = label
     label = _COUNT_IN_WORDS.sub(lambda found: f"{found[1]}{_IN_WORDS[found[2].lower()]}x ", label)
@@ -87,9 +87,9 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
     named = called or find_device(device_in(label)) or find_device(bare)
     count = (called or counted(label)).num_devices
     sheet = device_sheet(named.sheet) if named else None if is_on_cpu else _kin_of(device_key(label))
-    reason = f"{unknown('device that ships', whole, shipped_names('device'))}; none is known to be of its architecture"
+    reason = f"{unknown('shipped device', whole, shipped_names('device'))}; none is known to be of its architecture"
     if sheet is not None and sheet.memory_pool is not None and kind and kind != sheet.kind:
-        reason = f"no sheet that ships is of the {kind.upper()} of {sheet.name}"
+        reason = f"no shipped sheet is of the {kind.upper()} of {sheet.name}"
         sheet = _beside(sheet, kind)
         named = named if sheet else None
     if sheet is None and kind in (None, "cpu"):
@@ -113,7 +113,7 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
     peer_link = sheet.peer_link
     if peer_link is not None and count > (link_sheet(peer_link).most_joined or count):
         peer_link = None
-    crossings = 2 if peer_link is None else 1  # through the host there are two links between two cards
+    crossings = 2 if peer_link is None else 1  # without a peer link, data crosses two links through the host
     crossing = link_sheet(peer_link or sheet.host_link or DEFAULT_HOST_LINK)
     assert crossing.step_s is not None, "shipped links between devices have a latency"
     step = Assumption.of_quantity("links.collective_latency_s", crossing.step_s)
@@ -131,25 +131,25 @@ def case_machine(label: str, engine: str, *, drafts_apart: bool = False) -> Case
 
 
 def _num_together(label: str, sheet: DeviceSheet, engine: str, count: int, *, drafts_apart: bool) -> int:
-    """Return how many of some devices share every layer: those that a label tells, else all of a server's engine."""
-    told = TOGETHER.search(label)
-    num_told = int(told[1] or told[2] or 0) if told else 0
-    if told is None:
+    """Return how many of `count` devices share every layer: as the label states, or else all of a server's."""
+    stated = TOGETHER.search(label)
+    if stated is None:
         does_share = (engine_of(engine) or default_engine(sheet)) == LAW_ENGINE and not _APART.search(label)
         return max(1, count - drafts_apart) if does_share else 1
-    is_share = count % num_told == 0 if num_told else False  # others hold other layers, or copies
-    return num_told if 0 < num_told < count and (is_share or drafts_apart) else count
+    num_stated = int(stated[1] or stated[2] or 0)
+    is_group = num_stated > 0 and count % num_stated == 0  # the other groups hold other layers, or copies
+    return num_stated if 0 < num_stated < count and (is_group or drafts_apart) else count
 
 
 def _running(label: str, *, is_on_cpu: bool) -> str:
-    """Return what runs the model of a label: its CPUs, or its cards without the CPUs that these are beside."""
+    """Return the devices of a label that run the model: its CPUs, or its cards without their host CPUs."""
     parts = _DIFFERENT.split(label)
-    found = [part for part in parts if _is_cpu(part)] if is_on_cpu else [own for part in parts if (own := _cards(part))]
+    found = [part for part in parts if _is_cpu(part)] if is_on_cpu else list(filter(None, map(_cards, parts)))
     return " + ".join(found) if found else label
 
 
 def _cards(part: str) -> str:
-    """Return a part of a label, from its first card on where it begins with a CPU; nothing of a CPU alone."""
+    """Return a part of a label without the CPU that it begins with; an empty text for a CPU alone."""
     if not _is_cpu(part):
         return part
     named = [one.strip() for one in _BEHIND.split(part) if one.strip()]
@@ -162,7 +162,7 @@ def _is_known(part: str) -> bool:
 
 
 def _is_cpu(label: str) -> bool:
-    """Return whether a part of a label is called as CPUs are; those of chips mean the sheets of their GPUs."""
+    """Return whether a part of a label names a CPU; the name of a chip may be that of its GPU's sheet too."""
     named = find_device(label)
     if named is None:
         return _HOST_CPU.search(label) is not None
@@ -172,7 +172,7 @@ def _is_cpu(label: str) -> bool:
 
 
 def _slowest_of(label: str) -> NamedDevice | None:
-    """Return the slowest device of a machine that has several kinds, as many as it has of all; None of any other."""
+    """Return the slowest device of a machine with several kinds, counting all; None for a machine of one kind."""
     parts = [find_device(part) for part in _DIFFERENT.split(label)]
     known = [(part, device_sheet(part.sheet)) for part in parts if part is not None]
     rates = [sheet.memory_bytes_per_s.value for _, sheet in known if sheet.memory_bytes_per_s is not None]
@@ -185,7 +185,7 @@ def _slowest_of(label: str) -> NamedDevice | None:
 
 
 def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
-    """Return whether a label names a slower form of a device, or fewer watts than it is made for."""
+    """Return whether a label names a slower variant of a device, or fewer watts than its sheet."""
     if _SMALLER.search(label):
         return not _SMALLER.search(sheet.name)
     watts = _WATTS.search(label)
@@ -193,7 +193,7 @@ def _is_throttled(label: str, sheet: DeviceSheet) -> bool:
 
 
 def _cpu_like(label: str, engine: str) -> DeviceSheet | None:
-    """Return the CPU that ships and is most like the one of a label; None of none, or where its GPU or NPU runs."""
+    """Return the shipped CPU that stands in for a label's; None if there is none, or if a GPU or NPU runs the model."""
     text = label.lower()
     like = (sheet for called, sheet in _cpu_kin() if re.search(called, text))
     found = None if _NO_CPU.search(engine) else next(like, None)
@@ -206,20 +206,20 @@ def _cpu_kin() -> tuple[tuple[str, str], ...]:
         return tuple((line["called"], line["sheet"]) for line in csv.DictReader(file))
 
 
-def _kind_told(told: str) -> str | None:
-    """Return the part of a chip that a label or an engine names; None where they name none, or several."""
-    kinds = [kind for kind, called in _KINDS.items() if called.search(told)]
+def _kind_told(text: str) -> str | None:
+    """Return the part of a chip that a text names; None if it names none, or several."""
+    kinds = [kind for kind, called in _KINDS.items() if called.search(text)]
     return kinds[0] if len(kinds) == 1 else None
 
 
 def _beside(sheet: DeviceSheet, kind: str) -> DeviceSheet | None:
-    """Return the device of a kind on a chip that ships."""
+    """Return the shipped device of a kind on the same chip; None if there is none."""
     sheets = map(device_sheet, shipped_names("device"))
     return next((one for one in sheets if (one.kind, one.memory_pool) == (kind, sheet.memory_pool)), None)
 
 
 def _kin_of(key: str) -> DeviceSheet | None:
-    """Return the first GPU that ships of a device's architecture; None of an unknown one."""
+    """Return the first shipped GPU of a device's architecture; None if that is unknown."""
     family, sheets = family_of(key), map(device_sheet, shipped_names("device"))
     gpus = (one for one in sheets if one.kind == "gpu" and family_of(one.chip) == family)
     return next(gpus, None) if family else None

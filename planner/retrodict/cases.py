@@ -1,4 +1,4 @@
-"""A file of public measurements of speculation: devices, engines, models, and what was measured."""
+"""Reads a file of public measurements of speculation: devices, engines, models, and measured speeds."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -24,11 +24,11 @@ from planner.retrodict.settings import LARGEST_WINDOW, Setting, ToldTree, drafte
 
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4
-"""Where the number drafted follows what is accepted, or is not told."""
+"""Assumed where a source does not say how many tokens were drafted, or where the number adapts to acceptance."""
 _BATCHES: Final = ("batch", "batch_size", "concurrency", "max_concurrency", "num_sequences")
-"""Names of how many requests were decoded at a time."""
+"""Field names for how many requests were decoded at a time."""
 _EVERY: Final = ""
-"""The key of what is told of every setting."""
+"""The key of a value that holds for every setting."""
 
 
 def _no_truth(told: Any) -> Any:
@@ -44,7 +44,7 @@ def _one_at_a_time(told: int) -> int:
 
 
 def _as_in_keys(told: Any) -> Any:
-    """Return the cached tokens that a text names as keys of speeds do: `32k`, `4,096`."""
+    """Return the number of cached tokens in a text such as `32k` or `4,096`, written like the keys of speeds."""
     setting = setting_of(told) if isinstance(told, str) else None
     return told if setting is None or setting.context is None or setting.drafted is not None else setting.context
 
@@ -59,18 +59,19 @@ _Shares = Annotated[dict[str, _Share | None], _ByKey]
 
 
 class _Told(BaseModel):
-    """What a file tells; `model_extra` is what else it tells beside, which nobody reads."""
+    """A part of a case file; `model_extra` has its unknown fields, which are not read."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_is_untold(cls, told: Any) -> Any:
-        known = isinstance(told, dict)
-        return {str(name): value for name, value in told.items() if value is not None} if known else told
+        if not isinstance(told, dict):
+            return told
+        return {str(name): value for name, value in told.items() if value is not None}
 
     def unread(self, inside: str = "") -> dict[str, str | None]:
-        """Return the fields that are not read, each with the field that may have been meant; of a field `inside` it."""
+        """Return the unknown fields, each with the known field that may have been meant; `inside` prefixes names."""
         near = {
             name: get_close_matches(cut(name, 60), type(self).model_fields, n=1, cutoff=0.7)
             for name in self.model_extra or {}
@@ -89,8 +90,8 @@ class CaseDrafter(_Told):
     """A drafter.
 
     Attributes:
-        kind: mtp, draft, eagle3, dflash, dspark, lookup, none or the like.
-        shape, weights: of a draft model.
+        kind: mtp, draft, eagle3, dflash, dspark, lookup, none or similar.
+        shape, weights: those of a draft model.
         parallel: whether it drafts while the target verifies.
     """
 
@@ -104,14 +105,14 @@ class Case(_Told):
     """One source's measurements of one machine, one request at a time.
 
     Attributes:
-        id, source: its name, and where it is from.
-        device, engine: as people call them.
+        id, source: name of the case, and where it was published.
+        device, engine: as the source names them.
         target, drafter: the models.
-        plain_tokens_per_s: without speculation; by context where that varies.
-        accepted_share: accepted over drafted tokens, by number drafted.
-        published_tokens_per_s: by number drafted, or by context.
+        plain_tokens_per_s: speed without speculation; by context where that varies.
+        accepted_share: accepted over drafted tokens, by number of drafted tokens.
+        published_tokens_per_s: speed with speculation, by number of drafted tokens or by context.
         context: cached tokens.
-        drafted: how many, where speeds are by context.
+        drafted: number of drafted tokens where speeds are by context.
         batch: requests at a time.
         note: what else the source says.
     """
@@ -131,12 +132,12 @@ class Case(_Told):
     note: str = ""
 
     def unread(self, inside: str = "") -> dict[str, str | None]:
-        """Return the same of the case, its target and its drafter."""
+        """Return the unknown fields of the case, its target and its drafter."""
         return super().unread(inside) | self.target.unread("target.") | self.drafter.unread("drafter.")
 
     @property
     def measured(self) -> "Iterator[PublishedSpeed]":
-        """All that was measured of speculation, of settings that can be read; none drafted is plain decoding."""
+        """All measured speeds of speculation whose settings can be parsed; 0 drafted tokens are plain decoding."""
         usual = self.drafted or drafted_by(self.note)
         for key, speed in self.published_tokens_per_s.items():
             setting = setting_of(key)
@@ -165,7 +166,7 @@ class Case(_Told):
 
     @property
     def plain(self) -> "Iterator[PublishedSpeed]":
-        """All that was measured of plain decoding, of settings that can be read."""
+        """All measured speeds of plain decoding whose settings can be parsed."""
         for key, speed in self.plain_tokens_per_s.items():
             setting = setting_of(key)
             if speed is not None and setting is not None:
@@ -175,7 +176,7 @@ class Case(_Told):
 
 
 def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> float | None:
-    """Return what is told under a key, else under what it means, else of everything."""
+    """Return the value under a key, else under a key of the same meaning, else the one for every setting."""
     if key in told:
         return told[key]
     settings = ((setting_of(one), value) for one, value in told.items())
@@ -184,9 +185,9 @@ def _told_of(key: str, told: Mapping[str, float | None], meant: Setting) -> floa
 
 
 def _told_of_another(shares: Mapping[str, float | None], meant: Setting) -> tuple[int, float] | None:
-    """Return the nearest other number drafted of which an accepted share is told, and the share.
+    """Return the nearest other number of drafted tokens that has an accepted share, and that share.
 
-    A drafter is right about a single token more often than about several, of which one share tells for another.
+    Shares for a single drafted token are not used for longer drafts, nor the reverse: they are much higher.
     """
     window, found = meant.drafted or USUAL_WINDOW, list[tuple[int, float]]()
     for key, share in shares.items():
@@ -199,16 +200,16 @@ def _told_of_another(shares: Mapping[str, float | None], meant: Setting) -> tupl
 
 
 class PublishedSpeed(NamedTuple):
-    """One speed of speculation.
+    """One published speed.
 
     Attributes:
-        key: its setting, as its source tells it.
-        drafted, is_drafted_known: tokens drafted; whether so many are in every round.
+        key: its setting, in the words of the source.
+        drafted, is_drafted_known: drafted tokens per round; whether the source says so of every round.
         context: cached tokens before them.
-        tokens_per_s, plain: the speed, and that without speculation.
-        share, is_share_of_another: accepted over drafted tokens; whether that is by a share of another number drafted.
-        ends_early: whether drafting ends where the drafter is unsure.
-        tree: what is drafted where it is no chain.
+        tokens_per_s, plain: speed with speculation, and without.
+        share, is_share_of_another: accepted over drafted tokens; whether it was derived from another draft length.
+        ends_early: whether drafting stops at a token that the drafter is unsure of.
+        tree: the drafted tree; None for a chain.
     """
 
     key: str
@@ -224,29 +225,29 @@ class PublishedSpeed(NamedTuple):
 
 
 class UnreadableCase(NamedTuple):
-    """A case that is none: its name, and why."""
+    """A case that cannot be read: its name, and why."""
 
     id: str
     reason: str
 
 
 class CaseFile(_Told):
-    """All cases of a file."""
+    """A case file whose cases are all valid."""
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1, strict=False)]
 
 
 class _UncheckedFile(_Told):
-    """A file's cases, each of which may be wrong."""
+    """A case file, any case of which may be invalid."""
 
     cases: Annotated[tuple[Any, ...], Field(min_length=1, strict=False)]
 
 
 def load_cases(path: Path) -> tuple[Case | UnreadableCase, ...]:
-    """Return the cases of a file, and in place of those that are wrong why they are.
+    """Return the cases of a file; an invalid case becomes an `UnreadableCase`.
 
     Raises:
-        ConfigError: it is no such file, or no case of it is right; names line and value.
+        ConfigError: the file is no case file, or all of its cases are invalid; the message names line and value.
     """
     found = tuple(_read(told, index, path) for index, told in enumerate(load_yaml(path, _UncheckedFile).cases))
     return found if any(isinstance(one, Case) for one in found) else load_yaml(path, CaseFile).cases

@@ -1,8 +1,8 @@
-"""What drafters of a public measurement cost, and their acceptance where the source does not give it.
+"""What a drafter of a public measurement computes per round, and its default acceptance.
 
-A head for multi-token prediction (mtp, eagle) runs one layer and an `lm_head` for every token; a draft model runs
-whole; a target that drafts for itself runs some of its layers; a block drafter runs a few layers once for a whole
-window, Medusa's heads run once too; a lookup costs nothing. What people call them is in `drafter-kinds.csv`.
+For every token, a head for multi-token prediction (mtp, eagle) runs one layer and an `lm_head`, a draft model all of
+its layers, and a target that drafts for itself some of its layers. A block drafter runs a few layers once for a whole
+window, and Medusa's heads run once too. A lookup costs nothing. `drafter-kinds.csv` has the names that sources use.
 """
 
 import csv
@@ -26,20 +26,24 @@ from planner.retrodict.cases import CaseDrafter
 from sim.derived.roofline import StoredModel
 
 Flow = Literal["", "once", "parallel"]
-"""How a window is drafted: token by token, in one step, or token by token while the target verifies."""
+"""How a window is drafted: token by token (""), in one step, or token by token while the target verifies."""
 _KINDS_FILE: Final = Path(__file__).with_name("drafter-kinds.csv")
 TREE_ROWS: Final = 64
-"""Nodes of the trees that heads were published with, all of which are verified (arXiv 2401.10774 and 2402.05109)."""
+"""Verified nodes of the trees that Medusa's and Hydra's heads were published with (arXiv 2401.10774, 2402.05109)."""
 _OF_CHAINS: Final = "vllm"
-"""The engine that verifies a chain of the heads' best tokens; TensorRT-LLM, which is priced as it is, has trees."""
+"""The engine that verifies only a chain of the heads' best tokens. (TensorRT-LLM, with vLLM's costs, has trees.)"""
 _HEADS: Final = Part("heads")
 
 
 class _Called(NamedTuple):
-    """What people call a kind of drafter, as a pattern; its shape, how it drafts, and its share of a target's layers.
+    """A line of `drafter-kinds.csv`.
 
-    `name` is the usual one; `head` that by which `hwprofiles.models.head_shapes` knows the shape, and empty where it is
-    the target's or told.
+    Attributes:
+        name: the usual name.
+        words: a pattern of the names that sources use.
+        head: its name in `hwprofiles.models.head_shapes`; empty if the shape is the target's, or is stated.
+        flow: how it drafts.
+        layers: share of the shape's layers that a step runs.
     """
 
     name: str
@@ -52,21 +56,21 @@ class _Called(NamedTuple):
 
 @cache
 def _kinds() -> tuple[_Called, ...]:
-    """Return all kinds; the first whose words a case uses is meant."""
+    """Return all kinds of drafters, in order: the first one whose pattern matches is meant."""
     with _KINDS_FILE.open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
-    told = TypeAdapter(tuple[_Called, ...])
     names = ("name", "called", "kind", "head", "flow")
-    return told.validate_python([(*(one[name] for name in names), one["layers"] or 1.0) for one in lines])
+    rows = [(*(line[name] for name in names), line["layers"] or 1.0) for line in lines]
+    return TypeAdapter(tuple[_Called, ...]).validate_python(rows)
 
 
 class Draft(NamedTuple):
     """How a window is drafted.
 
     Attributes:
-        kind: of drafter.
-        model: of which a step runs some layers and the `lm_head`.
-        num_layers: of one step.
+        kind: kind of drafter.
+        model: the model of which a step runs some layers and the `lm_head`.
+        num_layers: layers that one step runs.
         is_once: whether one step drafts the whole window.
         is_parallel: whether it runs while the target verifies.
     """
@@ -79,21 +83,21 @@ class Draft(NamedTuple):
 
     @property
     def step(self) -> Mapping[Part, int]:
-        """What a step calls: a target that drafts for itself, some of its layers."""
+        """The parts that a step calls, with how often."""
         if self.kind == "self":
             return {LAYER: self.num_layers, LM_HEAD: 1}
         return {_HEADS if self.model.head in IN_ONE_PASS else DRAFT_STEP: 1}
 
     @property
     def step_bytes(self) -> float:
-        """What one step reads of weights, on all devices together."""
+        """Bytes of weights that one step reads, on all devices together."""
         return sum(count * self.model.shared_work(part.kind, 1).num_bytes for part, count in self.step.items())
 
     def step_rows(self, drafted: int, top_k: int = 1) -> tuple[int, ...]:
-        """Return the rows of every step for a window, or for so many levels of a tree of which each keeps `top_k`.
+        """Return the rows of every step for a chain of `drafted` tokens, or a tree of as many levels of `top_k` tokens.
 
-        One step that drafts all of it has a whole window's, and Medusa's heads, which read the last state alone, one. A
-        tree's later steps read every token that the level above kept, as `costs.round_plan.tree_shape` has it.
+        A single step has the whole window's rows; Medusa's heads have one, since they read only the last hidden state.
+        The first step of a tree has one row, each later one `top_k` (see `costs.round_plan.tree_shape`).
         """
         if self.kind == "lookup":
             return ()
@@ -102,38 +106,38 @@ class Draft(NamedTuple):
         return (1,) + (top_k,) * (drafted - 1)
 
     def num_steps(self, drafted: int) -> int:
-        """Return steps for a window."""
+        """Return the number of steps that draft a window."""
         return len(self.step_rows(drafted))
 
     def num_rows(self, drafted: int, engine: str) -> int:
-        """Return the rows of a verification by an engine: a window and the token before it, or the nodes of a tree."""
+        """Return the rows of a verification: a chain and the token before it, or the nodes of a tree of heads."""
         is_tree = self.kind == "heads" and _OF_CHAINS not in engine.lower()
         return max(TREE_ROWS, drafted + 1) if is_tree else drafted + 1
 
 
 def _called(drafter: CaseDrafter) -> _Called | None:
-    """Return the kind that a drafter is called: a draft model where a shape is told under a name that nobody knows."""
+    """Return the kind that a drafter's name means; a draft model if the name is unknown but a shape is stated."""
     unnamed = _Called("draft", "", "draft") if drafter.shape else None
     return next((one for one in _kinds() if re.search(one.words, drafter.kind.lower())), unnamed)
 
 
 def drafts_in_parallel(drafter: CaseDrafter) -> bool:
-    """Return whether a drafter runs while the target verifies, as is told of it or of its kind."""
+    """Return whether a drafter runs while the target verifies: the case says so, or its kind always does."""
     called = _called(drafter)
     return drafter.parallel or (called is not None and called.flow == "parallel")
 
 
 def draft_of(drafter: CaseDrafter, target: StoredModel, engine: str = "") -> Draft:
-    """Return what a case's drafter takes in an engine.
+    """Return the drafter of a case as an engine runs it.
 
     Raises:
-        PlanError: nobody knows what such a drafter computes, or a draft model is not named.
+        PlanError: the kind of drafter is unknown, or a draft model is not named.
         ModelError, ConfigError: its shape or weights are not known.
     """
     called = _called(drafter)
     if called is None:
         known = unknown("drafter", drafter.kind, [one.name for one in _kinds()])
-        raise PlanError(f"nobody knows what a drafter of kind {shown(drafter.kind)} takes: {known}")
+        raise PlanError(f"the cost of a drafter of kind {shown(drafter.kind)} is not known: {known}")
     kind, is_once, is_parallel = called.kind, called.flow == "once", drafts_in_parallel(drafter)
     shape, head = target.shape, called.head or kind
     if called.head:
@@ -150,7 +154,7 @@ def draft_of(drafter: CaseDrafter, target: StoredModel, engine: str = "") -> Dra
 
 
 def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bool = False) -> RoundTokens:
-    """Return the tokens of a round by the accepted share, else by the default of such a drafter."""
+    """Return the tokens of a round from the accepted share, or else from the default acceptance of its kind."""
     if share is not None:
         return RoundTokens(1 + share * drafted, _SHARE_ERROR)
     rate = usual_rate(draft.kind, is_single=drafted == 1)
@@ -160,4 +164,4 @@ def accepted(draft: Draft, drafted: int, share: float | None, *, is_parallel: bo
 
 
 _SHARE_ERROR: Final = 0.03
-"""A share is told to a point or two, of the texts that the speed is of."""
+"""Relative error from an accepted share: sources round it to a percent or two, but it is of the texts timed."""

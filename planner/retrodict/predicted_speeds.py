@@ -1,4 +1,4 @@
-"""Predicts the speeds of a public measurement from shipped data: passes over windows by the device's cost of rows."""
+"""Predicts the speeds of a public measurement from shipped data sheets, row curves and default acceptance."""
 
 import sys
 from collections.abc import Mapping
@@ -28,25 +28,25 @@ RATIO_ERRORS: Final[Mapping[Kind, float]] = {
     **dict.fromkeys(("mtp", "eagle", "heads"), 0.35),
     **dict.fromkeys(("draft", "block", "lookup", "self"), 0.75),
 }
-"""Half-width of what is left of a ratio, by the drafter's kind, where all its numbers are right: public speeds are of
-other texts, builds and settings than public curves, and engines run models beside the target in ways of their own.
-Nine of ten of 131 gains of heads lie inside, and of 52 of other drafters: all that were known on 26 November 2026."""
+"""Remaining error (half-width, 90 %) of a predicted ratio even if all its numbers are right, by the drafter's kind.
+Published speeds are of other texts, builds and settings than the published row curves, and engines differ in how they
+run a drafter. Nine of ten of 131 gains of heads lie inside, and of 52 of other drafters: all known on 2026-11-26."""
 DRAFTING_ERROR: Final = 0.3
-"""Of a drafter's bytes and kernels: its shape is taken to be that of its kind."""
+"""Relative error of the time of drafting: the drafter's shape is assumed to be the usual one of its kind."""
 _GIB: Final = 1.074
-"""What makers call a GB of memory is one of 2**30 bytes."""
+"""A GB of a maker's memory is 2**30 bytes."""
 LAW_ERROR: Final = 0.18
-"""Of a server's time by a law of its kernels, which is of one version: with it nine of ten of seven seen speeds whose
-weights are told lie inside. The width was chosen by these."""
+"""Relative error of a server's time from a kernel law, which was fitted to one version of the server. Chosen so that
+nine of ten of the seven known speeds with stated weights lie inside."""
 THROTTLED_ERROR: Final = 0.3
-"""Of a device that the label calls a slower form of its sheet's."""
+"""Relative error for a device whose label says that it is a slower variant of the one in the sheet."""
 UNTOLD_WEIGHTS_ERROR: Final = 0.3
-"""Of a server's speed where nobody says how weights are stored: it may have been half of them."""
+"""Relative error of a server's speed where nobody states the weight format: weights may have had half the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedSpeed:
-    """Tokens per second, or times plain decoding, which lie between `low` and `high` with 90 %."""
+    """Tokens per second, or a multiple of plain decoding, with the ends of its interval (90 %)."""
 
     value: float
     low: float
@@ -54,7 +54,7 @@ class PredictedSpeed:
 
     @classmethod
     def of(cls, value: float, error: float) -> "PredictedSpeed":
-        """Return a value that may be off by a factor either way."""
+        """Return a value with an interval of exp(-error) to exp(error) times the value."""
         return cls(value, value * exp(-error), value * exp(error))
 
 
@@ -72,7 +72,7 @@ class PredictedCase:
         """Return the predictor of a case.
 
         Raises:
-            ModelError, ConfigError, ProfileError: its models, weights or device are not known.
+            ModelError, ConfigError, ProfileError: a model, weight format or device is not known.
         """
         machine = case_machine(case.device, case.engine, drafts_apart=drafts_in_parallel(case.drafter))
         sheet, shape = machine.sheet, model_shape(case.target.shape)
@@ -86,50 +86,50 @@ class PredictedCase:
 
     @cached_property
     def draft(self) -> Draft:
-        """Its drafter; errors as in `draft_of`."""
+        """The drafter of the case; raises what `draft_of` raises."""
         return draft_of(self.case.drafter, self.target, self.case.engine)
 
     @property
     def are_weights_known(self) -> bool:
-        """Whether the case says how they are stored, or its engine is a server's."""
+        """Whether the weight format is stated, or the engine is a server, which runs weights as published."""
         return self.are_weights_told or engine_of(self.case.engine) == LAW_ENGINE
 
     @property
     def are_weights_told(self) -> bool:
-        """Whether the case says how they are stored, or the target's name does."""
+        """Whether the case, or the target's name, states the weight format."""
         told = self.case.target
         return weights_for(self.case.engine, told.weights, told.shape) is not None
 
     @property
     def memory_needed(self) -> float:
-        """The target's bytes over those that its devices hold; 0 where that is not known."""
+        """The target's bytes over the memory of its devices; 0 where the memory is not known."""
         sheet, count = self.machine.sheet, max(1, self.machine.num_devices)
         needed = self.target.shape.weight_bytes(self.target.weights)
         return needed / (count * sheet.memory_bytes.value * _GIB) if sheet.memory_bytes else 0.0
 
     def plain_s(self, context: int) -> float:
-        """Return seconds of a token without speculation."""
+        """Return the seconds per token without speculation."""
         return self._pass_s(1, context)
 
     def plain(self, context: int) -> PredictedSpeed:
-        """Return tokens per second without speculation."""
+        """Return the predicted tokens per second without speculation."""
         return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error)
 
     def ratio(self, one: PublishedSpeed) -> PredictedSpeed:
-        """Return the predicted gain of speculation, given its plain speed and, if known, its acceptance."""
+        """Return the predicted speed-up, given the published plain speed and, if known, the acceptance."""
         assert one.plain is not None, "asked with a plain speed"
-        brought, round_s, error = self._round(one, one.share, 1 / one.plain)
-        return PredictedSpeed.of(brought / round_s / one.plain, hypot(error, self._ratio_error))
+        tokens, round_s, error = self._round(one, one.share, 1 / one.plain)
+        return PredictedSpeed.of(tokens / round_s / one.plain, hypot(error, self._ratio_error))
 
     def absolute(self, one: PublishedSpeed) -> PredictedSpeed:
-        """Return tokens per second, given only device, engine and models."""
-        brought, round_s, error = self._round(one, None, self.plain_s(one.context))
-        return PredictedSpeed.of(brought / round_s, hypot(error, self._ratio_error, self._absolute_error))
+        """Return the predicted tokens per second, given only device, engine and models."""
+        tokens, round_s, error = self._round(one, None, self.plain_s(one.context))
+        return PredictedSpeed.of(tokens / round_s, hypot(error, self._ratio_error, self._absolute_error))
 
     def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
-        """Return Leviathan's ratio: tokens of a round over its passes by their bytes, a verification being one.
+        """Return Leviathan's speed-up: tokens of a round over its cost, 1 for the verification plus the draft steps.
 
-        It is of drafting in turn, tokens and passes, whatever the drafter does.
+        A step costs its share of the target's bytes. Drafting is taken to be in turn, whatever the drafter does.
         """
         step = self.draft.step_bytes / self._target_bytes
         tokens = accepted(self.draft, one.drafted, share).tokens
@@ -137,7 +137,7 @@ class PredictedCase:
 
     @property
     def naive_plain(self) -> float:
-        """Tokens per second if weights were all and were read at the data sheet's bandwidth."""
+        """Tokens per second if a pass did nothing but read the weights at the data sheet's bandwidth."""
         bandwidth = self.machine.sheet.memory_bytes_per_s
         assert bandwidth is not None, "a case has one"
         return self.machine.num_together * bandwidth.value / self._target_bytes
@@ -152,16 +152,16 @@ class PredictedCase:
         return RATIO_ERRORS[self.draft.kind]
 
     def _round(self, one: PublishedSpeed, share: float | None, plain_s: float) -> tuple[float, float, float]:
-        """Return the tokens of a round, its seconds where plain decoding takes `plain_s`, and their relative error."""
+        """Return the tokens of a round, its seconds if a plain token takes `plain_s`, and their relative error."""
         window = window_of(self.draft, one, self.case.engine, share)
         pace = plain_s / self.plain_s(one.context)
         times = [(of.portion, *self._round_s(of, one.context, pace)) for of in window.rounds]
         seconds = sum(portion * time_s for portion, time_s, _ in times)
         error_s = sum(portion * error for portion, _, error in times)
-        return window.brought.tokens, seconds, hypot(error_s / seconds, window.brought.error)
+        return window.committed.tokens, seconds, hypot(error_s / seconds, window.committed.error)
 
     def _round_s(self, of: SizedRound, context: int, pace: float) -> tuple[float, float]:
-        """Return the seconds of rounds of one size at a pace, and their error in seconds."""
+        """Return the seconds of rounds of one size, and their error in seconds; `pace` scales device times."""
         verifying_s = pace * self._pass_s(of.num_rows, context)
         steps_s = (calls_s(self._drafting, self.draft.step, rows, context) for rows in of.step_rows)
         drafting_s = pace * sum(step_s + self.cost.device.graph_s for step_s in steps_s)
@@ -182,9 +182,9 @@ class PredictedCase:
 
     @cached_property
     def _drafting(self) -> LaneCost:
-        """What drafting takes without the engine's host, which a machine's pace does not change.
+        """The cost of drafting without the engine's work on the host, which does not scale with the device's pace.
 
-        A draft on a device of its own has that alone.
+        A parallel draft with a device of its own runs on that device alone.
         """
         device = replace(self.cost.device, engine_step_s=0.0)
         draft = self.draft.model
@@ -193,7 +193,7 @@ class PredictedCase:
         return replace(cost, num_devices=1) if is_apart else self._grouped(cost, draft)
 
     def _grouped(self, cost: RooflineCost, draft: StoredModel | None = None) -> LaneCost:
-        """Return the cost of all devices that share layers, as a plan has it."""
+        """Return the cost on all devices that share layers, with their exchanges."""
         together, (latency_s, _) = self.machine.num_together, self.machine.step_s
         if together == 1:
             return cost
@@ -202,7 +202,7 @@ class PredictedCase:
 
     @property
     def _absolute_error(self) -> float:
-        """The relative error of a time on this device, without that of rows."""
+        """The relative error of a plain token's time on this device."""
         alone_s = pass_s(self.cost, self.target.shape.num_layers, 1, TYPICAL_CONTEXT) + self.cost.device.graph_s
         reduces = (1 - alone_s / self._pass_s(1, TYPICAL_CONTEXT)) * self.machine.step_s[1]
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
@@ -213,9 +213,9 @@ class PredictedCase:
 
 
 def _stretched(model: StoredModel) -> StoredModel:
-    """Return a model for any context of a public run, but where its positions are a table's.
+    """Return a model without its limit of positions, unless these are a learned table.
 
-    Rotary ones have no end: configs are of what was trained, and runs go beyond (YaRN; drafts of short contexts).
+    Rotary positions have no limit: configurations state the trained length, and published runs exceed it (YaRN).
     """
     shape = model.shape
     longest = shape.max_position if shape.learned_positions else sys.maxsize
@@ -223,6 +223,6 @@ def _stretched(model: StoredModel) -> StoredModel:
 
 
 def _weights(case: Case, target: ModelShape) -> str:
-    """Return the weight format: servers run what is published unless they, or the target's name, say otherwise."""
+    """Return the target's weight format: as stated by the case or the target's name, or else the published one."""
     published = weights_for(case.engine, target.published_in) or target.published_in
     return weights_for(case.engine, case.target.weights, case.target.shape, target.published_in) or published

@@ -1,7 +1,7 @@
-"""Public measurements of speculation compared with predictions from shipped data and by two simple predictors.
+"""Compares public measurements of speculation with predictions from shipped data and with two simple predictors.
 
-Two questions: `ratio` (given plain speed, and acceptance where known, what does drafting gain?) and `absolute` (given
-only device, engine and models). `plain` is the speed without speculation.
+Each case is asked three questions: `ratio` (given the plain speed and, where known, acceptance, what is the speed-up?),
+`absolute` (given only device, engine and models, what is the speed?) and `plain` (the same without speculation).
 """
 
 import re
@@ -20,16 +20,16 @@ from planner.wording import counted
 _Question = Literal["ratio", "absolute", "plain"]
 QUESTIONS: Final[tuple[_Question, ...]] = get_args(_Question)
 IN_WORDS: Final[dict[str, str]] = {
-    "ratio": "Times plain decoding, whose speed is given",
-    "absolute": "Tokens/s of speculation, of which nothing is given",
-    "plain": "Tokens/s of plain decoding",
+    "ratio": "Speed-up over plain decoding, whose speed is given",
+    "absolute": "Tokens/s of speculation, given only device, engine and models",
+    "plain": "Tokens/s of plain decoding, given only device, engine and model",
 }
 BASELINES: Final[dict[str, tuple[_Question, ...]]] = {
     "always_1x": ("ratio", "absolute"),
     "bandwidth_and_leviathan": QUESTIONS,
 }
-"""Two simple predictors, and the questions that they answer: no gain, and bandwidth with Leviathan's formula."""
-_BESIDE: Final = ("for no gain", "by bandwidth and formula")
+"""Two simple predictors and the questions that they answer: "no gain", and bandwidth with Leviathan's formula."""
+_BESIDE: Final = ("for predicting no gain", "by bandwidth and Leviathan's formula")
 _TOLD: Final[dict[_Question, tuple[str, tuple[str, ...]]]] = {
     "ratio": ("Gain of speculation", _BESIDE),
     "absolute": ("Speed of speculation", _BESIDE),
@@ -39,14 +39,14 @@ _TOLD: Final[dict[_Question, tuple[str, tuple[str, ...]]]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retrodicted:
-    """One speed: published and predicted, as tokens per second or as times plain decoding.
+    """The answer to one question about one published speed, in tokens per second or as a speed-up.
 
     Attributes:
-        case, question: which.
-        speed: as its source tells it.
-        published: what was measured.
-        predicted: from shipped data.
-        others: by `BASELINES`.
+        case, question: what was asked.
+        speed: the published speed with its setting.
+        published: the measured answer.
+        predicted: the answer predicted from shipped data.
+        others: the answers of the two `BASELINES`.
     """
 
     case: Case
@@ -58,7 +58,7 @@ class Retrodicted:
 
     @property
     def drafted(self) -> str:
-        """As its source names it: a number of tokens, a context, or `auto`; 0 of plain decoding."""
+        """The setting in the source's words: a number of tokens, a context, or `auto`; 0 for plain decoding."""
         return self.speed.key
 
     @property
@@ -68,11 +68,11 @@ class Retrodicted:
 
     @property
     def is_held(self) -> bool:
-        """Whether its interval holds what was measured."""
+        """Whether the predicted interval contains what was measured."""
         return self.predicted.low <= self.published <= self.predicted.high
 
     def as_entry(self) -> dict[str, Any]:
-        """Return it as a result has it."""
+        """Return it as a JSON object of a results file."""
         found = self.predicted
         return {
             **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
@@ -91,7 +91,7 @@ class Retrodicted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """A question of a case, by its name, that cannot be predicted, and why."""
+    """A question about a case (by its name) that cannot be answered, and why."""
 
     id: str
     question: _Question
@@ -99,7 +99,7 @@ class Skipped:
 
 
 class UnreadField(NamedTuple):
-    """A field that is not read, the known one that may have been meant, and the cases that have it."""
+    """An unknown field, the known one that may have been meant, and the cases that have it."""
 
     field: str
     near: str | None
@@ -108,14 +108,14 @@ class UnreadField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retrodiction:
-    """All of a file."""
+    """The results for all cases of a file."""
 
     found: tuple[Retrodicted, ...]
     skipped: tuple[Skipped, ...]
     unread: tuple[UnreadField, ...]
 
     def summary(self) -> dict[str, Any]:
-        """Return errors and coverage by question, those of the other predictors, and what was skipped."""
+        """Return errors and coverage by question, the errors of the simple predictors, and what was skipped."""
         told: dict[str, Any] = {question: self._judged(question) for question in QUESTIONS}
         told["baselines"] = {
             name: {
@@ -133,12 +133,12 @@ class Retrodiction:
         return told
 
     def of(self, question: _Question) -> Sequence[Retrodicted]:
-        """Return the speeds of a question."""
+        """Return the answers to one question."""
         return [one for one in self.found if one.question == question]
 
     @property
     def lost_shares(self) -> dict[str, list[str]]:
-        """The settings of every case that tells acceptance, but of others: the drafter's default was taken."""
+        """Settings, by case, with default acceptance although the case has acceptance of other settings."""
         found = defaultdict[str, list[str]](list)
         for one in self.of("ratio"):
             if one.speed.share is None and any(share is not None for share in one.case.accepted_share.values()):
@@ -158,7 +158,7 @@ def _median_error(found: Sequence[Retrodicted], predicted: Sequence[float]) -> f
 
 
 def worth(found: Retrodiction) -> str:
-    """Return in words how far off predictions are, next to what anybody could say."""
+    """Return in words how far off the predictions are, and how far off the simple predictors."""
     summary = found.summary()
     told = []
     for question, (what, beside) in _TOLD.items():
@@ -167,14 +167,14 @@ def worth(found: Retrodiction) -> str:
             errors = [one[question] for one in summary["baselines"].values() if question in one]
             others = " and ".join(f"{100 * error:.0f} % {how}" for error, how in zip(errors, beside, strict=True))
             told.append(
-                f"{what}: {100 * own['median_abs_error']:.0f} % off in the median of {own['num']} ({others}); "
-                f"intervals hold {100 * own['coverage']:.0f} %."
+                f"{what}: median error {100 * own['median_abs_error']:.0f} % over {own['num']} speeds ({others}); "
+                f"{100 * own['coverage']:.0f} % lie in their intervals."
             )
     return " ".join(told) or "Nothing was predicted."
 
 
 def retrodict(cases: Iterable[Case | UnreadableCase]) -> Retrodiction:
-    """Predict every speed of some cases from shipped data; skipped ones are listed with the reason."""
+    """Predict every speed of the cases from shipped data; what is skipped is listed with the reason."""
     found, skipped = list[Retrodicted](), list[Skipped]()
     unread = defaultdict[tuple[str, str | None], list[str]](list)
     for case in cases:
@@ -187,7 +187,7 @@ def retrodict(cases: Iterable[Case | UnreadableCase]) -> Retrodiction:
 
 
 def notes(found: Retrodiction) -> Iterator[str]:
-    """Yield in words what a file tells that no prediction is by."""
+    """Yield notes on what a file contains that the predictions did not use."""
     fields = [
         one.field + (f" ({one.near}?)" if one.near else "") + f" in {counted(len(one.cases), 'case')}"
         for one in found.unread
@@ -196,7 +196,7 @@ def notes(found: Retrodiction) -> Iterator[str]:
     if fields:
         yield cut(f"Fields that are not read: {'; '.join(fields)}.")
     if lost:
-        yield f"Acceptance is told of other settings than these, which have the default: {'; '.join(lost)}."
+        yield f"Default acceptance was used where a case gives acceptance only for other settings: {'; '.join(lost)}."
 
 
 def _of_case(case: Case | UnreadableCase) -> Iterator[Retrodicted | Skipped]:
@@ -229,7 +229,7 @@ def _unread(case: Case, question: _Question) -> list[str]:
     """Return a reason for every speed whose setting cannot be read."""
     told = case.plain_tokens_per_s if question == "plain" else case.published_tokens_per_s
     unread = (key for key, speed in told.items() if speed is not None and setting_of(key) is None)
-    return [f"the setting of a speed is {FORMS}, found {shown(key)}" for key in unread]
+    return [f"the setting of a speed should be {FORMS}, found {shown(key)}" for key in unread]
 
 
 def _all_skipped(name: str, reason: str) -> Iterator[Skipped]:
@@ -240,22 +240,20 @@ _OFFLOADED: Final = re.compile(
     r"offload|(?:expert|weight|layer)s?[^.;]* (?:host|cpu|main memory|ram)\b|cpu-?moe|ktransformers|powerinfer",
     re.IGNORECASE,
 )
-"""Where weights that do not fit are read through a link: rows of a verification are nearly free then."""
+"""Words of cases whose weights are partly read through a link; there, further rows of a pass are nearly free."""
 _MOST_NEEDED: Final = 1.3
-"""Of a memory, beyond which a target whose weights are told was not held by it, whatever a label says of either."""
+"""A target that needs more than this share of the memory was not held by it, whatever the labels say."""
 
 
 def _unanswerable(predictor: PredictedCase, question: _Question) -> str | None:
     case, is_ratio = predictor.case, question == "ratio"
     if not is_ratio and predictor.machine.is_stand_in:
-        return (
-            f"no sheet gives the bandwidth of {case.device} or its links; only ratios can be told by its architecture"
-        )
+        return f"no sheet gives the bandwidth of {case.device} or its links: only its speed-ups can be predicted"
     needed, told = predictor.memory_needed, f"{case.device}; {case.engine}; {case.note}"
     is_size_known = predictor.are_weights_told and not predictor.machine.is_stand_in
     is_apart = _OFFLOADED.search(told) or (needed > _MOST_NEEDED and is_size_known)
     if needed > 1 and (is_apart or not is_ratio):
-        return f"{predictor.target} does not fit into {case.device}: nobody says what the rest took elsewhere"
+        return f"{predictor.target} does not fit into {case.device}: how long the rest took elsewhere is not known"
     if not is_ratio and not predictor.are_weights_known:
         return "the case does not say how weights are stored"
     if question != "absolute" and not case.plain_tokens_per_s:

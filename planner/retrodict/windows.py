@@ -1,4 +1,4 @@
-"""What a round of a public measurement drafts, verifies and brings: a chain, one that ends early, or a tree."""
+"""What a round of a public measurement drafts, verifies and commits: a chain, a chain that ends early, or a tree."""
 
 from math import hypot
 from typing import Final, NamedTuple
@@ -16,21 +16,21 @@ from sim.acceptance.drawn_texts import pool_paths
 from sim.acceptance.rates import TaskRates
 
 UNKNOWN_WINDOW_ERROR: Final = 0.15
-"""Of a round whose number of drafted tokens is not told, or follows what is accepted: our judgement."""
+"""Relative error of a round if the number of drafted tokens is not stated, or adapts to acceptance: our judgement."""
 LONGEST_CHAIN: Final = 12
-"""Most tokens in a row that anybody measured of a head that drafts one after the other: more are a tree's."""
+"""The longest chain published for a head that drafts token by token; a larger number is the size of a tree."""
 _OF_TREES: Final = ("eagle", "mtp", "heads")
 _LEVELS: Final = 6
-"""Steps that draft a tree where they are not told: EAGLE-2's; EAGLE-3's are 7, SGLang's 5 (its documentation)."""
+"""Default number of steps that draft a tree: EAGLE-2's. (EAGLE-3's are 7, SGLang's 5 by its documentation.)"""
 _LEVELS_OF_HEADS: Final = 4
 _TOP_K: Final = 10
-"""Tokens of a level that EAGLE drafts from (arXiv 2406.16858)."""
+"""Nodes of a level that EAGLE expands (arXiv 2406.16858)."""
 _ENDS_EARLY: Final = "ik_llama.cpp"
-"""The engine whose draft models stop below a confidence of 0.75 unless told otherwise; in llama.cpp that is 0 now."""
+"""The engine whose draft models stop below a confidence of 0.75 by default; llama.cpp's default is now 0."""
 
 
 class SizedRound(NamedTuple):
-    """Rounds of one size: their portion of all, the rows of each step that drafts them, and those that verify them."""
+    """Rounds of one size: their share of all rounds, the rows of each draft step, and the rows of the verification."""
 
     portion: float
     step_rows: tuple[int, ...]
@@ -38,10 +38,10 @@ class SizedRound(NamedTuple):
 
 
 class DraftedWindow(NamedTuple):
-    """All rounds of a setting, and the tokens that they bring in the mean."""
+    """All rounds of a setting, by size, and the mean number of tokens that a round commits."""
 
     rounds: tuple[SizedRound, ...]
-    brought: RoundTokens
+    committed: RoundTokens
 
 
 class _Tree(NamedTuple):
@@ -51,13 +51,13 @@ class _Tree(NamedTuple):
 
 
 def num_in_a_row(draft: Draft, one: PublishedSpeed) -> int:
-    """Return the tokens that are drafted one after the other: of a tree its levels."""
+    """Return how many tokens are drafted one after the other; for a tree its levels."""
     tree = _tree_of(draft, one)
     return one.drafted if tree is None else tree.levels
 
 
 def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | None) -> DraftedWindow:
-    """Return the rounds of a setting, by the accepted share where it is told."""
+    """Return the rounds of a setting; `share` is accepted over drafted tokens, None for the default acceptance."""
     tree = _tree_of(draft, one)
     drafts_in_turn = draft.kind == "draft" and not draft.is_once and not draft.is_parallel
     is_limit = drafts_in_turn and (one.ends_early or engine_of(engine) == _ENDS_EARLY)
@@ -66,7 +66,7 @@ def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | Non
     found = accepted(draft, one.drafted, share, is_parallel=draft.is_parallel)
     rounds: tuple[SizedRound, ...] = (_round_of(draft, one.drafted, engine),)
     if tree is not None:
-        found = found if share is not None else _brought_by(tree, draft)
+        found = found if share is not None else _committed_by(tree, draft)
         rounds = (SizedRound(1.0, draft.step_rows(tree.levels, min(tree.top_k, tree.size - 1)), tree.size),)
     elif is_limit and share is None:
         rounds = _ending_early(draft, one.drafted, engine)
@@ -74,11 +74,11 @@ def window_of(draft: Draft, one: PublishedSpeed, engine: str, share: float | Non
 
 
 def _ending_early(draft: Draft, most: int, engine: str) -> tuple[SizedRound, ...]:
-    """Return rounds whose drafting ends with the first token of which the draft is unsure, which is verified too.
+    """Return the rounds of a draft that stops after the first token it is unsure of; that token is verified too.
 
-    A draft is taken to be unsure of just the tokens that are refused. So a round brings as many tokens as a chain of
-    `most`, and of those drafted the share that is accepted is the rate. A share that a source tells does not say how
-    many were drafted, since real drafts are sure of some tokens that are refused: tokens and costs are of `most` then.
+    The draft is assumed to be unsure of exactly the tokens that are refused. A round then commits as many tokens as
+    with a chain of `most`, and the accepted share of drafted tokens is the acceptance rate. This is not used with a
+    published share: real drafts are sure of some refused tokens, so the share does not say how many were drafted.
     """
     rate = usual_rate(draft.kind, is_single=most == 1).value
     portions = [rate**place * (1 - rate) for place in range(most - 1)]
@@ -92,12 +92,12 @@ def _round_of(draft: Draft, drafted: int, engine: str, portion: float = 1.0) -> 
 
 
 def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
-    """Return the tree of a setting, which its source tells, or its number of tokens if that is no chain's.
+    """Return the stated tree of a setting, or a tree of all drafted tokens if they are too many for a chain.
 
-    The last committed token is one of a tree's, in EAGLE's code as in SGLang's `num_draft_tokens`.
+    The last committed token counts as a node of the tree, as in EAGLE's code and in SGLang's `num_draft_tokens`.
     """
-    is_number_of_nodes = draft.kind in _OF_TREES and one.drafted > LONGEST_CHAIN
-    is_number_of_nodes = is_number_of_nodes and (draft.kind == "heads" or not draft.is_once)
+    is_too_long = draft.kind in _OF_TREES and one.drafted > LONGEST_CHAIN
+    is_number_of_nodes = is_too_long and (draft.kind == "heads" or not draft.is_once)
     if one.tree is None and not is_number_of_nodes:
         return None
     size, steps, top_k = one.tree or (one.drafted, None, None)
@@ -107,8 +107,8 @@ def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
     return _Tree(size, levels, top_k or _TOP_K)
 
 
-def _brought_by(tree: _Tree, draft: Draft) -> RoundTokens:
-    """Return a tree's tokens at the usual rate; that of Medusa's heads and their kin is of trees already."""
+def _committed_by(tree: _Tree, draft: Draft) -> RoundTokens:
+    """Return the tokens that a tree commits at the default rate; the rate of Medusa-like heads is already of trees."""
     rate = usual_rate(draft.kind, is_single=tree.levels == 1)
     of_rate = _tokens_of_chain if draft.kind == "heads" else _tokens_of_tree
     low, value, high = (of_rate(tree, one) for one in (rate.low, rate.value, rate.high))
@@ -120,10 +120,11 @@ def _tokens_of_chain(tree: _Tree, rate: float) -> float:
 
 
 def _tokens_of_tree(tree: _Tree, rate: float) -> float:
-    """Return tokens of a tree of those nodes that are accepted most often, with independent levels.
+    """Return the tokens that a tree of the most often accepted nodes commits, if its levels are independent.
 
-    A refused token's runners-up are right as often as those of the draft that this project ships. By this a tree of 60
-    with EAGLE-2's levels brings 3.8 tokens at the usual rate; EAGLE-2 published 3.5 to 4.2 (arXiv 2503.01840, table 1).
+    The draft's further candidates are assumed to be right as often as those of the draft that this project ships. A
+    tree of 60 with EAGLE-2's levels then commits 3.8 tokens at the default rate; EAGLE-2 published 3.5 to 4.2 (arXiv
+    2503.01840, table 1).
     """
     rates = TaskRates(rates=(rate,) * tree.levels, alternative_rates=ALTERNATIVES).rank_rates()
     paths = pool_paths(rates, tree.levels, min(tree.top_k, len(ALTERNATIVES) + 1))[: tree.size - 1]

@@ -1,8 +1,9 @@
-"""A record whose draft is better or worse than the recorded one, to find the acceptance that would change the answer.
+"""Changes a record as if its draft were better or worse, to find the acceptance that would change the answer.
 
-Mixing makes the draft learn or forget a random share of a text's tokens, the same tokens for every acceptance, so that
-a better draft knows all that a worse one does. A forgotten token is in no tree; a learned one is the best child of the
-node before it, and after it the tree goes on as the one recorded there. Exits stay: they belong to the target.
+The draft "learns" or "forgets" a random share of a text's tokens. Random draws are the same for every acceptance, so a
+better draft knows every token that a worse one knows. A forgotten token is removed from trees. A learned one becomes
+the best child of the node before it, and the tree continues below as recorded for the next position. Exits do not
+change: they belong to the target.
 """
 
 from dataclasses import replace
@@ -17,11 +18,11 @@ Booleans = NDArray[np.bool_]
 _Floats = NDArray[np.float64]
 
 NOWHERE = -1
-"""Place of a token that is not in a tree."""
+"""The rank of a token that is not in the tree."""
 
 
 def token_acceptance(record: AcceptanceRecord) -> float:
-    """Return the share of tokens drafted right given all before, by the draft model, or the first chain or tree."""
+    """Return the share of first drafted tokens that are right: the draft model's, else the first chain's or tree's."""
 
     def first_is_right(prompt: PromptRecord) -> Booleans:
         drafts = next((ids for ids in (prompt.rollouts, *prompt.chain_drafts) if len(ids)), None)
@@ -32,9 +33,9 @@ def token_acceptance(record: AcceptanceRecord) -> float:
 
 
 def whose_tokens(record: AcceptanceRecord) -> str:
-    """Return in words whose tokens `token_acceptance` is about."""
+    """Return in words which drafter's tokens `token_acceptance` counts."""
     if record.drafter is not None:
-        return f"the draft model's {'likeliest ' if record.temperature else ''}tokens"  # not those that it samples
+        return f"the draft model's {'likeliest ' if record.temperature else ''}tokens"  # not the sampled ones
     drafters = [one.drafter for one in record.chains] + [one.drafter for one in record.trees]
     return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
 
@@ -45,7 +46,7 @@ def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 
 
 
 class Mixing:
-    """A record whose draft is made better or worse again and again: what was recorded is looked through once."""
+    """Makes the draft of one record better or worse, any number of times; the record is analysed once."""
 
     def __init__(self, record: AcceptanceRecord) -> None:
         self._record, self._now = record, token_acceptance(record)
@@ -56,13 +57,17 @@ class Mixing:
     def at(self, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
         """Return the record with `token_acceptance` moved to `acceptance` (0..1), in expectation over `seed`.
 
-        Rollouts with features, sampled drafts, trees and chains move by the same share of their own acceptance. After a
-        learned token the draft goes on as from the next recorded position. In place of a forgotten one it proposes its
-        runner-up, and the right token is among its alternatives as often, and as far down, as where the recorded draft
-        was wrong.
+        Rollouts with features, sampled drafts, trees and chains learn or forget the same share of tokens. After a
+        learned token the draft continues as recorded for the next position. Instead of a forgotten token it proposes
+        its runner-up, and the right token gets a rank among the alternatives that is drawn from the positions at which
+        the recorded draft was wrong.
         """
         now, random = self._now, np.random.default_rng(seed)
-        share = acceptance / now - 1 if acceptance < now else (acceptance - now) / (1 - now) if now < 1 else 0.0
+        share = 0.0
+        if acceptance < now:
+            share = acceptance / now - 1
+        elif now < 1:
+            share = (acceptance - now) / (1 - now)
         prompts = (
             _mixed(prompt, *drafts, share, random)
             for prompt, drafts in zip(self._record.prompts, self._drafts, strict=True)
@@ -71,14 +76,14 @@ class Mixing:
 
 
 class _Drafts(NamedTuple):
-    """Rollouts from every position, and what was right of them. N positions, W drafted tokens, F alternatives.
+    """Rollouts from every position, and which tokens are right. N positions, W drafted tokens, F alternatives.
 
     Attributes:
         drafts_NW, alternatives_NF: as recorded.
         following_NW, token_NW: see `_following`.
         knows_NW: see `_known`.
-        wrong_N: what is proposed in place of each forgotten token.
-        usual_ranks: ranks of right tokens among the alternatives where the draft was wrong.
+        wrong_N: what is proposed instead of the right token if that is forgotten.
+        usual_ranks: ranks of the right tokens among the alternatives, at positions where the draft was wrong.
     """
 
     drafts_NW: Ids
@@ -127,9 +132,10 @@ def _mixed(
         (plain, "draft_acceptance", "refused_drafts"),
         (featured, "feature_draft_acceptance", "feature_refused_drafts"),
     ):
-        if drafts is not None and len(shares := getattr(prompt, accepted)):
+        shares = getattr(prompt, accepted)
+        if drafts is not None and len(shares):
             fields[accepted] = shares * (1 + share) if share < 0 else 1 - (1 - shares) * (1 - share)
-            fields[refused] = _never_text(drafts, getattr(prompt, refused))
+            fields[refused] = _refused(drafts, getattr(prompt, refused))
     return replace(prompt, tree_ranks=trees, chain_drafts=chains, **fields)
 
 
@@ -140,15 +146,15 @@ def _mixed_places(drafts: _Drafts, share: float, draws_N: _Floats) -> Booleans:
     return is_right_NW & (drafts.token_NW < len(draws_N))
 
 
-def _never_text(drafts: _Drafts, refused_NW: Ids) -> Ids:
-    """Return what is drafted where a sample is refused, also where none was."""
+def _refused(drafts: _Drafts, refused_NW: Ids) -> Ids:
+    """Return the refused token of each place; where none was recorded, one that differs from the text."""
     wrong_NW = drafts.wrong_N[np.minimum(drafts.token_NW, len(drafts.wrong_N) - 1)]
     filled: Ids = np.where(refused_NW == NOWHERE, wrong_NW, refused_NW)
     return filled
 
 
 def _rollouts(drafts: _Drafts, is_right_NW: Booleans) -> Ids:
-    """Return those of the mixed draft: as recorded where it knows what was known."""
+    """Return the rollouts of the mixed draft; a rollout stays as recorded if none of its tokens changes."""
     wrong_NW = drafts.wrong_N[np.minimum(drafts.token_NW, len(drafts.wrong_N) - 1)]
     is_changed_N = (is_right_NW != drafts.knows_NW).any(axis=1)
     mixed: Ids = np.where(is_changed_N[:, None], np.where(is_right_NW, drafts.following_NW, wrong_NW), drafts.drafts_NW)
@@ -156,7 +162,7 @@ def _rollouts(drafts: _Drafts, is_right_NW: Booleans) -> Ids:
 
 
 def _alternatives(drafts: _Drafts, text_N: Ids, is_right_N: Booleans, places_N: _Floats) -> Ids:
-    """Return those of the mixed draft: a learned token is the first of them, a forgotten one has a usual rank."""
+    """Return the alternatives of the mixed draft: a learned token comes first, a forgotten one has a usual rank."""
     changed = np.flatnonzero(is_right_N != drafts.knows_NW[:, 0])
     usual = drafts.usual_ranks[(places_N[changed] * len(drafts.usual_ranks)).astype(np.int64)]
     mixed = drafts.alternatives_NF.copy()
@@ -176,9 +182,9 @@ def _mixed_windows(text_N: Ids, drafts_NW: Ids, share: float, draws_N: _Floats) 
 
 
 def mixed_ranks(ranks: Ids, share: float, draws: _Floats) -> Ids:
-    """Return the places of the mixed draft's nodes, [N, depth], by those that follow the text from every position.
+    """Return the ranks, [N, depth], of the nodes along the text in the mixed draft's trees, from those recorded.
 
-    `share` of the known tokens are forgotten (below zero), or of the unknown ones learned: the lowest of `draws` first.
+    A share of the known tokens is forgotten (`share` < 0), or of the unknown ones learned: the lowest `draws` first.
     """
     num_tokens, depth = ranks.shape
     positions = np.arange(num_tokens)
@@ -198,7 +204,7 @@ def mixed_ranks(ranks: Ids, share: float, draws: _Floats) -> Ids:
         goes_on &= np.where(knows, draw >= -share, is_learned) & (token < num_tokens)
         last = np.where(is_learned, last + 1, recorded)
         mixed[goes_on, place] = last[goes_on]
-        # After a learned token the tree of this position holds nothing more.
+        # After a learned token this position's tree has no further nodes: the one of a later position continues.
         is_recorded &= ~is_learned
     return mixed
 
@@ -233,14 +239,14 @@ def _runner_up(text_N: Ids, alternatives_NF: Ids) -> Ids:
 
 
 def _ranks(text_N: Ids, alternatives_NF: Ids) -> Ids:
-    """Return the rank of the text's token among the alternatives; F where it is not one of them."""
+    """Return the rank of the text's token among the alternatives, [N]; F where it is not one of them."""
     is_right_NF = alternatives_NF == text_N[:, None]
     ranks: Ids = np.where(is_right_NF.any(axis=1), is_right_NF.argmax(axis=1), is_right_NF.shape[1]).astype(np.int32)
     return ranks
 
 
 def _placed(tokens_R: Ids, ids_RF: Ids, ranks_R: Ids) -> Ids:
-    """Return the ids of rows with each row's token at its rank, or without it where the rank is beyond the end."""
+    """Return `ids_RF` with each row's token moved to its rank, or removed where the rank is beyond the end."""
     rows, width = np.arange(len(ids_RF)), ids_RF.shape[1]
     is_other_RF = ids_RF != tokens_R[:, None]
     place_RF = np.cumsum(is_other_RF, axis=1) - 1

@@ -1,8 +1,8 @@
-"""What would have to change for another kind of decoding to win, and what a faster part would bring.
+"""Sensitivity of a plan: what would have to change for another kind of decoding to win, and what faster parts gain.
 
-Only a shortlist is asked about, the best schedule of every method, placement and number of drafted tokens: a sweep asks
-dozens of times. Break-evens are asked for many draws of prompts and tokens, of the schedules that were the best of
-their kind somewhere in the sweep.
+A sweep predicts only a shortlist (the best schedule of every method, placement and number of drafted tokens), since it
+does so dozens of times. Break-evens are computed for many random draws of prompts and tokens, among the schedules that
+were the best of their kind anywhere in the sweep.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,10 +31,12 @@ _Way = Literal["down", "up"]
 _Floats = NDArray[np.float64]
 _Quantity = Literal["acceptance", "draft_speed"]
 World = Callable[[float], Evaluator]
+"""Returns the evaluator at a value of the swept quantity."""
 ACCEPTANCES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
 DRAFT_SPEEDS = (0.125, 0.25, 0.5, 0.707, 1.414, 2.0, 4.0, 8.0)
 NUM_DRAWS = 16
 FASTER = 1.1
+"""How many times as fast each part is made for `Sensitivity.gains`."""
 _DRAFT_PARTS: Final = tuple(part for part in PARTS if part not in TARGET_PARTS)
 _TARGET_EVENTS: Final[tuple[Event, ...]] = ("exit", "features")
 _DRAFT_EVENTS: Final[tuple[Event, ...]] = ("first_step",)
@@ -42,16 +44,16 @@ _WIN_AS_IT_FALLS: Final[Mapping[_Quantity, tuple[Kind, ...]]] = {
     "acceptance": ("plain",),
     "draft_speed": ("plain", "lookup", "mirror"),
 }
-"""Kinds that a worse draft can make the fastest: those that do not use it, and if it is only slower, those that hide
-it. Other kinds pass by chance: all drafters become worse together, some of them by a token or two less."""
+"""Kinds that may become the fastest when the quantity falls: those without the draft, and those that hide a slow draft.
+Others would do so only by chance, since all drafters get worse together and some happen to lose a token or two less."""
 
 
 def with_speed(profile: Profile, part: _Part, factor: float) -> Profile:
     """Return the profile with one part `factor` times as fast, on all lanes or links.
 
-    `target` is its layers, `lm_head`, exits, prefill and returned states; `draft` the steps and prefill of whatever
-    drafts, and what streams add to the target's pass; `link` latency and bandwidth. Dispatch and the driver's own time
-    stay.
+    `target`: layers, `lm_head`, exits, prefill and the return of hidden states. `draft`: steps and prefill of all
+    drafters, and what streams add to the target's pass. `link`: latency and bandwidth. Dispatch and the driver's own
+    time do not change.
     """
     if part == "link":
         links = tuple(
@@ -66,7 +68,7 @@ def with_speed(profile: Profile, part: _Part, factor: float) -> Profile:
 
 
 class BreakEven(NamedTuple):
-    """A value at which two kinds are equally fast: the median of many draws, and the ends of nine tenths of them."""
+    """A value at which two kinds are equally fast: median and 90 % interval over many random draws."""
 
     at: float
     low: float
@@ -74,7 +76,7 @@ class BreakEven(NamedTuple):
 
     @classmethod
     def of(cls, draws: Sequence[float | None]) -> "BreakEven | None":
-        """Return the break-even of some draws; None if one of them has none."""
+        """Return the break-even of some draws; None if there is none in any one of them."""
         found = [draw for draw in draws if draw is not None]
         if len(found) < len(draws):
             return None
@@ -85,11 +87,10 @@ class BreakEven(NamedTuple):
 def crossing(
     ask: Callable[[float], Mapping[Kind, float]], values: Sequence[float], here: int, challenger: Kind, way: _Way
 ) -> float | None:
-    """Return the value from which on `challenger` is the fastest, on the `way` from today's, `values[here]`.
+    """Return the value from which on `challenger` is the fastest, going up or down (`way`) from today's `values[here]`.
 
-    `ask` returns the best time per token of each kind at a value; between the values that the walk meets, times are
-    interpolated. Where the challenger is the fastest today, the walk goes back to where it is not. None if there is no
-    such value.
+    `ask` returns the best time per token of each kind at one of `values`; between these, times are interpolated. If the
+    challenger is the fastest already today, the search goes the opposite way. None if there is no such value.
     """
 
     def lead_s(place: int) -> float:
@@ -112,10 +113,10 @@ class Sweep:
     """The best time per token of every kind while one quantity moves, at each of its ascending `values`.
 
     Attributes:
-        quantity: `acceptance` (share of tokens that the draft gets right) or `draft_speed` (times today's).
-        now: today's value; one of `values`.
-        break_evens: for kinds that are slower today, the value nearest to today's at which they become the fastest.
-            Kinds that never do, or not in every draw, are not in it.
+        quantity: `acceptance` (share of tokens that the draft gets right) or `draft_speed` (relative to today's).
+        now: today's value, one of `values`.
+        break_evens: for kinds that are slower today, the nearest value at which they become the fastest. Kinds that do
+            not become the fastest in every draw are left out.
     """
 
     quantity: _Quantity
@@ -131,14 +132,14 @@ class Sweep:
 
 
 class Sensitivity(NamedTuple):
-    """Sweeps, and the share of tokens per second that is gained if a part becomes ten percent faster."""
+    """Sweeps, and the relative gain of tokens per second if one part were 10 % faster."""
 
     sweeps: tuple[Sweep, ...]
     gains: dict[_Part, float]
 
 
 class SweptQuantity(NamedTuple):
-    """A quantity, today's value, its grid, and the `world` of some draws of some texts: an evaluator at each value."""
+    """A quantity, today's value and the grid; `world` takes texts and seeds of draws, and returns a `World`."""
 
     quantity: _Quantity
     now: float
@@ -154,10 +155,9 @@ class SweptQuantity(NamedTuple):
 def analyse(
     result: SearchResult, profile: Profile, record: AcceptanceRecord, challengers: Collection[Kind] | None = None
 ) -> Sensitivity:
-    """Sweep acceptance and draft speed, and try each part ten percent faster.
+    """Sweep acceptance and draft speed, and predict the gain of each part being 10 % faster.
 
-    `challengers` are the kinds to look for break-evens of, such as those that are slower than the winner beyond doubt;
-    None for all.
+    Break-evens are sought for `challengers`, such as the kinds that are surely slower than the winner; None for all.
     """
     schedules = shortlist(result)
     gains = _gains(result, schedules, profile, record)
@@ -187,13 +187,13 @@ def analyse(
 def _gains(
     result: SearchResult, schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord
 ) -> dict[_Part, float]:
-    """Return what each faster part brings; a schedule slower by more than that cannot win, and is not asked."""
+    """Return the gain of making each part faster. Schedules that are slower by more than `FASTER` cannot win then."""
     now_s = result.candidates[0].tpot_s
     close = {one.schedule for one in result.candidates if one.tpot_s <= FASTER * now_s}
-    asked = [schedule for schedule in schedules if schedule in close]
+    contenders = [schedule for schedule in schedules if schedule in close]
     texts = replay_of(record)
-    best = {part: best_by_kind(asked, Evaluator(with_speed(profile, part, FASTER), texts)) for part in get_args(_Part)}
-    return {part: now_s / min(time_s for time_s, _ in found.values()) - 1 for part, found in best.items()}
+    evaluators = {part: Evaluator(with_speed(profile, part, FASTER), texts) for part in get_args(_Part)}
+    return {part: now_s / min(map(evaluator.tpot_s, contenders)) - 1 for part, evaluator in evaluators.items()}
 
 
 def shortlist(result: SearchResult) -> list[Schedule]:
@@ -218,8 +218,9 @@ def sweep(
     times = {value: {kind: time_s for kind, (time_s, _) in found.items()} for value, found in best.items()}
     today = times[question.now]
     fastest = min(today, key=today.__getitem__)
-    asked = [kind for kind in today if kind != fastest and (challengers is None or kind in challengers)]
-    ways = {kind: way for kind in asked if (way := _way(question, times, kind)) is not None}
+    slower = [kind for kind in today if kind != fastest and (challengers is None or kind in challengers)]
+    found_ways = {kind: _way(question, times, kind) for kind in slower}
+    ways = {kind: way for kind, way in found_ways.items() if way is not None}
     leaders = list(dict.fromkeys(schedule for found in best.values() for _, schedule in found.values()))
     return Sweep(
         quantity=question.quantity,
@@ -231,7 +232,7 @@ def sweep(
 
 
 def _way(question: SweptQuantity, times: Mapping[float, Mapping[Kind, float]], challenger: Kind) -> _Way | None:
-    """Return the way to the nearest value at which the challenger leads; None if there is none that makes sense."""
+    """Return the way to the nearest value at which the challenger leads; None if there is none."""
     here = question.values.index(question.now)
     ways: list[_Way] = ["up", "down"] if challenger in _WIN_AS_IT_FALLS[question.quantity] else ["up"]
     found = {way: crossing(times.__getitem__, question.values, here, challenger, way) for way in ways}
@@ -264,7 +265,10 @@ def _break_evens(
 
 
 def _drawn_prompts(prompt_numbers: Sequence[int]) -> _Floats:
-    """Return how often a text's prompt is in each draw, [draws, texts]: once in the first, and of a few in all."""
+    """Return how often each text counts in each draw (a bootstrap over prompts), [draws, texts].
+
+    In the first draw, and with fewer than `FEWEST` prompts in all draws, each prompt counts once.
+    """
     num_prompts = len(set(prompt_numbers))
     weights_DP = np.ones((NUM_DRAWS, num_prompts))
     if num_prompts >= FEWEST:
@@ -274,7 +278,7 @@ def _drawn_prompts(prompt_numbers: Sequence[int]) -> _Floats:
 
 
 def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DT: _Floats) -> dict[Kind, _Floats]:
-    """Return the best time per token of every kind in each draw, [draws]; its texts are those of all draws in a row."""
+    """Return the best time per token of every kind, [draws]; the evaluator has the texts of all draws in a row."""
     best: dict[Kind, _Floats] = {}
     for schedule in schedules:
         times = evaluator.prompt_times(schedule)
@@ -284,7 +288,7 @@ def _drawn_times(schedules: Sequence[Schedule], evaluator: Evaluator, weights_DT
 
 
 def _only_asked(record: AcceptanceRecord, schedules: Sequence[Schedule]) -> AcceptanceRecord:
-    """Return the record without trees that no schedule drafts, but for the first, which `token_acceptance` needs."""
+    """Return the record without the trees that no schedule drafts, except the first, which `token_acceptance` needs."""
     asked = [place for place, tree in enumerate(record.trees) if not place or any(map(tree.answers, schedules))]
     prompts = (
         replace(prompt, tree_ranks=tuple(prompt.tree_ranks[place] for place in asked)) for prompt in record.prompts

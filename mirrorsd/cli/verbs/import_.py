@@ -14,7 +14,7 @@ from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
     from planner.imported.accepted import EngineAcceptance
-    from planner.imported.engine_profile import BenchCurve
+    from planner.imported.bench_curves import BenchCurve
 
 EXAMPLE = (
     "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"
@@ -79,8 +79,8 @@ def import_(
 ) -> None:
     """Read costs and acceptance from files of an engine, for other commands."""
     from decoding.yaml_file import save_yaml
+    from planner.imported.bench_curves import settings_apart
     from planner.imported.engine_page import Told
-    from planner.imported.engine_profile import settings_apart
     from planner.imported.import_file import import_files
 
     told = Told(target=target, context=context, window=window, batch_size=batch_size, new_tokens=new_tokens)

@@ -1,7 +1,8 @@
-"""Repeats a plan with some of its numbers changed, to find what is fastest then.
+"""Repeats a plan with some of its numbers changed, to find what would be fastest then.
 
-Only schedules that may win are predicted again: for each method on each placement, one of every draft length with its
-best settings today. A schedule whose lanes and links are unchanged keeps its time.
+"Today" means the plan with its original numbers. Only schedules that may win are predicted again: for each method on
+each placement, one of every draft length with its best settings today. If the numbers of a schedule's lanes and links
+do not change, its time is not predicted again.
 """
 
 from collections.abc import Mapping
@@ -26,11 +27,11 @@ from sim.derived.sheet_numbers import MOVABLE
 from sim.evaluator import Evaluator
 
 _NEAR: Final = 1.25
-"""Other draft lengths are tried for ways that take at most this many times as long as the fastest way."""
+"""Several draft lengths are tried only for ways that take at most this many times as long as the fastest way."""
 
 
 class Way(NamedTuple):
-    """A placement, and how it decodes: `plain`, drafting `in turn` with the target, or `at once` beside it."""
+    """A placement and how it decodes: `plain`, drafting `in turn` with the target, or `at once` (mirror)."""
 
     pair: LanePair
     kind: Literal["plain", "in turn", "at once"]
@@ -44,7 +45,7 @@ class Way(NamedTuple):
 
     @property
     def devices(self) -> tuple[object, ...]:
-        """What differs between ways that differ in more than how many layers of a split are on which device."""
+        """A key that is equal for ways that differ only in how many layers of a split are on which device."""
         split = LayerSplit.of(self.pair.target)
         return self.kind, self.pair.in_turn, self.pair.draft, self.pair.target if split is None else split.devices
 
@@ -56,7 +57,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The time per token of the fastest schedule of each way; plain decoding is among them."""
+    """The time per token of the fastest schedule of each way, including plain decoding."""
 
     times_s: Mapping[Way, float]
 
@@ -83,10 +84,10 @@ class Standing:
 
 
 class MovedQuestion:
-    """Repeats a plan with changed numbers; answers are kept."""
+    """Repeats a plan with changed numbers; answers are cached."""
 
     def __init__(self, plan: PlatformPlan, *, near: float = _NEAR) -> None:
-        """Take a plan, whose ranking is today's answer; `near` replaces 1.25 of `_NEAR`."""
+        """Take a plan, whose ranking is today's answer; `near` replaces `_NEAR`."""
         self.plan, self.question, self.near = plan, plan.question, near
         self.today_s = {one.schedule: one.tpot_s for one in plan.ranking if not one.needs_training}
         self.tokens_a_round: dict[Schedule, float] = {}
@@ -94,25 +95,25 @@ class MovedQuestion:
         self._fields = {one.field for one in plan.assumptions}
         self._grouping_today = _grouping(self.question)
         self._record_with = cache(self.question.record_with)
-        self._replays: dict[int, Replay] = {}  # by the record's identity, which they keep
+        self._replays: dict[int, Replay] = {}  # by id(record); a replay keeps its record alive, so ids stay unique
         self._known = cache(self._asked)
         self.settings = cache(self._settings_of)
         self.basis_today = cache(partial(basis_of, plan.machine))
 
     def standing(self, changes: Mapping[str, float] | None = None) -> Standing:
-        """Return what is fastest with some numbers changed, by the names that `--set` and assumptions have.
+        """Return what is fastest with some numbers changed; `changes` has the names of `--set` and of assumptions.
 
         Raises:
-            MirrorsdError: with such numbers nothing can be predicted.
+            MirrorsdError: nothing can be predicted with these numbers.
         """
         return self._known(tuple(sorted((changes or {}).items())))
 
     def lead_lost(self, there: Standing) -> float:
-        """Return how many times as long today's leader takes as the leader there; 1 where it still leads."""
+        """Return how many times as long today's leader takes as the leader of `there`; 1 if it still leads."""
         return there.times_s.get(self.leader, inf) / there.times_s[there.leader]
 
     def is_like_today(self, way: Way) -> bool:
-        """Return whether a way differs from today's leader in nothing but the names of devices, or layers on each."""
+        """Return whether a way differs from today's leader only in names of devices, or in the layers on each."""
         platform = self.question.platform
 
         def devices(one: Way) -> tuple[object, ...]:
@@ -123,7 +124,7 @@ class MovedQuestion:
         return devices(way) == devices(self.leader)
 
     def moved(self, changes: Mapping[str, float]) -> Question:
-        """Return the question with some numbers changed; errors are those of `standing`."""
+        """Return the question with some numbers changed; raises what `standing` raises."""
         question, of_parts = self.question, {}
         for field, value in changes.items():
             constants = [field] if field in CONSTANTS else self._movable(field)
@@ -136,7 +137,7 @@ class MovedQuestion:
         return replace(question, platform=with_overrides(question.platform, of_parts)) if of_parts else question
 
     def _movable(self, field: str) -> list[str]:
-        """Return the devices' numbers that a name of `--set` stands for, if they are among the plan's assumptions."""
+        """Return the numbers of devices that a name of `--set` stands for, if any is among the plan's assumptions."""
         part, _, name = field.rpartition(".")
         if name not in MOVABLE:
             return []
@@ -144,7 +145,7 @@ class MovedQuestion:
         return found if any(one in self._fields for one in found) else []
 
     def replay_of(self, record: AcceptanceRecord) -> Replay:
-        """Return the replay of a record, which all machines that are asked about share."""
+        """Return the replay of a record, which is shared by all changed machines."""
         if id(record) not in self._replays:
             self._replays[id(record)] = Replay(record)
         return self._replays[id(record)]
@@ -173,20 +174,20 @@ class MovedQuestion:
                 found[way] = times.best_s(schedules)
         found = {way: time_s for way, time_s in found.items() if time_s < inf}
         if not any(way.kind == "plain" for way in found):
-            raise PlanError("with such numbers plain decoding can be timed nowhere")
+            raise PlanError("with these numbers, plain decoding can be predicted on no lane")
         return Standing(found)
 
     def _machine(self, question: Question, places: Places) -> DerivedProfile:
-        """Return the machine of a changed question; today's where nothing but the texts has changed."""
+        """Return the machine of a changed question; today's machine if only the texts have changed."""
         if question.platform is self.question.platform and question.constants is self.question.constants:
             return self.plan.machine
         pairs = frozenset(frozenset(pair[:2]) for pair in places.pairs)
         return derived_profile(question.platform, replace(demand_of(question, places.lanes), pairs=pairs))
 
     def _settings_of(self, pair: LanePair) -> dict[Way, list[Schedule]]:
-        """Return one schedule of every number of rows by way, today's fastest first.
+        """Return one schedule for every number of rows, by way, today's fastest first.
 
-        Schedules that are not ranked today come last, by middling draft lengths and many roots.
+        Schedules that are not ranked today come last: medium draft lengths and many roots first.
         """
         ranked = self.plan.equal.get(pair, pair)
         lanes = {"target_lane": ranked.target, "draft_lane": ranked.draft}
@@ -203,7 +204,7 @@ class MovedQuestion:
 
 
 def _grouping(question: Question) -> list[object]:
-    """Return what decides where models fit, and for each device and link the first one that has the same numbers."""
+    """Return a key that is equal for questions with the same placements: memory sizes, and which parts are equal."""
     platform, moved = question.platform, [(key.rpartition("."), value) for key, value in question.constants.items()]
     pools = [(pool.devices, pool.model_copy(update={"devices": ()})) for pool in platform.memory_pools.values()]
     devices = [
@@ -221,7 +222,7 @@ def _grouping(question: Question) -> list[object]:
 
 
 class _Times:
-    """Predicted times on one machine; today's for a schedule of which nothing has changed."""
+    """Predicted times on one machine; a schedule whose numbers have not changed keeps today's time."""
 
     def __init__(self, asked: MovedQuestion, question: Question, machine: DerivedProfile) -> None:
         self._asked, self._machine = asked, machine
@@ -231,22 +232,22 @@ class _Times:
         self.of = cache(self._tpot_s)
 
     def _tpot_s(self, schedule: Schedule) -> float:
-        """Return seconds per token; infinity where they cannot be predicted."""
+        """Return seconds per token; infinity if they cannot be predicted."""
         lanes = schedule.target_lane, schedule.draft_lane or schedule.target_lane
         if self._is_todays_text and schedule in self._asked.today_s and self._today(lanes):
             return self._asked.today_s[schedule]
         return inf if self._evaluator.missing(schedule) else self._evaluator.tpot_s(schedule)
 
     def best_s(self, schedules: list[Schedule]) -> float:
-        """Return the best time of one way: from the first schedule on, fewer and more rows until they are slower."""
+        """Return the best time of one way: try more and fewer rows than the first schedule's until they are slower."""
         best_s, rows = self.of(schedules[0]), schedules[0].num_rows
         up = sorted((one for one in schedules if one.num_rows > rows), key=lambda one: one.num_rows)
         down = sorted((one for one in schedules if one.num_rows < rows), key=lambda one: -one.num_rows)
         for side in (up, down):
             for one in side:
-                if (time_s := self.of(one)) >= best_s:
+                if self.of(one) >= best_s:
                     break
-                best_s = time_s
+                best_s = self.of(one)
         return best_s
 
     def most_tokens_a_round(self) -> float:

@@ -1,4 +1,4 @@
-"""A plan's answer over a range of one of its numbers, or over a grid of two."""
+"""Repeats a plan over a range of one of its numbers, or over a grid of two."""
 
 from collections.abc import Sequence
 from itertools import pairwise, product
@@ -16,26 +16,26 @@ from sim.derived.sheet_numbers import MOVABLE
 _STEPS: Final = 6
 _MOST_CELLS: Final = 100
 _IN_GIGA_BELOW: Final = 1e6
-"""No part moves so few bytes per second: bare numbers below it are meant in GB/s."""
+"""Bandwidths without a unit below this value are read as GB/s: no part has so few bytes per second."""
 
 
 class SweptNumber(NamedTuple):
-    """A number, by the name that `--set` takes, and the values that it is given."""
+    """A number, by its name for `--set`, and the values to try."""
 
     field: str
     values: tuple[float, ...]
 
 
 class SweepCell(NamedTuple):
-    """The answer at one point.
+    """The answer at one point of a sweep.
 
     Attributes:
-        values: of the numbers.
-        standing: what is fastest; None where nothing can be predicted, and `refused` says why.
-        there: the fastest speculation that uses the device of the first number; None where none does.
-        break_even: acceptance at which speculation is as fast as plain decoding; None where no rate makes it so, and in
-            a grid, where it would take most of the time.
-        always, never: whether speculation is the faster, or the slower, at every rate.
+        values: the values of the swept numbers.
+        standing: what is fastest; None if nothing can be predicted: then `refused` says why.
+        there: the fastest speculation that uses a device of the first number; None if there is none.
+        break_even: acceptance at which speculation is as fast as plain decoding; None if there is none, and in a grid,
+            where it would take most of the time.
+        always, never: whether speculation is faster, or slower, at every acceptance.
     """
 
     values: tuple[float, ...]
@@ -51,7 +51,7 @@ def parse_sweep(text: str) -> SweptNumber:
     """Return the number and values of `FIELD=LOW:HIGH`, `FIELD=LOW:HIGH:STEPS` or `FIELD=V,V,...`; units are allowed.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: the text has none of these forms.
     """
     field, equals, spec = (part.strip() for part in text.partition("="))
     try:
@@ -75,10 +75,10 @@ def parse_sweep(text: str) -> SweptNumber:
 
 
 def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[SweepCell]:
-    """Return the answers over the grid of some numbers, the last one's values next to each other.
+    """Return the answers over the grid of one or two numbers; the last number varies fastest.
 
     Raises:
-        ConfigError: there are too many points, or no such number.
+        ConfigError: there are too many points, or a number is unknown or impossible.
     """
     if not 1 <= len(numbers) <= 2 or len({one.field for one in numbers}) < len(numbers):
         raise ConfigError("--sweep takes one number or two different ones")
@@ -94,18 +94,19 @@ def sweep_numbers(asked: MovedQuestion, numbers: Sequence[SweptNumber]) -> list[
 
 
 def _require_possible(number: SweptNumber) -> None:
-    """Raise a `ConfigError` for a value that a number which stands on no sheet cannot have; `--set` checks the rest."""
+    """Raise `ConfigError` for an impossible value of a number that is on no data sheet; overrides check the others."""
     name = number.field.rpartition(".")[2]
     if name not in MOVABLE and number.field not in CONSTANTS:
         return
     low, high = (1e-6, 1.0) if name.endswith(("efficiency", "share")) else (float(name == "bf16_flops"), inf)
-    if wrong := [value for value in number.values if not low <= value <= high]:
-        ends = f"from {low:g} to {high:g}" if high < inf else f"{low:g} at least"
-        raise ConfigError(f"--sweep {number.field}: {wrong[0]:g} is not possible; values are {ends}")
+    for value in number.values:
+        if not low <= value <= high:
+            ends = f"from {low:g} to {high:g}" if high < inf else f"at least {low:g}"
+            raise ConfigError(f"--sweep {number.field}: {value:g} is not possible; values are {ends}")
 
 
 def turns(cells: Sequence[SweepCell]) -> list[tuple[SweepCell, SweepCell]]:
-    """Return neighbours along the last number whose fastest ways are on other devices, or decode otherwise."""
+    """Return neighbours along the last number whose fastest ways differ in devices or in how they decode."""
     return [
         (one, other)
         for one, other in pairwise(cells)
@@ -139,7 +140,7 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
 
 
 def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> tuple[float | None, bool, bool]:
-    """Return the acceptance at which speculation is as fast as plain decoding, and whether it always or never is."""
+    """Return the break-even acceptance, and whether speculation is faster at every, or at no, acceptance."""
     rate, now = asked.question.acceptance.field, asked.question.acceptance.value
 
     def speedup(value: float) -> float:

@@ -1,7 +1,7 @@
 """Which numbers could change a plan's answer: moves every uncertain number to its ends, and plans again.
 
-The answer is which way to decode is fastest, and its speed-up over plain decoding. Where another way is fastest at an
-end, bisection finds the value from which on today's is the fastest no more.
+The answer is the fastest way to decode and its speed-up over plain decoding. Where another way is the fastest at an end
+of a number's interval, bisection finds the value at which the lead changes.
 """
 
 from collections import defaultdict
@@ -19,18 +19,18 @@ from planner.platform_plan.what_turns.moved_question import MovedQuestion, Stand
 from sim.derived.assumption import Assumption
 
 _AT_MOST_ONE: Final = ("efficiency", "unhidden_share", "rate", "first_alternative")
-"""Ends of the names of shares."""
+"""Numbers whose names end like this are shares, at most 1."""
 _LEAST: Final = 0.01
-"""Smallest share of a number that is tried: the low end of a curve's growth may lie below zero."""
+"""Numbers are lowered at most to this share of their value; the low end of a curve's growth may be negative."""
 _WORTH: Final = 1.02
-"""Another leader at an end is reported where it is at least this many times as fast as today's."""
+"""Another leader at an end is reported only if it is at least this many times as fast as today's leader there."""
 _HALVINGS: Final = 6
 SMALLEST: Final = 0.005
-"""Smallest change of the speed-up that counts as an effect."""
+"""Smaller changes of the speed-up do not count as an effect."""
 
 
 def uncertain_numbers(plan: PlatformPlan) -> list[Assumption]:
-    """Return the plan's assumptions whose ends differ, by the names that `--set` takes; equal parts have one name."""
+    """Return the plan's assumptions that have an interval, with their names for `--set`; equal parts share a name."""
     platform, found = plan.question.platform, dict[str, Assumption]()
     for one in plan.assumptions:
         is_used = plan.question.has_exits or ".exit_coverage" not in one.field
@@ -42,7 +42,7 @@ def uncertain_numbers(plan: PlatformPlan) -> list[Assumption]:
 
 
 def name_of(platform: Platform, one: Assumption) -> str:
-    """Return the name of a number for `--set`: of all parts of a sheet that have the same one, or of its own part."""
+    """Return the name of a number for `--set`: of all parts with the same sheet and number, or of one part."""
     part, _, field = one.field.rpartition(".")
     if part in platform.devices and field == "memory_bytes_per_s":
         pool, memory = platform.pool_of(part)
@@ -55,7 +55,7 @@ def name_of(platform: Platform, one: Assumption) -> str:
 
 
 def _parts_by_sheet(platform: Platform) -> dict[str, dict[str, object]]:
-    """Return the parts of each sheet by their names; families of several link sheets come first."""
+    """Return {part name: part} for the name of each sheet; families of several link sheets come first."""
     families: defaultdict[str, dict[str, object]] = defaultdict(dict)
     sheets: defaultdict[str, dict[str, object]] = defaultdict(dict)
     for link in platform.links:
@@ -69,17 +69,17 @@ def _parts_by_sheet(platform: Platform) -> dict[str, dict[str, object]]:
 
 
 def _pools(platform: Platform, name: str) -> str:
-    """Return a pattern of all memories that are as fast as one, where it matches no other part; else its name."""
+    """Return a pattern that matches all memories as fast as the named one and no other part; else its name."""
     rate = platform.memory_pools[name].bytes_per_s
     alike = [pool for pool, memory in platform.memory_pools.items() if memory.bytes_per_s == rate]
     start = commonprefix(alike)  # noqa: RUF071  of names, not of paths
     others = [*(set(platform.memory_pools) - set(alike)), *platform.devices]
-    is_told = len(alike) > 1 and start and not any(other.startswith(start) for other in others)
-    return f"{start}*" if is_told else name
+    is_unique = len(alike) > 1 and start and not any(other.startswith(start) for other in others)
+    return f"{start}*" if is_unique else name
 
 
 class Turn(NamedTuple):
-    """The value of a number at which another way becomes the fastest, on which side of it, and which way."""
+    """The value of a number at which the lead changes, the side of it (`below` or `above`), and the leader there."""
 
     at: float
     side: str
@@ -91,9 +91,9 @@ class TornadoBar(NamedTuple):
 
     Attributes:
         number: the number, with its ends.
-        speedup_low, speedup_high: best speculation over plain decoding with the number at either end.
-        now: the same today.
-        turn: the nearest value at which another way is the fastest; None where none is within the ends.
+        speedup_low, speedup_high: speed of the best speculation over plain decoding, with the number at either end.
+        now: the same speed-up today.
+        turn: the nearest value at which another way is the fastest; None if there is none within the interval.
     """
 
     number: Assumption
@@ -104,12 +104,12 @@ class TornadoBar(NamedTuple):
 
     @property
     def effect_low(self) -> float:
-        """Change of the speed-up where the number is at its low end."""
+        """Change of the speed-up with the number at its low end."""
         return self.speedup_low - self.now
 
     @property
     def effect_high(self) -> float:
-        """Change of the speed-up where the number is at its high end."""
+        """Change of the speed-up with the number at its high end."""
         return self.speedup_high - self.now
 
     @property
@@ -119,7 +119,7 @@ class TornadoBar(NamedTuple):
 
 
 def tornado(asked: MovedQuestion) -> tuple[TornadoBar, ...]:
-    """Return the numbers that matter: first those that change which way is fastest, then by size of the effect."""
+    """Return the numbers that matter: first those that change which way is the fastest, then by size of the effect."""
     bars = [bar for number in uncertain_numbers(asked.plan) for bar in _bar(asked, number)]
     return tuple(sorted(bars, key=lambda bar: (bar.turn is None, -bar.size)))
 
@@ -135,7 +135,7 @@ def _bar(asked: MovedQuestion, number: Assumption) -> Iterator[TornadoBar]:
 
 
 def _turn(asked: MovedQuestion, number: Assumption, end: float, there: Standing) -> Turn | None:
-    """Return where the lead changes between today's value and an end; None where it does not, or hardly."""
+    """Return where the lead changes between today's value and an end; None if it does not, or makes no difference."""
     if asked.lead_lost(there) < _WORTH or asked.is_like_today(there.leader):
         return None
     before, after = number.value, end

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, ProfileError
+from planner.imported.bench_curves import settings_apart
 from planner.imported.engine_page import Told
-from planner.imported.engine_profile import engine_profile, settings_apart
+from planner.imported.engine_profile import engine_profile
 from planner.imported.import_file import import_files
 
 JSONL = Path(__file__).parent / "pages" / "llama-bench.jsonl"
