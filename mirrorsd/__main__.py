@@ -1,4 +1,4 @@
-"""`python -m mirrorsd` is the command `mirrorsd`."""
+"""Makes `python -m mirrorsd` the same as the command `mirrorsd`."""
 
 from mirrorsd.cli import main
 

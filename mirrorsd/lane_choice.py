@@ -100,13 +100,13 @@ def require_lanes(schedule: Schedule, lanes: Iterable[LaneSpec]) -> None:
             raise ConfigError(missing)
         would_run = next((lane for kind, lane in _RUNS.items() if kind in name.lower()), "cuda:0 or openvino:GPU")
         raise ConfigError(
-            f"{missing}. If {name!r} is a planned device, {would_run} may run it: name that lane in the schedule, or in "
-            f"the platform (lanes: {{{name}: LANE}})"
+            f"{missing}. If {name!r} is a planned device, {would_run} may run it: name that lane in the schedule, or "
+            f"in the platform (lanes: {{{name}: LANE}})"
         )
 
 
 def require_computed(schedule: Schedule, dtype: Dtype) -> None:
-    """Raise `ConfigError` for weights that a lane's device does not support, and for streams if it hides its KV cache."""
+    """Raise `ConfigError` for weights that a lane's device does not support, or streams if it hides its KV cache."""
     for name in filter(None, (schedule.target_lane, schedule.draft_lane)):
         device = Device.of_lane(name)
         if status_of(device.name).missing is None:

@@ -107,7 +107,7 @@ class ModelPair:
     heads: tuple[NamedFolder, ...] = ()
 
     def unheeded(self, temperature: float = 0.0) -> str | None:
-        """Return the generation settings of the target's folder that no run applies, in words; None if there are none."""
+        """Return the generation settings of the target's folder that no run applies, in words; None if none."""
         return unheeded(self.target_folder, temperature)
 
     def head_for(self, method: Method) -> str | None:
@@ -126,7 +126,7 @@ class ModelPair:
         return replace(self, heads=heads, drafter=None if heads else self.drafter)
 
     def with_drafter(self, schedule: Schedule) -> Schedule:
-        """Return the schedule with the name of the pair's model that drafts by its method; `ConfigError` without one."""
+        """Return the schedule with the name of the pair's drafter for its method; `ConfigError` if there is none."""
         traits = schedule.traits
         if traits.drafts == "nobody" or traits.is_simulated_only:
             return schedule

@@ -131,7 +131,7 @@ def question_of(
     weights: Storage | tuple[str | None, str | None] | str = (None, None),
     changes: Mapping[str, str | float] | None = None,
 ) -> Question:
-    """Return the question that `plan_pair` answers, with names and files looked up; arguments and errors are the same."""
+    """Return the question that `plan_pair` answers, with names and files looked up; arguments and errors are its."""
     base, add, engine = platform if isinstance(platform, PlannedMachine) else PlannedMachine(platform)
     profile = base if isinstance(base, Profile) else None
     if profile is not None:

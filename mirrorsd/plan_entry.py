@@ -1,4 +1,4 @@
-"""A plan as JSON for scripts: the answer, the ranking, its numbers, and batches."""
+"""Plans as JSON for scripts: the answer, the ranking, the numbers used, and batches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,9 +28,9 @@ _OF_A_ROW: Final = (
 def plan_entry(
     plan: PlatformPlan, bars: Sequence[TornadoBar] = (), asked: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return an answer; rows of the ranking are told by their names, `bars` say what it turns on.
+    """Return a plan; schedules have unique names, `bars` are the numbers that matter most.
 
-    `asked` has the names that were given, of models, machine and changes.
+    `asked` has what the user gave: models, machine and changes.
     """
     needed, names = plan.needed, plan.names
     front = set(map(id, pareto(plan.ranking)))
@@ -69,7 +69,7 @@ def plan_entry(
 
 
 def _question_entry(question: Question) -> dict[str, Any]:
-    """Return what a plan is for; lengths of recorded texts differ, so that there is no one `context`."""
+    """Return what a plan was asked; `context` is None for recorded texts, since their lengths differ."""
     texts = None if question.assumed is None else question.assumed.texts
     return {
         "weights": question.target.weights,
@@ -81,7 +81,7 @@ def _question_entry(question: Question) -> dict[str, Any]:
 
 
 def _speedup_entry(plan: PlatformPlan) -> dict[str, Any] | None:
-    """Return the ratio that decides: of the fastest speculation, recommended or not, over plain decoding."""
+    """Return the speed of the fastest speculation, recommended or not, over plain decoding."""
     if plan.drafting is None:
         return None
     names = plan.names
@@ -100,7 +100,7 @@ def _bar_entry(one: TornadoBar) -> dict[str, Any]:
 
 
 def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> dict[str, Any]:
-    """Return the answers over a grid, and between which neighbours another way takes the lead."""
+    """Return the answers over a grid, and between which neighbours the fastest way changes."""
 
     def entry(one: SweepCell) -> dict[str, Any]:
         found = one.standing
@@ -125,7 +125,7 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
 
 
 def measured_entries(runs: ComparedRuns, plan: PlatformPlan) -> dict[str, Any]:
-    """Return the runs beside their predictions, and those of which nothing is predicted."""
+    """Return the runs with their predictions, and the runs that the plan cannot predict."""
     return {
         "measured": [_measured_entry(one, plan.names) for one in runs.compared],
         "measured_left_out": [
@@ -150,7 +150,7 @@ def _measured_entry(one: BesideMeasured, names_of: Mapping[Schedule, str]) -> di
 
 
 def _named(plan: PlatformPlan, one: PlannedSchedule | None) -> dict[str, Any]:
-    """Return how the ranking of a plan calls a schedule."""
+    """Return name, schedule and placement of a schedule, as in the plan's ranking; Nones for no schedule."""
     if one is None:
         return dict.fromkeys(("name", "schedule", "placement"))
     placement = picked(one.pair, "target draft")
@@ -158,7 +158,7 @@ def _named(plan: PlatformPlan, one: PlannedSchedule | None) -> dict[str, Any]:
 
 
 def draft_entry(choice: DraftChoice) -> dict[str, Any]:
-    """Return one of several drafts next to the fastest."""
+    """Return one of several drafts, compared with the fastest."""
     plan, best = choice.plan, choice.best
     return {
         "draft": choice.name,

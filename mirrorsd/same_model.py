@@ -1,4 +1,4 @@
-"""Models by what people call them: a hub id, a shape, a folder, or a shipped name. Nothing is fetched or loaded."""
+"""Whether two names mean the same model: hub ids, shapes, folders, shipped names. Nothing is fetched or loaded."""
 
 import re
 from contextlib import suppress
@@ -14,34 +14,35 @@ from runtime.models.model_folder import PREFIX
 
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
 _COPY: Final = re.compile(r"^shape-(.+)-[0-9a-f]{12}$")
-"""The folder that `save_shape` makes for a model of which only the shape is there."""
+"""Name of the folder that `save_shape` makes for a model of random weights."""
 
 
 def shape_called(name: str | Path) -> ModelShape:
-    """Return a model's shape by what plans and runs call it: drafters that ship, too."""
+    """Return a model's shape by the name that plans and runs use, which may be a shipped drafter's."""
     return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
 
 
 def plain_name(name: str | Path) -> str:
-    """Return a model's name without its folders and without suffixes such as `-instruct`, which shapes do not have."""
+    """Return a model's name in lower case, without folders and suffixes such as `-instruct`, which shapes lack."""
     return _VARIANT.sub("", Path(name).name.lower())
 
 
 def is_same_path(ours: str | None, theirs: str | None) -> bool:
-    """Return whether two names are equal or lead to one folder, which can be named in several ways."""
+    """Return whether two names are equal or are paths of the same folder."""
     if ours is None or theirs is None:
         return ours is theirs
     one, other = named_path(ours), named_path(theirs)
     try:
         return one == other or one.resolve() == other.resolve()
-    except OSError:  # the working folder is gone, and one of them begins there
+    except OSError:  # a relative path, but the working folder was deleted
         return False
 
 
 def is_other_model(ours: str, theirs: str) -> bool | None:
-    """Return whether two names are of two models; None where nothing here tells.
+    """Return whether two names mean different models; None if that is not known.
 
-    Folders of one name are of two models where their sizes differ; else models of one name are one, as plans take them.
+    Models of one name are the same, unless both are folders and their sizes differ. Models of different names are
+    different if the shapes of both are known.
     """
     folders = _folder(ours), _folder(theirs)
     names = [ours if folders[0] is None else str(folders[0]), theirs if folders[1] is None else str(folders[1])]
@@ -56,7 +57,7 @@ def is_other_model(ours: str, theirs: str) -> bool | None:
 
 
 def _folder(name: str) -> Path | None:
-    """Return the folder that is here under a name, of a training run the one that holds the weights."""
+    """Return the model folder that a name means, if there is one; for a training run, the folder with the weights."""
     path = SHIPPED_FOLDER / name if name in shipped_names() else named_path(name)
     return next((one for one in (path, path / TRAINED) if name and (one / CONFIG_FILE).is_file()), None)
 
@@ -68,7 +69,7 @@ def _shape_or_none(name: str) -> ModelShape | None:
 
 
 def _names(name: str, shape: ModelShape | None) -> set[str]:
-    """Return the plain names of a model: its own and its shape's; a training run is called as its folder."""
+    """Return the plain names of a model: its own and its shape's; a training run has the name of its folder."""
     path = Path(name.removeprefix(PREFIX))
     called = path.parent.name if path.name == TRAINED and path.parent.name else path.name
     own = set() if shape is None else {plain_name(shape.name)} - {TRAINED}

@@ -90,7 +90,7 @@ def simulate(
     trace: bool = True,
     replayed: bool = False,
 ) -> list[Trace]:
-    """Simulate a schedule event by event and return a trace per prompt; see `sim.world.simulate`. Raises as `predict`."""
+    """Simulate a schedule event by event, a trace per prompt; see `sim.world.simulate`, and `predict` for errors."""
     require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
 
@@ -152,9 +152,9 @@ def require_same_models(
         label = f"Acceptance is replayed from another {what}: it was recorded with {theirs}, but times are of {ours}."
         return " ".join(filter(None, (label, draft)))
     msg = (
-        f"{sides[0]} was measured with {ours}, but {sides[1]} was recorded with {theirs}. Calibrate and record with the "
-        "same models, weights and device; to use the acceptance of another pair all the same, give search and simulate "
-        "--replayed-acceptance (replayed=True)"
+        f"{sides[0]} was measured with {ours}, but {sides[1]} was recorded with {theirs}. Calibrate and record with "
+        "the same models, weights and device; to use the acceptance of another pair all the same, give search and "
+        "simulate --replayed-acceptance (replayed=True)"
     )
     raise ConfigError(msg)
 

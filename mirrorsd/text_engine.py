@@ -1,6 +1,6 @@
 """Engines for users: `TextEngine` answers texts with real models; `ReplayEngine` replays a given acceptance.
 
-A replayed acceptance is a record or assumed rates; it is computed by the same code as in simulations (`sim.acceptance`).
+A replayed acceptance is a record or assumed rates, computed by the same code as in simulations (`sim.acceptance`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +175,7 @@ DRAWN_PROMPT_LENGTH: Final = 128
 
 
 class ReplayEngine(Engine):
-    """An engine with a given acceptance: it replays the prompts of a record by any schedule, and decodes other prompts.
+    """An engine with a given acceptance: it replays a record's prompts by any schedule, and decodes other prompts.
 
     A model with random weights can thus run schedules from end to end, and its lanes can be calibrated. Answers are
     labelled and have no text. It is a context manager.
@@ -186,7 +186,7 @@ class ReplayEngine(Engine):
     """
 
     def __init__(self, pair: ModelPair, lanes: Sequence[LaneSpec], acceptance: Acceptance) -> None:
-        """Prepare an engine; models are loaded when needed. The acceptance may be another pair's. Raises as `Engine`."""
+        """Prepare an engine; models are loaded when needed. The acceptance may be another pair's; errors: `Engine`."""
         super().__init__(
             pair.target_folder,
             lanes=lanes,

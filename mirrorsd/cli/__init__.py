@@ -1,4 +1,4 @@
-"""The `mirrorsd` command: one small module per verb, which parses, calls and prints."""
+"""The `mirrorsd` command line: one small module per verb, which parses options, calls the library and prints."""
 
 
 def main() -> None:
@@ -9,5 +9,5 @@ def main() -> None:
     from mirrorsd.cli.app import app
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a narrow encoding loses a dash, and not the answer
+        sys.stdout.reconfigure(errors="backslashreplace")  # an encoding without a character must not cause an error
     app()

@@ -1,4 +1,4 @@
-"""The command with its verbs; errors and Ctrl-C in any of them become a message and an exit status."""
+"""The command and its verbs; errors and Ctrl-C in any verb become a message and an exit status."""
 
 import errno
 from importlib import import_module
@@ -17,13 +17,13 @@ VERBS: Final = (
     "models profiles devices calibrate record search plan curve import_ reproduce published.retrodict simulate run "
     "validate demo report train"
 )
-"""Modules of `mirrorsd/cli/verbs`, in the order of the help: each has a function, or a group of them, of its name."""
+"""Modules of `mirrorsd/cli/verbs`, in the order of the help; each has a function, or a Typer group, of its name."""
 RUN: Final = frozenset({"gguf", "huggingface_hub", "ml_dtypes", "openvino", "safetensors", "tokenizers", "torch"})
-"""Top-level modules of the extra `run`: all that loads models and decodes; pyproject.toml lists their packages."""
+"""Top-level modules of the extra `run`, which load models and decode; pyproject.toml lists their packages."""
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """Return the message for a missing package of an extra; raises the error where its module belongs to none."""
+    """Return the message for a missing package of the extra `run`; raises the error for any other module."""
     name = (error.name or "").partition(".")[0]
     if name not in RUN:
         raise error
@@ -31,7 +31,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def _without_values(params: list[Any]) -> list[Any]:
-    """Return the parameters; Typer's help would give flags a value, `<bool>`, that they do not take."""
+    """Return the parameters, with flags shown without the `<bool>` that Typer's help would give them."""
     for one in params:
         if getattr(one, "is_flag", False):
             one.metavar = ""
@@ -39,14 +39,14 @@ def _without_values(params: list[Any]) -> list[Any]:
 
 
 class Verb(TyperCommand):
-    """A verb: it writes over no file that it reads, and nothing over what it has just written."""
+    """A verb; it refuses to overwrite a file that it reads, or to write two outputs into one file."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, flags without values."""
         return _without_values(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Allow `--json` without a value, and name a value that is refused, which Typer leaves out."""
+        """Allow `--json` without a value, and name a refused value in the error, which Typer does not."""
         takes_files = any(one.nargs < 0 for one in self.params)
         try:
             return super().parse_args(ctx, with_default_destination(args, takes_files=takes_files))
@@ -54,31 +54,32 @@ class Verb(TyperCommand):
             from pydantic import ValidationError
 
             found = error.__cause__.errors() if isinstance(error.__cause__, ValidationError) else []
-            if found and found[0]["type"] != "value_error":  # Typer's own, which names it
+            if found and found[0]["type"] != "value_error":  # Typer's own errors name the value
                 error.message = wrong(found[0])
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb; raises `ConfigError` where an output is an input or another output too."""
+        """Run the verb; raises `ConfigError` if an output is also an input, or another output."""
         outputs = [one for one in self.params if getattr(one.callback, "__wrapped__", None) in OUTPUTS]
         read = set().union(*(_paths(ctx.params.get(one.name)) for one in self.params if one not in outputs))
         written: dict[Path, str] = {}
         for name, path in [(one.opts[0], path) for one in outputs for path in _paths(ctx.params[one.name])]:
             if path in read and path.is_file():
-                raise ConfigError(f"{name} {path}: is read by this command; name another file")
-            if (other := written.setdefault(path, name)) != name and (path.is_file() or not path.exists()):
-                raise ConfigError(f"{name} {path}: is what {other} names; name another file")
+                raise ConfigError(f"{name} {path}: this command reads that file; name another file")
+            other = written.setdefault(path, name)
+            if other != name and (path.is_file() or not path.exists()):
+                raise ConfigError(f"{name} {path}: {other} names the same file; name another file")
         return super().invoke(ctx)
 
 
 def _paths(value: Any) -> set[Path]:
-    """Return what the value of an option names, if it is a text or a path, or several; stdout is none."""
+    """Return the paths that an option's value (one or several texts or paths) may name, without stdout."""
     values = value if isinstance(value, list | tuple) else [value]
     return {Path(realpath(one)) for one in values if isinstance(one, str | Path) and one != STDOUT}
 
 
 class VerbGroup(TyperGroup):
-    """Several verbs of one name."""
+    """A verb with sub-commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, flags without values."""
@@ -86,13 +87,13 @@ class VerbGroup(TyperGroup):
 
 
 class Verbs(VerbGroup):
-    """Turn an error that a user can cause into one message and an exit status; anything else is a defect and shows."""
+    """Turns an error that a user can cause into a message and an exit status; others are defects, with a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse words that are not UTF-8, as no result could name them."""
+        """Refuse words that are not UTF-8, since results could not contain them."""
         for word in args:
             if word.encode(errors="ignore").decode() != word:
-                raise typer.BadParameter(f"{word!a} is not UTF-8; name it otherwise", ctx=ctx)
+                raise typer.BadParameter(f"{word!a} is not UTF-8; use another name", ctx=ctx)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -114,7 +115,7 @@ def _told(error: MirrorsdError | ModuleNotFoundError | OSError) -> str:
         return missing_package(error)
     if error.errno == errno.EPIPE:
         raise error
-    return cut(str(error))  # a name that is too long, a folder that is gone, an output that is full
+    return cut(str(error))  # such as a name that is too long, a deleted folder, a full disk
 
 
 app = typer.Typer(

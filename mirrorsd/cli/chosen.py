@@ -1,4 +1,4 @@
-"""Turns option values into models, prompts and acceptance, and back into options for the next command."""
+"""Turns option values into models, prompts and acceptance, and models back into options for the next command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ModelNames(NamedTuple):
-    """The models that the options of a verb name."""
+    """The models that a verb's options name."""
 
     target: str = DEFAULT_TARGET
     drafter: str | None = None
@@ -32,7 +32,7 @@ class ModelNames(NamedTuple):
     dtype: Dtype = Dtype.BFLOAT16
 
     def find(self, progress: ReportProgress) -> ModelPair:
-        """Return the folders of the models; raises `ModelError` where one is not available."""
+        """Find the models; raises `ModelError` if one is not available."""
         from mirrorsd.model_pair import find_pair
 
         named = () if self.heads in (None, "none") else tuple(filter(None, listed(str(self.heads))))
@@ -52,7 +52,7 @@ class ModelNames(NamedTuple):
 
 
 def reach_words(prompts: Path | None, max_new_tokens: int, max_window: int) -> tuple[str, ...]:
-    """Return the options that make a calibration and a record reach equally far, defaults left out."""
+    """Return the options that calibration and record have to share, defaults left out."""
     given: dict[str, object] = {"prompts": prompts, "max-new-tokens": max_new_tokens, "max-window": max_window}
     return _words(given, {"max-new-tokens": MAX_NEW_TOKENS, "max-window": MAX_WINDOW})
 
@@ -63,9 +63,9 @@ def _words(given: dict[str, object], defaults: dict[str, object]) -> tuple[str, 
 
 
 def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
-    """Return the recorded models as `mirrorsd run` names them; drafters are named by schedules.
+    """Return the recorded models by the names for `mirrorsd run`; schedules name drafters themselves.
 
-    `exits` are those that the user named, None for the recorded ones.
+    `exits` are those that the user named; None for the recorded ones.
     """
     from runtime.drafters.registry import shipped_names
 
@@ -74,9 +74,9 @@ def models_of(record: AcceptanceRecord, exits: str | None = None) -> ModelNames:
 
 
 def beside(names: Sequence[Path], fits: Callable[[Path], bool]) -> tuple[Path, bool]:
-    """Return the first of some files that is there and fits, and whether one does.
+    """Return (path, True) for the first existing file that fits; files that cannot be read do not fit.
 
-    Else it is the first name that no file has, or the last one. Files that cannot be read do not fit.
+    If none fits, return (path, False) for the first path without a file, or else the last path.
     """
     for path in filter(Path.exists, names):
         with suppress(MirrorsdError):
@@ -86,7 +86,7 @@ def beside(names: Sequence[Path], fits: Callable[[Path], bool]) -> tuple[Path, b
 
 
 def fit_each_other(profile: Profile, record: AcceptanceRecord) -> bool:
-    """Return whether a search takes both: they are of the same models, and of the same lengths."""
+    """Return whether a search accepts both: they are of the same models, and the profile covers the texts' lengths."""
     from mirrorsd.compare.calibrated_lengths import require_reach
     from mirrorsd.simulation import require_same_models
 
@@ -99,7 +99,7 @@ def fit_each_other(profile: Profile, record: AcceptanceRecord) -> bool:
 
 
 def recorded_or_assumed(text: str, texts: Texts | None = None) -> AcceptanceRecord | AssumedAcceptance:
-    """Return the record of a file (.npz), or the acceptance that a text means, drawn as `texts`."""
+    """Return the record in a file (.npz), or the acceptance that a text states, with texts drawn as `texts` says."""
     from decoding.record import AcceptanceRecord
     from sim.acceptance.assumed import parse_acceptance
 
@@ -107,14 +107,14 @@ def recorded_or_assumed(text: str, texts: Texts | None = None) -> AcceptanceReco
 
 
 def chosen_acceptance(record: Path | None, acceptance: str | None, profile: Profile) -> AcceptanceRecord:
-    """Return the acceptance that `--record` or `--acceptance` names, drawn texts in contexts of the profile.
+    """Return the acceptance that `--record` or `--acceptance` gives; drawn texts fit the contexts of the profile.
 
-    Raises `ConfigError` where neither or both are given.
+    Raises `ConfigError` if neither or both are given.
     """
     from decoding.record import AcceptanceRecord
 
     if (record is None) == (acceptance is None):
-        raise ConfigError("give a --record, or what to assume in its place (--acceptance), and not both")
+        raise ConfigError("give either a --record or the rates to assume (--acceptance)")
     if record is not None:
         return AcceptanceRecord.load(record)
     if str(acceptance).endswith(".npz"):
@@ -134,7 +134,7 @@ def reaching(
     *,
     max_new_tokens: int | None = None,
 ) -> Profile:
-    """Return `calibrated_lengths.reaching`'s profile; a warning is printed, and appended to `warnings`."""
+    """Return the profile of `calibrated_lengths.reaching`; print its warning and append it to `warnings`."""
     from mirrorsd.cli.console import escaped, say
     from mirrorsd.compare.calibrated_lengths import reaching as extrapolated
 
@@ -148,7 +148,7 @@ def reaching(
 def chosen_prompts(
     path: Path | None, per_category: int | None = None, *, default: PromptSet = "demo"
 ) -> tuple[Prompt, ...]:
-    """Return the prompts that `--prompts` and `--per-category` ask for; without a path those of a set that ships."""
+    """Return the prompts that `--prompts` and `--per-category` ask for; without a path the shipped set `default`."""
     from calibrate.prompts import PROMPT_SETS, bundled_prompts, load_prompts, take_per_category
 
     name: PromptSet | None = default
@@ -159,31 +159,31 @@ def chosen_prompts(
 
 
 def unused_seed(seed: int, temperature: float) -> list[str]:
-    """Return a sentence where a seed is given and nothing is drawn."""
-    return ["--seed is not used: at temperature 0 nothing is drawn"] if seed and not temperature else []
+    """Return a warning if a seed is given although decoding is greedy."""
+    return ["--seed is not used: decoding at temperature 0 is greedy"] if seed and not temperature else []
 
 
 def listed(text: str) -> list[str]:
-    """Return the names of a list with commas, each once."""
+    """Return the names in a comma-separated list, each once."""
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def every_name(lists: Sequence[str]) -> list[str]:
-    """Return the names of several lists with commas; one may be there twice."""
+    """Return the names in several comma-separated lists, repetitions included."""
     return [name.strip() for one in lists for name in one.split(",")]
 
 
 def counts(option: str, text: str, most: int) -> tuple[int, ...]:
-    """Return the numbers of 1..`most` that an option lists, sorted, each once; `ConfigError` for others or none."""
+    """Return the numbers (1 to `most`) that an option lists, sorted, each once; `ConfigError` for anything else."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     wrong = [part for part in parts if not (part.isdecimal() and len(part) < 10 and 1 <= int(part) <= most)]
     if wrong or not parts:
-        raise ConfigError(f"{option} {shown(text)}: write sizes of 1..{most}, such as 1,2,4,8")
+        raise ConfigError(f"{option} {shown(text)}: write numbers from 1 to {most}, such as 1,2,4,8")
     return tuple(sorted(set(map(int, parts))))
 
 
 def num_tokens(text: str | int, *, least: int = 1) -> int:
-    """Return a number of tokens as people type it: `8192`, `8k`; `ConfigError` where it is none or too small."""
+    """Return a number of tokens typed as `8192` or `8k` (k = 1024); `ConfigError` for anything else, or below `least`."""
     plain = str(text).strip().lower()
     digits = plain.removesuffix("k")
     if not (digits.isdecimal() and len(digits) < 10 and int(digits) >= least):
@@ -192,37 +192,39 @@ def num_tokens(text: str | int, *, least: int = 1) -> int:
 
 
 def cached_tokens(text: str | int) -> int:
-    """Return what `num_tokens` does, 0 among them; options have their defaults read too, which are numbers."""
+    """Parse like `num_tokens`, with 0 allowed; a text or, for an option's default, a number."""
     return num_tokens(text, least=0)
 
 
 def say_added(add: Sequence[str]) -> list[str]:
-    """Say by which link a card is added where none is named, and which device of a chip where several are called so.
-
-    Returns what was said.
-    """
+    """Print and return what is assumed for added devices: a card's link, and which device of a chip a name means."""
     from hwprofiles.machines.device_names import devices_of_chip, find_device
     from hwprofiles.overrides import usual_link
     from hwprofiles.sheets import device_sheet, link_sheet
     from mirrorsd.cli.console import escaped, say
 
-    told = []
+    sentences = []
     for one in add:
         name, has_link, _ = map(str.strip, one.partition("@"))
-        if not has_link and (link := usual_link(name)) is not None and link.startswith("pcie"):
-            told.append(f"Assumed: {name} is joined by {link_sheet(link).name}; --add {name}@LINK names another link")
-        if (device := find_device(name)) is None or device.sheet == name:
+        link, device = None if has_link else usual_link(name), find_device(name)
+        if link is not None and link.startswith("pcie"):
+            sentences.append(
+                f"Assumed: {name} is connected by {link_sheet(link).name}; --add {name}@LINK names another link"
+            )
+        if device is None or device.sheet == name:
             continue
         others = [other for other in devices_of_chip(device_sheet(device.sheet)) if other != device.sheet]
         if others:
-            told.append(f"Added {device.sheet}; its chip has {', '.join(others)} too, which --add takes by name")
-    for sentence in told:
+            sentences.append(
+                f"Added {device.sheet}; its chip also has {', '.join(others)}, which --add adds by these names"
+            )
+    for sentence in sentences:
         say(escaped(sentence))
-    return told
+    return sentences
 
 
 def say_unused(pair: ModelPair, *chosen: str | None) -> None:
-    """Name the devices that are left alone where the user has chosen none."""
+    """Name the devices that are not used, if the user has chosen neither device nor lanes (`chosen`)."""
     from mirrorsd.cli.console import escaped, say
     from mirrorsd.lane_choice import unused_devices
 
@@ -233,9 +235,10 @@ def say_unused(pair: ModelPair, *chosen: str | None) -> None:
 def questions_of(
     ask: Callable[..., Question], machines: Mapping[str, PlannedMachine], drafts: Sequence[str], stored: Storage
 ) -> tuple[dict[str, dict[str, Question]], Storage, dict[str, str]]:
-    """Return all questions, before the first answer: a slip in a name costs nothing; and the weights of all of them.
+    """Return all questions by machine and draft, how models are stored, and the drafts left out with the reasons.
 
-    The last are drafts that cannot draft for the target, by why, which is said; `PlanError` where none can.
+    All questions are made before the first is answered, so that a wrong name costs no time. Drafts that cannot draft
+    for the target are left out with a message; `PlanError` if none can.
     """
     from mirrorsd.cli.console import escaped, say
     from mirrorsd.pair_on_platform import weights_for_all
@@ -263,7 +266,7 @@ def questions_of(
 def known_acceptance(
     acceptance: str | None, acceptance_out: Path | None
 ) -> AssumedAcceptance | AcceptanceRecord | None:
-    """Return what `--acceptance` gives, if anything; only an assumed one can be written to `--acceptance-out`."""
+    """Return the acceptance that `--acceptance` gives, if any; `ConfigError` if it is a record and would be written."""
     from decoding.record import AcceptanceRecord
 
     known = None if acceptance is None else recorded_or_assumed(acceptance)
@@ -273,7 +276,7 @@ def known_acceptance(
 
 
 def changes_of(settings: Sequence[str]) -> dict[str, str]:
-    """Return the values that `--set` gives, by part and field."""
+    """Return the values that `--set` gives, by PART.FIELD."""
     found: dict[str, str] = {}
     for setting in settings:
         part, equals, value = map(str.strip, setting.partition("="))

@@ -1,7 +1,7 @@
-"""Where the command writes: results on stdout or as JSON, progress and messages on stderr, files tried before the work.
+"""Output of the command: results on stdout or as JSON, messages and progress on stderr; and how it answers signals.
 
-On a terminal lines are wrapped between words. In a file or a pipe they stay whole, and tables are as wide as need be.
-Ctrl-C and other signals to end are obeyed at once.
+On a terminal, lines are wrapped between words. In a file or a pipe they are not wrapped, and tables are as wide as they
+need. Ctrl-C and other signals end the command at once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
 
 WRONG_INPUT = 2
-"""Exit status when something the user gave is wrong, as for a wrong option."""
+"""Exit status if something that the user gave is wrong; the same as for a wrong option."""
 _BY_A_SIGNAL = 128
-"""Exit status after a signal, less its number, by the shell's convention."""
+"""By the shell's convention, the exit status after a signal is this plus the signal's number."""
 INTERRUPTED = _BY_A_SIGNAL + signal.SIGINT
 """Exit status after Ctrl-C."""
 _WIDE = 240
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""All of ASCII and Latin-1 but for tabs and ends of lines."""
+"""The control characters of ASCII and Latin-1, except tabs and line feeds."""
 
 
 @cache
@@ -77,36 +77,38 @@ def show_verdict(entry: Mapping[str, Any], *, explain: bool, more: tuple[str, ..
 
 
 def say_next(*words: object) -> None:
-    """Print the command that comes next."""
+    """Print the `mirrorsd` command to run next."""
     say_command("Next", shlex.join(["mirrorsd", *map(str, words)]))
 
 
 def say_command(what_for: str, command: str) -> None:
-    """Print a command; it stays on one line, to be copied."""
+    """Print a command on one line, so that it can be copied."""
     messages().print(f"{what_for}: [bold]{escaped(command)}[/]", soft_wrap=True)
 
 
 def say_whose(profile: Profile | None, record: AcceptanceRecord | None = None, *, runs: bool = False) -> list[str]:
-    """Warn of a profile or a record that another machine made, and return the sentences.
+    """Print and return warnings about a profile or a record that was made on another machine.
 
-    `runs` is whether anything runs on this machine.
+    `runs` is whether the command also runs models on this machine.
     """
     from hwprofiles.host import differences
 
     warnings = []
-    if profile is not None and (found := differences(profile.host)) is not None:
-        effect = ": what is predicted is of that machine, what is measured of this one" if runs else ""
-        warnings.append(f"The profile is of another machine ({found}){effect}.")
-    if record is not None and record.host is not None and (found := differences(record.host)) is not None:
-        effect = ": texts may differ, and rounds with them" if runs else ""
-        warnings.append(f"The record was made on another machine ({found}){effect}.")
+    of_profile = None if profile is None else differences(profile.host)
+    if of_profile is not None:
+        effect = ": predictions are for that machine, measurements are of this one" if runs else ""
+        warnings.append(f"The profile is of another machine ({of_profile}){effect}.")
+    of_record = None if record is None or record.host is None else differences(record.host)
+    if of_record is not None:
+        effect = ": texts, and with them rounds, may differ" if runs else ""
+        warnings.append(f"The record was made on another machine ({of_record}){effect}.")
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
     return warnings
 
 
 def escaped(text: object) -> str:
-    """Return text whose square brackets rich prints as they are, instead of taking them for markup."""
+    """Return text with its square brackets escaped, which rich would otherwise take for markup."""
     from rich.markup import escape
 
     return escape(str(text))
@@ -114,7 +116,7 @@ def escaped(text: object) -> str:
 
 @contextmanager
 def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """Tell on Ctrl-C what is on disk by then: sentences that the caller appends to `saved` as it goes."""
+    """On Ctrl-C, print what is on disk by then: the sentences that the body has appended to `saved`."""
     with answering_signals() as which_came:
         try:
             yield
@@ -127,7 +129,7 @@ def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """Replace characters that a terminal obeys: names, prompts and errors may come from anywhere."""
+    """Replace control characters, which a terminal would execute; names and prompts may come from anywhere."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -136,7 +138,7 @@ def _console(*, stderr: bool) -> Console:
     from rich.segment import Segment
 
     class Harmless(Console):
-        """Its own codes for colours and cursor are all that a terminal gets to obey."""
+        """A console that prints no control characters but rich's own, for colours and the cursor."""
 
         def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
             for text, style, control in super().render(*args, **options):
@@ -150,29 +152,29 @@ def _console(*, stderr: bool) -> Console:
 
 STOPPING: Final = "Stopping."
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""From the keyboard, from another program, and from a terminal that was closed."""
+"""Ctrl-C, a request to end by another program, and the closing of the terminal."""
 _ONCE_S: Final = 1.0
-"""A signal that comes again so soon is the same one: `timeout` sends its own to a process, and to the group of it."""
+"""A signal repeated within so many seconds is the same one: `timeout` signals a process and then its group."""
 
 
 @contextmanager
 def answering_signals() -> Iterator[Callable[[], int | None]]:
-    """While the body runs, a signal says so, ends the processes of all lanes, and raises `KeyboardInterrupt`.
+    """While the body runs, a signal prints a message, kills all lane processes, and raises `KeyboardInterrupt`.
 
-    Lanes finish their work before they end by themselves, and whoever waits for one would wait for that. What an
-    ended lane raises on the way out may hide the `KeyboardInterrupt`, so the function that is given tells which
-    signal there was, if any. A later one only does what it usually does. Ignored ones stay ignored.
+    Lanes are killed because they would finish their work first, and whoever waits for a lane would wait for that. The
+    error of a killed lane may hide the `KeyboardInterrupt`, so the yielded function returns the signal's number, or
+    None. A second signal has its usual effect. Signals that were ignored stay ignored.
     """
     came: list[int] = []
     came_s = 0.0
-    usual = {number: signal.getsignal(number) for number in _SIGNALS}
-    answered = [number for number in _SIGNALS if usual[number] in (signal.default_int_handler, signal.SIG_DFL)]
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    answered = [number for number in _SIGNALS if handlers[number] in (signal.default_int_handler, signal.SIG_DFL)]
     if threading.current_thread() is not threading.main_thread():
         answered = []
 
     def restore() -> None:
         for number in answered:
-            signal.signal(number, usual[number])
+            signal.signal(number, handlers[number])
 
     def answer(number: int, _frame: object) -> None:
         nonlocal came_s
@@ -181,9 +183,9 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
                 restore()
                 signal.raise_signal(number)
             return
-        came_s = time.monotonic()  # first: another signal may come in between
+        came_s = time.monotonic()  # set before `came`, since another signal may come in between
         came.append(number)
-        with suppress(OSError):  # no console: the interrupted code may be about to write itself, or it is gone
+        with suppress(OSError):  # not by rich, which the signal may have interrupted; the terminal may be closed
             os.write(2, f"\n{STOPPING}\n".encode())
         end_lanes()
         raise KeyboardInterrupt
@@ -197,7 +199,7 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def end_lanes() -> None:
-    """End all processes that this one has started, where the system tells which; elsewhere they end by themselves."""
+    """Kill all child processes if the system lists them; otherwise lanes end by themselves."""
     from hwprofiles.other_use import own_processes
 
     for pid in own_processes()[1:]:
@@ -206,10 +208,10 @@ def end_lanes() -> None:
 
 
 def with_default_destination(args: Sequence[str], *, takes_files: bool = False) -> list[str]:
-    """Give a `--json` that no value follows the value `-`: Typer's options cannot have an optional one.
+    """Insert `-` after a `--json` without a value, since Typer has no options with an optional value.
 
-    Of a verb that `takes_files`, as many as there are, a file that follows is one of them, and no value: it would be
-    written over. What such a verb wrote before it does not read.
+    For a verb that `takes_files` (any number), a file after `--json` is an input and no value, or else it would be
+    overwritten; unless this verb wrote it earlier: such files it cannot read, so they are outputs.
     """
     complete: list[str] = []
     for place, arg in enumerate(args):
@@ -222,11 +224,11 @@ def with_default_destination(args: Sequence[str], *, takes_files: bool = False) 
 
 
 _RESULTS: Final = (b'{\n  "curves": ', b'{\n  "num_files": ')
-"""How the JSON of verbs that take any number of files begins: `import` and `profiles lint`."""
+"""How the JSON results of the verbs that take any number of files begin: `import` and `profiles lint`."""
 
 
 def _is_input(path: Path) -> bool:
-    """Return whether a word names a file that is there, but for what such a verb has written, or a folder."""
+    """Return whether a path is a folder, or a file that is not the result of such a verb."""
     if not path.is_file():
         return path.is_dir()
     with suppress(OSError), path.open("rb") as file:
@@ -235,7 +237,10 @@ def _is_input(path: Path) -> bool:
 
 
 def write_json(data: dict[str, Any], destination: str | None, *, relative: Sequence[str] = ()) -> bool:
-    """Write `data` to where `--json` points, its `relative` paths as seen from there; return whether stdout is free."""
+    """Write `data` to the destination of `--json`; return whether stdout is free for text.
+
+    `relative` names the entries that are paths; in a file they become relative to its folder.
+    """
     from mirrorsd.compare.numbers import json_text, path_from
 
     if destination is None:

@@ -1,4 +1,4 @@
-"""Options that several verbs share, each written once, and what the shell completes; nothing here loads a model."""
+"""Options that several verbs share, with their checks and shell completion; nothing here loads a model."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -11,12 +11,12 @@ import typer
 DEFAULT_TARGET: Final = "smollm2-135m-instruct"
 MOST_MINUTES: Final = 24 * 60
 MAX_NEW_TOKENS, MAX_WINDOW = 64, 8
-"""How far calibrations and records reach by default: new tokens per prompt, and drafted tokens per round."""
+"""Default limits of calibrations and records: new tokens per prompt, and drafted tokens per round."""
 STDOUT: Final = "-"
 
 
 class Dtype(StrEnum):
-    """Types of weights."""
+    """Formats of weights that lanes compute with."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
@@ -27,27 +27,27 @@ class Dtype(StrEnum):
 def option(what: str, *names: str, **settings: Any) -> Any:
     """Return an option whose help is `what`; `names` replace the parameter's own, `settings` are Typer's."""
     if "min" in settings:
-        settings.setdefault("metavar", "N")  # the name of its type would crowd out names and help
+        settings.setdefault("metavar", "N")  # Typer's default, the type and its range, would take much room
     return typer.Option(*names, help=what, **settings)
 
 
 def output(what: str, *names: str, kind: str, **settings: Any) -> Any:
-    """Return an option for a file of a kind of `SUFFIXES`; one that cannot be written is refused before any work."""
+    """Return an option for an output file; `kind` is a key of `SUFFIXES`. An unwritable file is refused at once."""
     return typer.Option(*names, help=what, callback=_OF_KIND[kind], **settings)
 
 
 def page(what: str = "Write a page (HTML) here.") -> Any:
-    """Return an option for a page to write."""
+    """Return an option for an HTML page to write."""
     return output(what, kind="HTML")
 
 
 def output_folder(what: str, *names: str) -> Any:
-    """Return an option for a folder to write files into; an unwritable one is refused before any work is done."""
+    """Return an option for a folder to write files into; an unwritable one is refused at once."""
     return typer.Option(*names, help=what, callback=folder_that_can_be_written)
 
 
 def file_that_can_be_written(path: Path | None) -> Path | None:
-    """Return the option's file; raises `ConfigError` where it cannot be written."""
+    """Return the option's file; raises `ConfigError` if it cannot be written."""
     from decoding.files import require_writable
 
     if path is not None:
@@ -56,13 +56,14 @@ def file_that_can_be_written(path: Path | None) -> Path | None:
 
 
 def require_kind(path: Path, kind: str) -> None:
-    """Raise `ConfigError` for a name that ends as files of another kind do; other dots are parts of names."""
+    """Raise `ConfigError` for a file name with the ending of another kind; unknown endings are parts of the name."""
     from decoding.errors import ConfigError
 
     ending = path.suffix.lower()
     is_named_by_kind = not {one.lower() for one in path.suffixes}.isdisjoint(chain(*SUFFIXES.values()))
     if is_named_by_kind and ending[1:].isalpha() and ending not in SUFFIXES[kind]:
-        raise ConfigError(f"{path}: {kind} is written here; name it {_without_endings(path)}{SUFFIXES[kind][0]}")
+        better = f"{_without_endings(path)}{SUFFIXES[kind][0]}"
+        raise ConfigError(f"{path}: {kind} would be written into this file; name it {better}")
 
 
 def _without_endings(path: Path) -> Path:
@@ -80,17 +81,17 @@ def _of_kind(kind: str) -> Callable[[Path | None], Path | None]:
 
 
 def folder_that_can_be_written(path: Path | None) -> Path | None:
-    """Return the option's folder; raises `ConfigError` for the name of a file, or where none can be written into it."""
+    """Return the option's folder; raises `ConfigError` for a file's name, or if no file can be written into it."""
     from decoding.errors import ConfigError
 
     if path is not None and path.suffix.lower() in chain(*SUFFIXES.values()) and not path.is_dir():
-        raise ConfigError(f"{path}: a folder is written here; name it {_without_endings(path)}")
+        raise ConfigError(f"{path}: this would be a folder; name it {_without_endings(path)}")
     file_that_can_be_written(None if path is None else path / "file")
     return path
 
 
 def json_that_can_be_written(destination: str | None) -> str | None:
-    """Return the option's file, or `-` for stdout; raises `ConfigError` where the file cannot be written."""
+    """Return the option's file, or `-` for stdout; raises `ConfigError` if the file cannot be written."""
     if destination not in (None, STDOUT):
         _OF_KIND["JSON"](Path(destination))
     return destination
@@ -106,14 +107,14 @@ SUFFIXES: Final = {
     "SVG": (".svg",),
     "YAML": (".yaml", ".yml"),
 }
-"""How names of files end, by what is written into them; the usual one first."""
+"""Endings of file names by what is written into the file, the usual one first."""
 _OF_KIND: Final = {kind: _of_kind(kind) for kind in SUFFIXES}
 OUTPUTS: Final = (folder_that_can_be_written, json_that_can_be_written, *_OF_KIND.values())
-"""Callbacks of options that name what is written."""
+"""Callbacks by which options for outputs are recognised."""
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a function that completes a word to names that begin with it; `names` is slow, so it is called late."""
+    """Return a function that completes a word; `names` is slow, so it is called only on completion."""
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
@@ -154,7 +155,7 @@ target_names = completing(lambda: (DEFAULT_TARGET, *(f"shape:{name}" for name in
 
 
 def drafter_names(incomplete: str) -> list[str]:
-    """Return the shipped drafters that begin with a word; after a comma the next one of a list."""
+    """Return the shipped drafters that begin with a word, or that complete the last name of a comma-separated list."""
     from runtime.drafters.registry import shipped_names
 
     before, comma, last = incomplete.rpartition(",")
@@ -265,8 +266,8 @@ weights_option = {"autocompletion": completing(_weights)}
 WeightsOption = Annotated[
     str | None,
     option(
-        f"How weights are stored: {FORMATS}. Default: as the target's name tells, or as it is published, "
-        "which is bf16 mostly.",
+        f"How weights are stored: {FORMATS}. Default: the format in the target's name, or else the published one, "
+        "mostly bf16.",
         **weights_option,
     ),
 ]
@@ -282,16 +283,16 @@ EngineOption = Annotated[
 PlatformOption = Annotated[
     str,
     option(
-        "Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max): a PC with it is "
-        "assumed.",
+        "Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max), for which a PC around "
+        "it is assumed.",
         autocompletion=platform_names,
     ),
 ]
 PlatformOrNoneOption = Annotated[
     str | None,
     option(
-        "Machine: a shipped platform, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML. Several, "
-        "separated by commas, are compared. Or give a --profile.",
+        "Machine: a shipped platform, a device ([bold]rtx4090[/], [bold]2xrtx3090[/]) or a platform YAML. Several "
+        "machines, separated by commas, are compared. Alternatively, give a --profile.",
         metavar="NAMES",
         autocompletion=platform_names,
     ),
@@ -301,6 +302,6 @@ ReplayedOption = Annotated[
     option("Allow a record of other models, such as a smaller pair's; the result says so.", "--replayed-acceptance"),
 ]
 ExplainOption = Annotated[
-    bool, option("Also say how sure the answer is, what it rests on and what would change it.", "--explain")
+    bool, option("Also say how sure the answer is, what it is based on and what would change it.", "--explain")
 ]
 ScheduleOption = Annotated[Path, option("Schedule YAML, such as `mirrorsd search` writes.")]

@@ -1,6 +1,6 @@
-"""Progress on stderr: the step, its share, the time left, and whether other programs disturb it.
+"""Progress on stderr: the step, the share done, the time left, and warnings about other programs on the machine.
 
-A terminal gets a bar that moves; anything else gets a line now and then.
+A terminal shows a moving bar; a file or a pipe gets a line now and then.
 """
 
 import time
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S: Final = 15.0
 _NEVER_DONE: Final = 0.999
-"""Most of a bar: rich stops the clock of a full one, while the work may go on with a next step."""
+"""The most a bar shows: rich stops the clock of a full bar, but the work may go on with a next step."""
 
 
 @contextmanager
 def task(title: str) -> Iterator[ReportProgress]:
-    """Show the progress of one task while the body runs, which reports it to the function it is given."""
+    """Show the progress of one task; the body reports it to the yielded function."""
     with _bar() as update:
         yield lambda step, share: update(f"{title}: {step.partition(',')[0]}", f"{title}: {step}", share)
 
@@ -41,14 +41,14 @@ def stages() -> Iterator[Callable[["StageReport"], None]]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, str, float], None]]:
-    """Yield a function of a heading, a text and a share. A line is due when the heading changes or time has passed."""
+    """Yield a function that takes (heading, text, share); a line is printed for a new heading, or after some time."""
     if not messages().is_terminal:
         yield _lines()
         return
     from rich import progress
     from rich.table import Column
 
-    # the text gets what the others leave, so that a narrow terminal cuts words and no numbers
+    # The text gets the remaining width, so that a narrow terminal cuts words and not numbers.
     text_column = progress.TextColumn(
         "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
     )
@@ -77,7 +77,7 @@ def _lines() -> Callable[[str, str, float], None]:
 
 
 def _left(seconds: float) -> str:
-    """Return a rough duration: people do not believe exact ones."""
+    """Return a rounded duration, since the estimate is rough."""
     return f"about {max(1, round(seconds / 5)) * 5} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
 
 
@@ -85,19 +85,19 @@ _LOOK_EVERY_S: Final = 5.0
 
 
 class OthersWatch:
-    """Looks now and then, and says once whether others use the machine; `said` has the sentences."""
+    """Checks now and then whether other programs use the machine, and warns once; `said` has the warnings."""
 
     def __init__(
         self, others: "OtherUse", *, effect: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Watch `others`; `effect` is their effect on this work, None for less certain times."""
+        """Watch `others`; `effect` says what they do to this work, None for the default (times are less certain)."""
         self.said: list[str] = []
         self._effects = () if effect is None else (effect,)
         self._others, self._clock = others, clock
         self._looked_s = clock()
 
     def look(self) -> None:
-        """Warn if others used the machine since the last look; no look within `_LOOK_EVERY_S` of one."""
+        """Warn if others used the machine since the last look, which must be `_LOOK_EVERY_S` ago."""
         from hwprofiles.other_use import busy
 
         if not self.said and self._clock() - self._looked_s >= _LOOK_EVERY_S:
@@ -105,7 +105,7 @@ class OthersWatch:
             self.warn(busy(self._others.lately(), *self._effects))
 
     def warn(self, note: str | None) -> None:
-        """Say it, if there is anything to say."""
+        """Print and keep a warning, if there is one."""
         if note is not None:
             self.said.append(note)
             say(f"[yellow]{escaped(note)}[/]")
@@ -122,7 +122,7 @@ class OthersWatch:
 
 @contextmanager
 def watching_others(*, effect: str | None = None) -> Iterator[OthersWatch]:
-    """Watch while the body runs, and say what others used over all when it is done; `effect` as of `OthersWatch`."""
+    """Watch while the body runs, and warn at its end of what others used in all; `effect` as in `OthersWatch`."""
     from hwprofiles.other_use import OtherUse, busy
 
     others = OtherUse()

@@ -1,4 +1,4 @@
-"""Tables that verbs print."""
+"""The tables that verbs print."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from planner.plan import Plan
 
 NOTHING: Final = "\N{EN DASH}"
-"""In a cell whose value nobody knows."""
+"""The content of a cell without a known value."""
 _WIDE_ENOUGH: Final = 145
-"""Characters in which a schedule's name and all columns of an outcome find room."""
+"""Width of a terminal (characters) from which on an outcome is printed with all columns."""
 _NARROW: Final = {
     "predicted": "pred.",
     "measured": "meas.",
@@ -32,11 +32,11 @@ _NARROW: Final = {
     "corrected error": "corr.",
     "rounds": "rounds",
 }
-"""Columns of an outcome that a narrow terminal has room for, and what they are called there."""
+"""Columns of an outcome on a narrow terminal, and their headings there."""
 _OF_OWN_PROMPTS: Final = {"prompts", "plain there"}
-"""Columns that are needed only where some schedules have run fewer prompts than others."""
+"""Columns that are printed only if some schedules ran fewer prompts than others."""
 _WIDE_RANKING: Final = 125
-"""Characters in which all columns of a ranking find room."""
+"""Width of a terminal (characters) from which on a ranking is printed with all columns."""
 _FOR_WIDE: Final = ("interval", "J", "runs on")
 _LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time, energy and money per token"
 
@@ -44,10 +44,10 @@ _LEGEND: Final = "~ not distinguishable from the best   * Pareto-optimal in time
 def plain_table(
     title: str, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = ""
 ) -> Table:
-    """Return a table without frames, which survives being copied.
+    """Return a table without frames, so that it can be copied.
 
-    Columns `left` hold text, which is taken literally, and columns `right` numbers, which may have rich's markup. A
-    row may end early.
+    Columns `left` are text without markup; columns `right` are numbers, which may have rich's markup. A row may have
+    fewer cells than columns.
     """
     table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, title_style="bold")
     table.caption, table.caption_justify = escape(caption) or None, "left"
@@ -61,17 +61,17 @@ def plain_table(
 
 
 def share(value: float) -> str:
-    """Return a share in percent, and a dash where there is none."""
+    """Return a share in percent; a dash for NaN."""
     return "-" if isnan(value) else percent(value)
 
 
 def ranking(found: "Plan", top: int) -> Table:
-    """Return the best `top` candidates, fastest first, and the recommended one, with a star if it is not the first."""
+    """Return the fastest `top` candidates and the recommended one, which has a star if it is not the fastest."""
     candidates, best = found.search.candidates, found.recommended
     title = f"Fastest of {len(candidates):,} schedules: predicted ms per token"
     star = "*" if best is not candidates[0] else ""
     if star:
-        title += " (*: recommended; chosen on half of the prompts, judged on the other half)"
+        title += " (*: recommended, chosen on one half of the prompts and judged on the other)"
     shown = candidates[:top] if best in candidates[:top] else (*candidates[:top], best)
     names = found.search.names
     rows = (
@@ -95,7 +95,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
         rows = [{name: value for name, value in row.items() if name not in _OF_OWN_PROMPTS} for row in rows]
     if width < _WIDE_ENOUGH:
         rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
-    names = [entry["name"] + " (a lane was lost)" * entry["lost_lane"] for entry in entries]
+    names = [entry["name"] + " (a lane died)" * entry["lost_lane"] for entry in entries]
     title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
     cells = ((name, *row.values()) for name, row in zip(names, rows, strict=True))
     table = plain_table(title, ("schedule",), tuple(rows[0]), cells)
@@ -124,19 +124,19 @@ def _outcome_row(entry: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _speedup(value: float, low: float | None, high: float | None) -> str:
-    """Return how many times as fast as plain decoding a schedule was measured, with its interval."""
+    """Return a measured speed-up over plain decoding, with its interval."""
     return f"{value:.2f}" if low is None or low == high else f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
 def _rounds(entry: Mapping[str, Any]) -> str:
-    """Say whether the rounds were those simulated; red where they should have been."""
+    """Say whether the measured rounds equal the simulated ones; in red if they should but do not."""
     equal, of = entry["rounds_equal"]["equal"], entry["rounds_equal"]["of"]
     text = "same" if equal == of else f"{of - equal} of {of} differ"
     return f"[red]{text}[/]" if entry["rounds_alarm"] else text
 
 
 def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
-    """Return the best `top` of every method and placement; those that need training only if they are the fastest."""
+    """Return the best `top` of every method and placement; those that need training only if they beat all others."""
     best = [one for one in best_of_each(plan.ranking) if not one.needs_training or one.tpot_s < plan.best.tpot_s]
     leaders, front = best[:top], set(map(id, pareto(plan.ranking)))
     rows = [_row(plan, one) for one in leaders]
@@ -161,13 +161,13 @@ def place_table(plan: PlatformPlan, top: int, width: int) -> Table:
 
 
 def _name(one: PlannedSchedule) -> str:
-    """Name a schedule without its placement, which has its own columns."""
+    """Return the name of a schedule without its placement, which has columns of its own."""
     name = schedule_name(one.schedule, one.placement).removesuffix(f", {one.placement}")
     return name + UNTRAINED * one.needs_training
 
 
 def _row(plan: PlatformPlan, one: PlannedSchedule) -> dict[str, str]:
-    """Return the cells of a schedule, by heading; empty where nothing is known."""
+    """Return the cells of a schedule, by heading; empty if the value is not known."""
     beside = plan.compared(one, plan.best)
     joules, dollars = one.energy_j_per_token, one.usd_per_million_tokens
     first_s, engines = one.ttft_s, engines_of(plan, one)
@@ -200,12 +200,12 @@ def tornado_table(bars: Sequence[TornadoBar]) -> Table:
 
 
 def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> Table:
-    """Return the answer at every point, marked where the fastest way changes; a grid for two numbers."""
+    """Return the answer at every value, marked where the fastest way changes; a grid for two numbers."""
     if len(numbers) > 1:
         return _sweep_grid(numbers[0], numbers[1], cells)
     turned = {id(other) for _, other in turns(cells)}
     fields = [one.field for one in numbers]
-    # a memory drafts nothing itself
+    # Only for a device that can draft: a memory or a link cannot.
     own_head = [f"with {fields[0].rpartition('.')[0]}"] if any(cell.there is not None for cell in cells) else []
     right = ("ms", "speculation", "breaks even at", *own_head)
     rows = []
@@ -218,7 +218,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
         own = NOTHING if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
         even = breaks_even(cell.break_even, always=cell.always, never=cell.never)
         told = [in_ms(found.times_s[found.leader]), factor(found.speedup), even, own]
-        rows.append([*values, "turns" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
+        rows.append([*values, "changes" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
     return plain_table("Over these values", (*fields, "", "best"), right, rows)
 
 
@@ -227,9 +227,14 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
     has_own = any(cell.there is not None for cell in cells)
 
     def told(cell: SweepCell) -> str:
-        if (found := cell.standing) is None or (way := cell.there if has_own else found.leader) is None:
+        if cell.standing is None:
             return NOTHING
-        return factor(found.plain_s / found.times_s[way]) + "*" * (has_own and way == found.leader)
+        way = cell.there if has_own else cell.standing.leader
+        if way is None:
+            return NOTHING
+        return factor(cell.standing.plain_s / cell.standing.times_s[way]) + "*" * (
+            has_own and way == cell.standing.leader
+        )
 
     rows = (
         (amount(down.field, value), *(told(cell) for cell in cells if cell.values[0] == value)) for value in down.values
@@ -242,12 +247,12 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
         (down.field,),
         [amount(across.field, value) for value in across.values],
         rows,
-        caption="; ".join((*["* this is the fastest"] * has_own, f"fastest: {', '.join(leaders)}", *refused)),
+        caption="; ".join((*["* the fastest of all ways"] * has_own, f"fastest: {', '.join(leaders)}", *refused)),
     )
 
 
 def draft_table(drafts: Sequence[DraftChoice]) -> Table:
-    """Return several drafts, the fastest first, and the acceptance at which each of the others would be the fastest."""
+    """Return several drafts, the fastest first, and from which acceptance on each other one would be the fastest."""
     rows: list[tuple[str, ...]] = []
     for one in drafts:
         plan, best = one.plan, one.best
@@ -263,7 +268,7 @@ def draft_table(drafts: Sequence[DraftChoice]) -> Table:
 
 
 def measured_table(found: ComparedRuns, width: int) -> Table:
-    """Return runs and their predictions; per round too, where there is room."""
+    """Return measured runs and their predictions; on a wide terminal also per round."""
     heads = ["ms", "interval", "measured", "", "ms a round", "measured", "tokens a round", "measured"]
     heads = heads[: None if width >= _WIDE_RANKING else 4]
     rows = []
@@ -300,7 +305,7 @@ def machine_table(machines: Sequence[MachineChoice]) -> Table:
 
 
 def batch_table(found: BatchPlan, plan: PlatformPlan) -> Table:
-    """Return the best speculation next to plain decoding, by batch size."""
+    """Return the best speculation and plain decoding, by batch size."""
     rows = (
         (
             str(size),

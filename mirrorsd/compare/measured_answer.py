@@ -1,4 +1,4 @@
-"""Simulates schedules over the prompts that were run, compares both, and judges the runs."""
+"""Compares measured runs with simulations of the same prompts, and judges the runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,19 +21,19 @@ from sim.evaluator import Evaluator
 from sim.world import simulate
 
 _LENGTHS: Final = (32, 64, 128, 256, 512, 1024, 2048)
-"""Tokens of answers for which a verdict is given, beside those of the record's texts."""
+"""Answer lengths (tokens) for which the ratio of the verdict is given, besides the record's longest text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRuns:
-    """Runs next to their predictions, and the verdict on them.
+    """Runs with their predictions, and the verdict on them.
 
     Attributes:
-        results, comparisons: predicted and measured, rounds and times, one per schedule.
-        num_recorded: prompts whose rounds are known, for the schedule with the most.
-        repeating: those of them whose texts repeat themselves.
-        speedup_without: the ratio of the verdict on all others; None if there is no such ratio.
-        plain: the plain schedule that the ratios of `results` are over, by its name; None without one.
+        results, comparisons: predicted and measured times and rounds, one per schedule.
+        num_recorded: the number of prompts with known rounds, for the schedule that has the most.
+        repeating: prompts whose texts repeat themselves.
+        speedup_without: the ratio of the verdict on all other prompts; None if there is none.
+        plain: name of the plain schedule that the ratios of `results` are over; None without one.
     """
 
     measured: Measured = field(repr=False)
@@ -47,7 +47,7 @@ class JudgedRuns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the schedules, as tables show them."""
+        """Return the names of the schedules in tables."""
         return tuple(one.schedule for one in self.comparisons)
 
     @property
@@ -62,11 +62,11 @@ class KnownRounds:
     def __init__(
         self, profile: Profile, records: Sequence[AcceptanceRecord], *, max_new_tokens: int | None = None
     ) -> None:
-        """Take records of different prompts, which need not hold what every schedule drafts; `max_new_tokens` cuts."""
+        """Take records of different prompts, which need not cover every schedule; texts are cut to `max_new_tokens`."""
         self._each = [(Evaluator(profile, one, max_new_tokens=max_new_tokens), one.prompts) for one in records]
 
     def of(self, schedule: Schedule) -> dict[str, KnownTime]:
-        """Return a schedule's times, by prompt."""
+        """Return a schedule's simulated times by prompt, from all records that cover the schedule."""
         return {
             prompt.name: KnownTime(time_s, prompt.category)
             for evaluator, prompts in self._each
@@ -82,10 +82,10 @@ def judge_runs(
     record: AcceptanceRecord,
     more: AcceptanceRecord | None = None,
 ) -> JudgedRuns:
-    """Compare runs with the predictions of the same texts, and judge them.
+    """Compare runs with predictions of the same texts, and judge the runs.
 
-    `candidates` are predicted over all prompts of the record, of which the first were run; `more` is a record of
-    further prompts, which may cover a few schedules only.
+    `candidates` are predicted over all prompts of the record, of which the first ones were run; `more` is a record of
+    further prompts, which need not cover all schedules.
     """
     records = [record, *([] if more is None else [more])]
     known = KnownRounds(profile, records)
@@ -117,9 +117,9 @@ def put_together(
     profile: Profile,
     record: AcceptanceRecord,
 ) -> tuple[list[ScheduleResult], list[Comparison]]:
-    """Compare runs, on the first prompts of the record, with predictions and simulations of the same texts.
+    """Compare runs of the record's first prompts with predictions and simulations of the same texts.
 
-    Margins are from the record, and the pace of the machine from the runs.
+    The margins between logits are from the record, the pace of the machine is from the runs.
     """
     margins, texts = {prompt.name: prompt.margins.tolist() for prompt in record.prompts}, measured.texts(record)
     results, comparisons = [], []
@@ -148,7 +148,7 @@ def put_together(
 def as_run(
     candidates: Sequence[Candidate], measured: Measured, profile: Profile, record: AcceptanceRecord
 ) -> list[Candidate]:
-    """Return the candidates, predicted over the texts that each has run."""
+    """Return the candidates with predictions over the texts that each one has run."""
     texts, found = measured.texts(record), {}
     for count in {len(runs) for runs in measured.runs}:
         evaluator = Evaluator(profile, _first(texts, count))
@@ -166,10 +166,10 @@ def measured_schedules(
     *,
     at_anchors: bool = False,
 ) -> list[MeasuredSchedule]:
-    """Return schedules as they are judged, with times as they were, or at the pace of the machine's calibration.
+    """Return the schedules to judge, with times as measured or, with `at_anchors`, corrected to the calibration's pace.
 
-    `recorded` and `known` are of all recorded prompts, the rest of those run. A run that left its simulated rounds, or
-    lost a lane, does not tell what they cost.
+    `recorded` and `known` are for all recorded prompts, the other arguments for those that were run. A run whose rounds
+    differ from the simulated ones, or that lost a lane, is not used to find the cost of rounds.
     """
     return [
         _measured_schedule(one, result, compared, known.of(one.schedule), at_anchors=at_anchors)
@@ -186,10 +186,10 @@ def _measured_schedule(
     at_anchors: bool,
 ) -> MeasuredSchedule:
     times_s = compared.at_anchor_s if at_anchors else [trace.decode_s for trace in result.measured]
-    parted = {one.prompt for one in compared.divergences}
+    diverged = {one.prompt for one in compared.divergences}
     each = zip(recorded_s, times_s, result.candidate.prediction.prompt_decode_s, result.measured, strict=False)
     prompts = {
-        prompt: PromptTime(time_s, num_tokens([trace]), None if prompt in parted or trace.has_loss else simulated_s)
+        prompt: PromptTime(time_s, num_tokens([trace]), None if prompt in diverged or trace.has_loss else simulated_s)
         for prompt, time_s, simulated_s, trace in each
     }
     return MeasuredSchedule(
@@ -202,7 +202,7 @@ def _measured_schedule(
 
 
 def without(prompts: Collection[str], claim: Claim | None, runs: Runs) -> Ratio | None:
-    """Return the ratio of a claim on all other recorded prompts; None where there is none."""
+    """Return the ratio of a claim on all recorded prompts but these; None if there are no others, or no claim."""
     if claim is None:
         return None
     named = {one.name: one for one in runs.finished}
@@ -215,7 +215,7 @@ def without(prompts: Collection[str], claim: Claim | None, runs: Runs) -> Ratio 
 def by_length(
     claim: Claim | None, runs: Runs, profile: Profile, records: Sequence[AcceptanceRecord]
 ) -> dict[int, Ratio]:
-    """Return the ratio of a claim for answers of several lengths, the last of which is that of the records."""
+    """Return the ratio of a claim for answers of several lengths, up to the record's longest text."""
     if claim is None:
         return {}
     named, longest = {one.name: one for one in runs.finished}, records[0].max_new_tokens

@@ -1,4 +1,4 @@
-"""Strict JSON for scripts (no NaN or infinity), with the names of `decoding.metrics`; and the next command."""
+"""Entries of JSON results (no NaN or infinity), with the names of `decoding.metrics`; and the command to run next."""
 
 import json
 import os
@@ -26,14 +26,14 @@ def json_text(data: Any) -> str:
 
 
 def path_from(folder: Path, path: Path) -> str:
-    """Return `path` as seen from `folder`: files that name each other so can be moved together."""
+    """Return `path` relative to `folder`, so that files that name each other can be moved together."""
     return os.path.relpath(path.resolve(), folder.resolve())
 
 
 def run_command(path: Path, schedule: Schedule, models: Sequence[str] = (), *, temperature: float = 0.0) -> str:
     """Return the command that runs a schedule's file.
 
-    `models` are the options that name target, exits and weights; exits that the schedule does not take are left out.
+    `models` are the options that name target, exits and weights; exits that the schedule does not use are left out.
     """
     if "--exits" in models and not schedule.uses_exit:
         place = models.index("--exits")
@@ -49,34 +49,34 @@ _NAMES: Final = (
 
 
 def picked(one: object, names: str) -> dict[str, Any]:
-    """Return some attributes of an object by their names, which are separated by spaces."""
+    """Return attributes of an object, by name; `names` are separated by spaces."""
     return {name: getattr(one, name) for name in names.split()}
 
 
 def schedule_entry(schedule: Schedule) -> dict[str, Any]:
-    """Return a schedule as its file has it."""
+    """Return a schedule as in its YAML file."""
     return schedule.model_dump(mode="json", exclude_defaults=True)
 
 
 def ratio_entry(ratio: "Ratio | None") -> dict[str, Any] | None:
-    """Return a ratio; ends of the interval that are not known become null."""
+    """Return a ratio; the ends of an unknown interval become null."""
     if ratio is None:
         return None
     return picked(ratio, "value low high") | ({"low": None, "high": None} if ratio.low <= 0 else {})
 
 
 def measured_numbers(traces: Sequence[Trace]) -> dict[str, Any]:
-    """Return numbers of the traces of one schedule, one per prompt."""
+    """Return the metrics of one schedule's traces, one trace per prompt."""
     return {name: getattr(metrics, name)(traces) for name in ("tpot_s", *_NAMES.split())}
 
 
 def predicted_numbers(prediction: "Prediction") -> dict[str, Any]:
-    """Return the same numbers of a prediction, with the interval of the time per token."""
+    """Return the same metrics of a prediction, with the interval of the time per token."""
     return picked(prediction, f"tpot_s tpot_s_low tpot_s_high {_NAMES}")
 
 
 def candidate_numbers(name: str, candidate: "Candidate") -> dict[str, Any]:
-    """Return a schedule by name with what is predicted of it."""
+    """Return a schedule with its name and predicted metrics."""
     return {
         "name": name,
         "method": candidate.schedule.method,
@@ -87,7 +87,7 @@ def candidate_numbers(name: str, candidate: "Candidate") -> dict[str, Any]:
 
 
 def prompt_numbers(trace: Trace) -> dict[str, Any]:
-    """Return numbers of one prompt. `accept_lengths` are committed tokens by round; they sum up to the new tokens."""
+    """Return the numbers of one prompt; `accept_lengths` are committed tokens by round, whose sum is the new tokens."""
     return {
         "num_rounds": len(trace.rounds),
         "accept_lengths": [entry.num_committed for entry in trace.rounds],

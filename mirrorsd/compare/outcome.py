@@ -1,4 +1,4 @@
-"""Results of `demo` and `validate` for scripts: numbers and rounds of every schedule in both worlds, and warnings."""
+"""Entries of `demo` and `validate` results: predicted and measured numbers and rounds of every schedule; warnings."""
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean, median
@@ -18,24 +18,24 @@ from planner.report.report_data import ScheduleResult
 from planner.wording import counted, factor
 
 _DOUBTFUL_MARGIN: Final = 0.5
-"""Two logits closer than that may change places in bfloat16: it keeps 8 bits, and logits of 16 to 32 move by 1/8."""
-ALARM: Final = "This should not happen: on this machine a row's result does not depend on the rows computed with it."
+"""Two logits closer than this may swap in bfloat16: it has 8 bits, so that logits of 16 to 32 are rounded to 1/8."""
+ALARM: Final = "This should not happen: on this machine a row's result does not depend on the other rows of the pass."
 
 
 def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_invariant: bool | None = None) -> str:
-    """Count the sequences that left the simulated rounds, chains and trees apart, and show the first of either."""
+    """Say how many texts had other rounds than simulated, for chains and for trees, and describe the first of each."""
     if all(one.same_rounds for one in comparisons):
         num_texts = sum(one.num_prompts for one in comparisons)
-        return f"All {counted(num_texts, 'text')} went through exactly the rounds that were simulated."
+        return f"All {counted(num_texts, 'text')} had exactly the simulated rounds."
     parts = []
     for name, is_tree in (("chains", False), ("trees", True)):
         of_kind = [one for one in comparisons if one.is_tree == is_tree]
         num_texts = sum(one.num_prompts for one in of_kind)
         if not num_texts:
             continue
-        parted = [(one, found) for one in of_kind for found in one.divergences]
-        parts.append(f"{len(parted)} of {counted(num_texts, 'text')} with {name} left the simulated rounds.")
-        for one, found in parted[:1]:
+        diverged = [(one, found) for one in of_kind for found in one.divergences]
+        parts.append(f"{len(diverged)} of {counted(num_texts, 'text')} with {name} had other rounds than simulated.")
+        for one, found in diverged[:1]:
             where = f"First: {one.schedule}, prompt {found.prompt}, {divergence_in_words(found)}"
             parts += [where, *_cause(found, dtype)]
         if is_row_invariant and any(map(is_unexplained, of_kind)):
@@ -44,12 +44,12 @@ def rounds_in_words(comparisons: Sequence[Comparison], dtype: str, *, is_row_inv
 
 
 def is_unexplained(comparison: Comparison) -> bool:
-    """Return whether a chain left the simulated rounds and no lane was lost: a fault, where rows are invariant."""
+    """Return whether chains diverged from the simulated rounds without losing a lane: a fault if rows are invariant."""
     return not comparison.is_tree and any(found.by != "lost lane" for found in comparison.divergences)
 
 
 def divergence_in_words(found: Divergence) -> str:
-    """Return where the two worlds differ first, and what each of them decided there."""
+    """Return where the measured rounds first differ from the simulated ones, and both rounds."""
     return (
         f"round {found.round + 1}, after {counted(found.position, 'new token')}: "
         f"predicted {_decided(found.simulated)}, measured {_decided(found.measured)}."
@@ -58,9 +58,9 @@ def divergence_in_words(found: Divergence) -> str:
 
 def _cause(found: Divergence, dtype: str) -> list[str]:
     if found.by != "target" or found.margin is None:
-        return [f"It was decided by the {found.by}."]
+        return [f"The {found.by} caused it."]
     is_tie = dtype == "bfloat16" and found.margin < _DOUBTFUL_MARGIN
-    tie = f", which {dtype} rounds differently among other rows" if is_tie else ""
+    tie = f": in {dtype}, rounding may swap them when other rows are in the pass" if is_tie else ""
     return [f"The target's two best logits are {found.margin:.3f} apart there{tie}."]
 
 
@@ -74,11 +74,11 @@ def _decided(entry: Round | None) -> str:
 
 
 _CHANGED: Final = 0.1
-"""Relative change of the machine's speed, or of how much two lanes slow each other, that is warned of."""
+"""A warning is given for larger relative changes of the machine's speed, or of how much two lanes slow each other."""
 
 
 def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None) -> list[dict[str, Any]]:
-    """Return one object per schedule, in order, with times of the texts that it ran, as `plain_tpot_s` is."""
+    """Return one object per schedule, in order; times, also `plain_tpot_s`, are of the texts that it ran."""
     return [
         {
             **candidate_numbers(comparison.schedule, result.candidate),
@@ -105,7 +105,7 @@ def schedule_entries(judged: JudgedRuns, *, is_row_invariant: bool | None = None
 
 
 def accuracy(judged: JudgedRuns) -> dict[str, Any]:
-    """Return how good the predictions are: absolute errors, and the schedule that is off the most, as calibrated."""
+    """Return the absolute errors of the predictions, and the schedule with the largest error (not corrected)."""
     errors = [abs(one.error) for one in judged.results]
     at_anchor = [abs(one.error_at_anchor) for one in judged.results]
     return {
@@ -119,13 +119,13 @@ def accuracy(judged: JudgedRuns) -> dict[str, Any]:
 
 
 def platform_entry(host: dict[str, Any], pair: ModelPair) -> dict[str, Any]:
-    """Return the machine, and what ran on it."""
+    """Return the machine and the models that ran on it."""
     models = {"target": pair.target, "drafter": name_of(pair.drafter), "exits": name_of(pair.exits)}
     return host | models | {"dtype": pair.dtype}
 
 
 def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use | None) -> dict[str, Any]:
-    """Return the circumstances and the answer; `used` is the CPU share of other programs, None if not known."""
+    """Return the facts about the runs and the answer; `used` is the CPU share of other programs, None if not known."""
     verdict, results = judged.verdict, judged.results
     return {
         "platform": platform_entry(plan.profile.host, pair),
@@ -146,19 +146,21 @@ def outcome_facts(judged: JudgedRuns, plan: Plan, pair: ModelPair, *, used: Use 
 
 
 def speedup_entry(ratio: Ratio | None) -> dict[str, Any] | None:
-    """Return the ratio that decides, on prompts like those recorded, with what it is on these very prompts."""
-    if (own := ratio_entry(ratio)) is None or ratio is None:
+    """Return a ratio for prompts like those recorded, and under "scope" also for these very prompts."""
+    entry = ratio_entry(ratio)
+    if entry is None or ratio is None:
         return None
-    return own | {"scope": {"these_prompts": ratio_entry(ratio.on_these), "like_these": own}}
+    return entry | {"scope": {"these_prompts": ratio_entry(ratio.on_these), "like_these": entry}}
 
 
 def claim_entry(judged: JudgedRuns) -> dict[str, Any] | None:
-    """Return the ratio that decides, the names of the two schedules, and how many prompts both of them ran."""
+    """Return the ratio of the verdict, the names of its two schedules, and how many prompts both of them ran."""
     claim = judged.verdict.claim
-    if claim is None or (ratio := speedup_entry(claim.ratio)) is None:
+    entry = None if claim is None else speedup_entry(claim.ratio)
+    if claim is None or entry is None:
         return None
     counts = {name: len(one.measured) for name, one in zip(judged.names, judged.results, strict=True)}
-    return ratio | {"of": claim.one, "over": claim.other, "num_prompts": min(counts[claim.one], counts[claim.other])}
+    return entry | {"of": claim.one, "over": claim.other, "num_prompts": min(counts[claim.one], counts[claim.other])}
 
 
 def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
@@ -170,31 +172,31 @@ def ttft_entry(result: ScheduleResult) -> dict[str, float] | None:
 
 
 def disturbed_runs(judged: JudgedRuns) -> Iterator[str]:
-    """Yield a warning for every run in which a lane was lost, or something else happened that its trace tells."""
+    """Yield a warning for every event in a run, such as the death of a lane."""
     for comparison, runs in zip(judged.comparisons, judged.measured.runs, strict=True):
         for place, run in enumerate(runs, 1):
             for event in run.events:
                 again = run.given_up is not None and event in run.given_up.events
-                effect = "the run was made again" if again else "the run counts all the same"
+                effect = "the run was repeated" if again else "the run counts all the same"
                 where = f"The run of {comparison.schedule} on text {place} of {comparison.num_prompts}"
                 what = f" lost lane {event.lane} ({event.text})" if event.is_loss else f": {event.text}"
                 yield f"{where}{what}; {effect}."
 
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:
-    """Yield a warning if the machine had another speed in the runs than in the calibration and intervals missed."""
+    """Yield a warning if the machine's speed changed since the calibration and measured times miss their intervals."""
     speed = median(one.measured_at_anchor_s / one.measured_s for one in judged.results)
     missed = sum(not one.is_held for one in judged.results)
     if missed and abs(speed - 1) > _CHANGED:
         yield (
-            f"This machine had {factor(speed)} the speed in the runs that it had in the calibration, by the same work "
-            f"timed in both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}. "
-            "Speed-ups do not depend on that: schedules were run in turn."
+            f"During the runs this machine had {factor(speed)} its speed during calibration, by the same work timed in "
+            f"both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}. "
+            "Speed-ups are not affected, since schedules were run in turn."
         )
 
 
 def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
-    """Yield a warning of lanes that slowed each other more or less during the runs than during calibration."""
+    """Yield a warning for lanes that slowed each other more, or less, during the runs than during calibration."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for result, runs in zip(judged.results, judged.measured.runs, strict=True):
         schedule = result.candidate.schedule
@@ -209,7 +211,7 @@ def changed_slowdowns(judged: JudgedRuns, profile: Profile) -> Iterator[str]:
         now = [fmean(column) for column in zip(*slowdowns, strict=True)]
         if max(abs(one / other - 1) for one, other in zip(now, then, strict=True)) > _CHANGED:
             yield (
-                f"{pair[0]} and {pair[1]} slowed each other by {factor(now[0])} and {factor(now[1])} in the runs, by "
-                f"{factor(then[0])} and {factor(then[1])} in the calibration: corrected times are those of the "
-                "calibration."
+                f"{pair[0]} and {pair[1]} slowed each other by {factor(now[0])} and {factor(now[1])} during the runs, "
+                f"but by {factor(then[0])} and {factor(then[1])} during calibration; corrected times are for the "
+                "latter."
             )

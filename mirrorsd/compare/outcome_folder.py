@@ -1,4 +1,4 @@
-"""Writes a comparison of simulation and runs into a folder (result, traces, report), and the report again from it."""
+"""Writes a comparison of simulation and runs into a folder (result, traces, report), and reads it for a new report."""
 
 import os
 import re
@@ -46,25 +46,25 @@ REPORT: Final = "report.html"
 _BEST: Final = "best.yaml"
 DEMO, VALIDATION = "demo.json", "validate.json"
 RESULTS: Final = {DEMO: "a demo", VALIDATION: "a validation"}
-"""Names of the JSON object of a result, and what each is of."""
+"""Names of results' JSON files, and which verb's result each one is."""
 WRITTEN: Final = (_TRACES, _RUNS, REPORT, _BEST)
-"""Files of a result, beside its JSON object and Chrome traces."""
+"""Files of a result besides its JSON file and Chrome traces."""
 ROOM_BYTES: Final = 32 << 20
-"""Kept free for a result until it is written: its page has 5 MB, and the runs of 1,600 texts another 5 MB."""
+"""Disk space reserved for a result until it is written; a page takes 5 MB, and the runs of 1,600 texts another 5 MB."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """Schedules that were run in both worlds, and the plan that they came from.
+    """Schedules that were simulated and run, and the plan that they came from.
 
     Attributes:
-        files: where profile and record are, by these names, and as "more" a record of further prompts, if there is one.
+        files: paths of "profile" and "record", and of "more", a record of further prompts, if there is one.
         facts: further entries of the JSON object.
-        warnings: what is said before the warnings of the runs.
-        warning: what to know before the answer; None if nothing.
+        warnings: warnings that come before those of the runs.
+        warning: a warning to show before the answer; None if there is none.
         sample: a prompt and the target's answer; None to show none.
-        run_options: options of `mirrorsd run` that name the models, for the command that comes next.
-        given: files of schedules that exist already; any other recommended schedule is written.
+        run_options: options of `mirrorsd run` that name the models, for the command to run next.
+        given: files of schedules that exist already; another recommended schedule is written to a new file.
     """
 
     title: str
@@ -99,7 +99,7 @@ class _Entry(BaseModel):
 
 
 class _Saved(BaseModel):
-    """The fields of `write_outcome`'s object that a report needs; it has more."""
+    """The fields of `write_outcome`'s JSON object that a report needs; the object has more."""
 
     title: str
     created: str
@@ -111,26 +111,26 @@ class _Saved(BaseModel):
     folder: str
     files: _Files
     sha256: dict[str, str] = Field(default_factory=dict)
-    """Of its files; earlier versions wrote none, or not of all."""
+    """Digests of its files; earlier versions wrote none, or not all."""
     schedules: Annotated[list[_Entry], Field(min_length=1)]
 
 
 def require_no_other(folder: Path, name: str) -> None:
-    """Raise `ConfigError` where a folder for the result `name` holds another kind's: its files are named alike."""
+    """Raise `ConfigError` if a folder has a result of another verb, whose files have the same names."""
     for other, what in RESULTS.items():
         if other != name and (folder / other).is_file():
-            msg = f"--out {folder}: holds the result of {what}, whose runs would be replaced; name another folder"
+            msg = f"--out {folder}: has the result of {what}, which would be overwritten; name another folder"
             raise ConfigError(msg)
 
 
 def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
-    """Write traces, Chrome traces and the report into `folder`, and last the JSON object `name`, which is returned.
+    """Write traces, Chrome traces and the report into `folder`, and last the JSON object to `name`; return the object.
 
-    The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given. Where `folder`
-    cannot be written, a new folder for temporary files takes all of it, and a warning says so: no run is lost.
+    The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given. If `folder` cannot
+    be written, everything is written into a new temporary folder, with a warning, so that no run is lost.
 
-    No path of this machine is written down: `files` are relative to `folder`, and `folder` to the file that names
-    it, so all of it can be moved. In the object returned `folder` is what was given, as `report` is everywhere.
+    No absolute path is written, so that the folder can be moved: in the file, `files` are relative to `folder`, which is
+    ".". In the returned object, `folder` and `report` are as given.
     """
     try:
         return _write(outcome, folder, name)
@@ -140,7 +140,7 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
         try:
             return _write(replace(outcome, warnings=(moved, *outcome.warnings)), other, name)
         except BaseException:
-            with suppress(OSError):  # what is in it stays
+            with suppress(OSError):  # fails, on purpose, if the folder has files
                 other.rmdir()
             raise
 
@@ -217,9 +217,9 @@ def _use(recommended: Schedule | None, outcome: Outcome, folder: Path) -> str | 
 
 
 def read_report_data(path: Path) -> ReportData:
-    """Return everything a report shows, from the JSON object that `write_outcome` wrote and the files it names.
+    """Return everything a report shows, from the JSON file that `write_outcome` wrote and the files it names.
 
-    Raises `ConfigError` where it is damaged or something else, and `MirrorsdError` where a file that it names is.
+    Raises `ConfigError` if the JSON file is damaged or something else, and `MirrorsdError` if a file that it names is.
     """
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
@@ -242,12 +242,12 @@ def _report_data(saved: _Saved, plan: Plan, judged: JudgedRuns) -> ReportData:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the files that `read_report_data` reads, the JSON object first; errors as there."""
+    """Return the files that `read_report_data` reads, the JSON file first; raises what it raises."""
     return [path, *_named_files(_read(path), path).values()]
 
 
 def read_judged(path: Path) -> JudgedRuns:
-    """Return the runs of a saved result next to today's predictions of them; nothing is searched."""
+    """Return the runs of a saved result with new predictions of them, without a search."""
     saved = _read(path)
     profile, record, more, measured = _evidence(saved, path)
     return _judge(saved, profile, record, more, measured)
@@ -259,7 +259,7 @@ def _read(path: Path) -> _Saved:
 
 
 def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, AcceptanceRecord | None, Measured]:
-    """Return the content of a result's files, which have to be those that it was made with."""
+    """Return profile, record, further record and runs of a result, after a check that its files did not change."""
     files = _named_files(saved, path)
     profile, record = load_profile(files["profile"]), AcceptanceRecord.load(files["record"])
     profile, _ = reaching(profile, record, [lane.name for lane in profile.lanes])
@@ -271,10 +271,10 @@ def _evidence(saved: _Saved, path: Path) -> tuple[Profile, AcceptanceRecord, Acc
     measured = load_runs(files["runs"], traces)
     for key, file in files.items():
         if key not in saved.sha256:
-            msg = f"{path}: has no SHA-256 of its {key}, so {file} may be another one; run `{saved.title}` again"
+            msg = f"{path}: has no SHA-256 of its {key}, so {file} may have changed; run `{saved.title}` again"
             raise ConfigError(msg)
         if saved.sha256[key] != sha256_of(file):
-            msg = f"{file}: not the {key} that {path} was made with; its SHA-256 is another one"
+            msg = f"{file}: not the {key} that {path} was made with: its SHA-256 differs"
             raise ConfigError(msg)
     return profile, record, AcceptanceRecord.load(files["more"]) if "more" in files else None, measured
 

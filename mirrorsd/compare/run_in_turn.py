@@ -1,4 +1,4 @@
-"""Runs schedules in turn, with anchors around every run and in it."""
+"""Runs several schedules in turn on every prompt, with anchors before, during and after each run."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -28,16 +28,16 @@ def run_in_turn(
     going_on: Callable[[Measured], Collection[Schedule]] | None = None,
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Measured:
-    """Run schedules on every prompt, prompt by prompt, so that changes of the machine's speed hit all alike.
+    """Run all schedules on one prompt after the other, so that changes of the machine's speed affect all equally.
 
-    Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. Before the
-    first one each runs once unmeasured. A run that loses a lane, or in which this process was stopped, is made once
-    more, and then counts. A schedule that has no room for its draft, as it was lost or a text is longer, runs no
-    further prompts. Texts are cut at `cuts`; `going_on` is asked before every prompt which schedules run it, and none
-    ends the runs.
+    Schedules of the same lanes follow each other and share anchors; the order rotates from prompt to prompt. First,
+    each schedule runs once unmeasured. A run that loses a lane, or in which this process was paused, is repeated once;
+    the repetition counts. A schedule whose draft lane no longer has room (it died, or a text is longer) runs no further
+    prompts. Answers are cut to `cuts` tokens. Before every prompt, `going_on` returns the schedules that run it; if
+    there are none, the runs end.
 
     Raises:
-        MirrorsdError: a schedule does not fit, or the target's lane was lost.
+        MirrorsdError: a schedule does not fit, or the target's lane died.
     """
     turns = _Turns(engine, schedules, anchors)
     for turn, schedule in enumerate(turns.order):
@@ -63,7 +63,7 @@ def run_in_turn(
             try:
                 runs[schedule].append(turns.run(schedule, prompt, cut))
             except MemoryFitError as error:
-                is_split = len(lanes_of(schedule)) > 1  # the draft's lane can be lost without the target's
+                is_split = len(lanes_of(schedule)) > 1  # the draft's lane can die while the target's lives
                 if not (is_split and runs[schedule]):
                     raise
                 last, why = runs[schedule][-1].trace, f"{error}. No further prompts ran"
@@ -79,7 +79,7 @@ def anchors_of(engine: Engine, profile: Profile) -> Anchors:
 
 
 class _Turns:
-    """All schedules on a prompt, one after the other."""
+    """Runs schedules between anchors, in an order by lanes."""
 
     def __init__(self, engine: Engine, schedules: Sequence[Schedule], anchors: Anchors) -> None:
         self._engine, self._anchors = engine, anchors
@@ -94,12 +94,12 @@ class _Turns:
         return order[start:] + order[:start]
 
     def warm_up(self, schedule: Schedule, prompt: EncodedPrompt) -> None:
-        """Load what the schedule needs, and run it briefly; anchors' single rows are to change no graph of its rows."""
+        """Load what the schedule needs, run it briefly, and compile the anchors' single row apart from its rows."""
         self._engine.generate(schedule, prompt.ids, max_new_tokens=_WARM_UP_TOKENS)
         self._engine.compile_target(schedule.target_lane, exit_layer=None, drafters=())
 
     def run(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
-        """Return a run between anchors; made again where it lost a lane, if that has room again."""
+        """Return a run between anchors; it is repeated if it was disturbed and memory allows."""
         run = self._between_anchors(schedule, prompt, cut)
         if not run.trace.events:
             return run
@@ -112,7 +112,7 @@ class _Turns:
     def _between_anchors(self, schedule: Schedule, prompt: EncodedPrompt, cut: int) -> Run:
         for lane in lanes_of(schedule):
             try:
-                self._engine.load_target(lane)  # it may have been lost
+                self._engine.load_target(lane)  # the lane may have died and been restarted
             except (LaneError, MemoryFitError):
                 if lane == schedule.target_lane:
                     raise

@@ -1,7 +1,7 @@
-"""Real runs: texts, traces, and how fast the machine was meanwhile; on disk as compressed JSON.
+"""Real runs with their tokens, traces and anchors, stored as compressed JSON; and the machine's pace during a run.
 
-The machine's pace during a run is the time of its anchors over their time during calibration: at 1.3 everything takes
-1.3 times as long.
+The pace is the time of anchors during the run over their time during calibration: at 1.3 everything takes 1.3 times as
+long.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from sim.prediction import Prediction
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One prompt under one schedule, with its anchors; `given_up` is a first attempt that was disturbed, if any."""
+    """One prompt decoded by one schedule, with its anchors; `given_up` is an earlier attempt that was disturbed."""
 
     trace: Trace = field(repr=False)
     tokens: tuple[int, ...] = ()
@@ -37,30 +37,33 @@ class Run:
 
     @property
     def events(self) -> Iterator[LaneEvent]:
-        """What the traces of both attempts tell, such as the loss of a lane."""
+        """The events of both attempts, such as the death of a lane."""
         for trace in (self.given_up, self.trace):
             yield from trace.events if trace is not None else ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """Real runs by schedule, all beginning with the same prompts; `cuts` are none where texts are as recorded."""
+    """Real runs by schedule, each in the order of the prompts; a schedule may have run fewer prompts than others.
+
+    `cuts` are the lengths to which recorded texts were cut; empty if they were not cut.
+    """
 
     runs: tuple[tuple[Run, ...], ...] = field(repr=False)
     cuts: tuple[int, ...] = ()
 
     @property
     def num_prompts(self) -> int:
-        """Prompts that were run, by the schedules that stayed to the end."""
+        """The number of prompts that were run by at least one schedule."""
         return max(map(len, self.runs))
 
     @property
     def traces(self) -> list[list[Trace]]:
-        """Return the traces that count: for each schedule one per prompt."""
+        """The traces of all runs, without attempts that were given up: a list per schedule, one trace per prompt."""
         return [[run.trace for run in row] for row in self.runs]
 
     def texts(self, record: AcceptanceRecord) -> AcceptanceRecord:
-        """Return the prompts of a record that were run, with their texts as far as they were."""
+        """Return the record of the prompts that were run, with their texts cut to what was run."""
         prompts = record.prompts[: self.num_prompts]
         if self.cuts:
             prompts = tuple(prompt.cut(cut) for prompt, cut in zip(prompts, self.cuts, strict=False))
@@ -69,7 +72,7 @@ class Measured:
 
 _MAX_BYTES: Final = 1 << 29
 _WITHOUT_STATE: Final = {"_round_start_s"}
-"""What a trace holds only while it is written."""
+"""Fields of a trace that are used only while it is recorded."""
 
 
 class _Traces(BaseModel):
@@ -82,7 +85,7 @@ class _Traces(BaseModel):
 
 
 class _Entry(BaseModel):
-    """A `Run` without the trace that counts; `decode_s` is that trace's, for whoever reads the file alone."""
+    """A `Run` without its trace, which is in another file; `decode_s` repeats the trace's, for readers of this file."""
 
     tokens: Many[int]
     at_s: float
@@ -100,27 +103,27 @@ class _Runs(BaseModel):
 
 
 def save_traces(traces: Sequence[Sequence[Trace]], path: Path) -> None:
-    """Write lists of traces, one list per schedule, atomically; `TraceError` where the file cannot be written."""
+    """Write traces (a list per schedule) atomically; `TraceError` if the file cannot be written."""
     content = _Traces(format="mirrorsd-traces-1", traces=tuple(map(tuple, traces)))
     write_json(content.model_dump_json(exclude={"traces": {"__all__": {"__all__": _WITHOUT_STATE}}}), path)
 
 
 def load_traces(path: Path) -> list[list[Trace]]:
-    """Return what `save_traces` wrote; `TraceError` where the file is missing, damaged, or holds something else."""
+    """Return what `save_traces` wrote; `TraceError` if the file is missing, damaged, or something else."""
     with errors_as(TraceError, f"{path}: not a readable file of traces"):
         content = _Traces.model_validate_json(read_compressed(path, _MAX_BYTES))
     return [list(row) for row in content.traces]
 
 
 def save_runs(measured: Measured, path: Path) -> None:
-    """Write runs atomically, without the traces that count; `TraceError` where the file cannot be written."""
+    """Write runs atomically, without their traces; `TraceError` if the file cannot be written."""
     runs = tuple(tuple(_entry(run) for run in row) for row in measured.runs)
     content = _Runs(format="mirrorsd-runs-2", runs=runs, cuts=measured.cuts)
     write_json(content.model_dump_json(exclude={"runs": {"__all__": {"__all__": {"given_up": _WITHOUT_STATE}}}}), path)
 
 
 def load_runs(path: Path, traces: Sequence[Sequence[Trace]]) -> Measured:
-    """Put what `save_runs` wrote together with its traces; `TraceError` where it is damaged, or of other traces."""
+    """Read what `save_runs` wrote, and add its traces; `TraceError` if it is damaged, or does not match the traces."""
     with errors_as(TraceError, f"{path}: not a readable file of runs"):
         content = _Runs.model_validate_json(read_compressed(path, _MAX_BYTES))
         rows = [list(zip(*both, strict=True)) for both in zip(content.runs, traces, strict=True)]
@@ -137,7 +140,7 @@ def _run(entry: _Entry, trace: Trace) -> Run:
 
 
 LEAST_CONTEXT = 64
-"""Cached tokens of anchors on lanes that were calibrated before there were any."""
+"""Cached tokens of anchors on lanes whose calibration (by an earlier version) had none."""
 
 
 def anchor_context(profile: Profile) -> int:
@@ -146,7 +149,7 @@ def anchor_context(profile: Profile) -> int:
 
 
 def expected_anchors(profile: Profile) -> dict[str, float]:
-    """Return seconds of an anchor by the profile, on every lane of a target, all of them measured in such a context."""
+    """Return the seconds of an anchor by the profile, on every lane that can run a target, at `anchor_context`."""
     context, prices, found = anchor_context(profile), Prices(profile), {}
     for lane in profile.lanes:
         if lane.anchor is not None and lane.anchor.context == context:
@@ -157,17 +160,23 @@ def expected_anchors(profile: Profile) -> dict[str, float]:
 
 
 def pace(run: Run, schedule: Schedule, prediction: Prediction, profile: Profile) -> float:
-    """Return the machine's pace during a run, a mean over its lanes by how long it waits for each; 1 if unknown."""
+    """Return the machine's pace during a run, a mean over its lanes weighted by the time waited for each; 1 if unknown.
+
+    While both lanes work at once (`overlap_s`), the pace is that of anchors that ran on both at once, if there are any.
+    """
     target, draft = schedule.target_lane, schedule.draft_lane or schedule.target_lane
     alone, expected = run.anchors.alone, expected_anchors(profile)
-    overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
-    parts = [(_pace(alone.get(target, ()), expected[target]), prediction.target_busy_s)]
-    parts.append((_pace(alone.get(draft, ()), expected[draft]), prediction.exposed_draft_s))
-    then = profile.anchor_slowdown(target, draft)
-    if run.anchors.shared and then is not None:
-        at_once = _pace([first for first, _ in run.anchors.shared], expected[target] * then[0])
-        parts[0] = parts[0][0], prediction.target_busy_s - overlap_s
-        parts.append((at_once, overlap_s))
+    slowdown = profile.anchor_slowdown(target, draft)
+    target_s, overlap_s, at_once = prediction.target_busy_s, 0.0, None
+    if run.anchors.shared and slowdown is not None:
+        overlap_s = min(prediction.hidden_draft_s, prediction.target_busy_s)
+        target_s -= overlap_s
+        at_once = _pace([of_target for of_target, _ in run.anchors.shared], expected[target] * slowdown[0])
+    parts = [
+        (_pace(alone.get(target, ()), expected[target]), target_s),
+        (_pace(alone.get(draft, ()), expected[draft]), prediction.exposed_draft_s),
+        (at_once, overlap_s),
+    ]
     known = [(one, weight) for one, weight in parts if one is not None]
     total = sum(weight for _, weight in known)
     return sum(one * weight for one, weight in known) / total if total else 1.0

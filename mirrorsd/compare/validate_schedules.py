@@ -1,6 +1,6 @@
-"""Given schedules in both worlds, on the machine of a profile and the prompts of a record.
+"""Runs and simulates given schedules, on the machine of a profile and the prompts of a record (`mirrorsd validate`).
 
-Times of lengths for which the profile was not calibrated are extrapolated, and the result says so.
+If the profile was not calibrated for the lengths of the texts, it is extrapolated, and the result says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +35,9 @@ from planner.wording import counted
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredBasis:
-    """What predictions are made from: a profile and a record of the same models, and their files.
+    """A profile and a record of the same models, from which predictions are made, and their files.
 
-    The record has each prompt once; `num_repeats` is how many further texts its file has.
+    The record has each prompt once; `num_repeats` is the number of further texts in its file.
     """
 
     profile: Profile = field(repr=False)
@@ -48,13 +48,15 @@ class MeasuredBasis:
 
     @classmethod
     def load(cls, profile_path: Path, record_path: Path) -> "MeasuredBasis":
-        """Read both; refuse them where they are of different models, or no runs can be compared with them."""
+        """Read both; raise `ConfigError` if they are of different models, or cannot be compared with runs."""
         profile, record = load_profile(profile_path), AcceptanceRecord.load(record_path)
         if record.temperature or record.assumed is not None:
             what = f"texts of temperature {record.temperature:g}" if record.assumed is None else "assumed acceptance"
-            raise ConfigError(f"{record_path}: holds {what}; runs are greedy, and are compared with a greedy record")
+            raise ConfigError(
+                f"{record_path}: has {what}, but runs are greedy and need a greedy record to compare with"
+            )
         if any(one.prompt_hash is None for one in record.prompts):
-            msg = f"{record_path}: has no hashes of its prompts, by which those to run are found"
+            msg = f"{record_path}: has no hashes of its prompts, by which the prompts to run are found"
             raise ConfigError(f"{msg}; record it again (`mirrorsd record`)")
         require_same_models(profile, record, sides=(profile_path, record_path))
         distinct = record.distinct
@@ -68,11 +70,11 @@ class MeasuredBasis:
 
     @property
     def repeats_in_words(self) -> str | None:
-        """A sentence where prompts are recorded again: they are no further evidence."""
+        """A note if the record has several texts of a prompt, which are no further evidence in greedy decoding."""
         if not self.num_repeats:
             return None
-        texts = counted(self.num_repeats, "text")
-        return f"{self.record_path} has {texts} of prompts that it has already; each prompt was run once."
+        texts = counted(self.num_repeats, "further text")
+        return f"{self.record_path} has {texts} of the same prompts; each prompt was run once."
 
 
 def validate(
@@ -84,11 +86,11 @@ def validate(
     run_options: Sequence[str] = (),
     progress: ReportProgress = lambda _step, _share: None,
 ) -> Outcome:
-    """Run the schedules, by their files, once on every prompt of the record, and simulate the same.
+    """Run the schedules (by file) once on every prompt of the record, and simulate the same runs.
 
-    `prompts` are those that were recorded, and possibly more; `run_options` name the models for the command that comes
-    next. Raises `MirrorsdError` where a schedule does not fit, a prompt is missing, a model or lane is not to be had,
-    or nothing tells what texts of the recorded lengths take (`OutOfRangeError`).
+    `prompts` have to include the recorded ones; `run_options` name the models for the command to run next. Raises
+    `MirrorsdError` if a schedule does not fit, a prompt, a model or a lane is missing, or the profile cannot be
+    extrapolated to the lengths of the texts (`OutOfRangeError`).
     """
     profile, record = evidence.profile, evidence.record
     sides = evidence.profile_path, evidence.record_path
@@ -139,19 +141,20 @@ def validate(
 
 
 def by_schedule(schedules: Mapping[Path, Schedule]) -> tuple[dict[Schedule, Path], list[str]]:
-    """Return the first file of each schedule, and a sentence for each further one, which is not run again."""
+    """Return the first file of each schedule, and a sentence for each further file with the same schedule."""
     paths: dict[Schedule, Path] = {}
     repeated = []
     for path, schedule in schedules.items():
-        if (first := paths.setdefault(schedule, path)) != path:
-            repeated.append(f"{path} holds the schedule of {first}, which was run once for both.")
+        first = paths.setdefault(schedule, path)
+        if first != path:
+            repeated.append(f"{path} has the same schedule as {first}, which was run once for both.")
     return paths, repeated
 
 
 def matching_prompts(prompts: Sequence[EncodedPrompt], record: AcceptanceRecord) -> tuple[EncodedPrompt, ...]:
-    """Return the prompts of the record, in its order and by its names: those of the same tokens.
+    """Return the prompts with the same tokens as the record's, in the record's order and with its names.
 
-    Raises `RecordError` where one is missing, has other tokens now, or was recorded without their hash.
+    Raises `RecordError` if one is missing, has other tokens now, or was recorded without the hash of its tokens.
     """
     names, by_tokens = {one.name for one in prompts}, {hash_of_ids(one.ids): one for one in prompts}
     found = []

@@ -35,7 +35,7 @@ from mirrorsd.demo.demo_plan import (
     Race,
     enough_s,
     more_s,
-    most_telling,
+    most_important,
     prompt_cost,
     recording_s,
     run_s,
@@ -265,7 +265,7 @@ class Demo:
 
     def _choose(self, plan: Plan) -> list[Candidate]:
         picked, stages = pick_demo_schedules(plan.search), self._stages
-        candidates = most_telling(picked, plan.recommended)
+        candidates = most_important(picked, plan.recommended)
         costs, num_prompts = self._short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
         count = what_fits(costs, left_s, num_prompts)

@@ -1,6 +1,6 @@
-"""Chooses what fits in a demo's time, by the calibration just made: prompts to record, and schedules to run.
+"""Chooses the prompts to record and the schedules to run that fit into a demo's time, from its calibration.
 
-A schedule that has lost is run no further, and the time goes to those that may win.
+A schedule that is surely slower than others runs no further prompts, so that the time goes to those that may win.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,41 +20,41 @@ from planner.search.search import Candidate
 from planner.wording import kind_of
 
 NUM_SCHEDULES, NUM_TREES = 9, 2
-"""Schedules that `pick_demo_schedules` usually picks: without heads, and how many more with them."""
+"""How many schedules `pick_demo_schedules` usually picks without heads, and how many more with heads."""
 
 FAIR_PROMPTS: Final = 2
-"""Prompts that all schedules run; then those that have lost stop. All runs together show their noise."""
+"""Prompts that all schedules run, which shows the noise of runs; after them, schedules that have lost stop."""
 WANTED_PROMPTS: Final = 4
-"""Runs show the cost of a round; the record has the rounds of all texts. With fewer prompts intervals are too wide, so
-fewer schedules are run instead."""
+"""Prompts that a schedule should run. Runs show the cost of a round (the record has the rounds); with fewer prompts its
+interval is too wide, so fewer schedules are run instead."""
 SHORT_CUT: Final = 64
-"""Tokens of these runs: enough rounds to know the cost of one. Schedules that stay run whole texts."""
+"""Tokens of the first runs: enough rounds to know the cost of one. Later, the remaining schedules run whole texts."""
 FIRST_PROMPTS: Final = 16
-"""Recorded with all that drafts, which is enough to pick schedules by. Of more prompts that alone is recorded which the
-answer is about: of a text for prompt lookup nothing but the text."""
+"""Prompts that are recorded with all drafters, enough to choose schedules by. For further prompts only the drafters in
+the answer are recorded; prompt lookup needs only the text."""
 _RECORDING_SHARE: Final = 0.4
-"""Least share of the time that is left: rounds that are known of many prompts tell more than runs of a few."""
+"""Least share of the time left that is used for recording: known rounds of many prompts tell more than a few runs."""
 _MORE_SHARE: Final = 0.25
-"""Likewise, of what is left then."""
+"""Least share of the time then left that is used for recording further prompts."""
 ENOUGH_PROMPTS, _SHORTEST = 12, 32
-"""Rather shorter texts are recorded than fewer prompts, but for texts so short."""
+"""To record this many prompts, texts are shortened, but not below `_SHORTEST` tokens."""
 _LONG_RUNS: Final = 3
-"""Runs of whole texts that recording leaves time for: a prompt, by the three schedules that usually stay."""
+"""Runs of whole texts that recording leaves time for: one prompt, by the three schedules that usually remain."""
 _LEAST_SCHEDULES: Final = 4
 _AROUND_STEPS: Final = 4
-"""Plain steps of the anchors that follow a run, and begin the next: two on each of two lanes."""
+"""Plain decoding steps of the anchors between two runs: two on each of two lanes."""
 _DURING: Final = 1 + 1 / 3
-"""Time of a decoding with the anchors in it, over that of the decoding."""
+"""Time of decoding with the anchors during it, over that without them."""
 _WARM_UP_S: Final = 1.0
-"""Of a schedule: loading what it needs, and a few tokens."""
+"""Seconds to load what a schedule needs, and to decode a few tokens."""
 _SIDE_BY_SIDE: Final = 8
-"""Texts that are recorded in the same steps."""
+"""Texts that are recorded together in a batch."""
 _GROWN_SHARE = 0.25
-"""Of the steps of a whole tree from every token; most are given up early: the text has left them."""
+"""Share of a tree's steps that recording takes: most trees are given up early, once they do not contain the text."""
 
 
 class PromptCost(NamedTuple):
-    """Seconds that one more prompt takes: to record it, and to run one of so many schedules on it, cut short or not."""
+    """Seconds to record one more prompt, and to run one of `num_schedules` on it, cut to `SHORT_CUT` or in full."""
 
     record_s: float
     short_run_s: float
@@ -71,12 +71,11 @@ def prompt_cost(
     growing: Collection[str] = (),
     num_tree_steps: int = 0,
 ) -> PromptCost:
-    """Return what recording a prompt, and running every schedule on it, will take.
+    """Return the estimated cost of recording a prompt, and of running every schedule on it.
 
-    Recording decodes several texts side by side on the fastest lane, rolls the draft out twice from every position, and
-    grows a tree there, in `num_tree_steps` steps, with each of the heads `growing`. A run is taken to be as slow as
-    plain decoding on the slowest lane: most schedules are faster, the worst slower. In it and after it anchors are
-    taken.
+    Recording decodes several texts in a batch on the fastest lane, rolls the draft out twice from every position, and
+    drafts a tree from every position with each of the heads `growing`, in `num_tree_steps` steps. A run is assumed to be
+    as slow as plain decoding on the slowest lane (most schedules are faster, the worst are slower), plus its anchors.
     """
     fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
     step_s = _pass_s(profile, fast, _SIDE_BY_SIDE) / _SIDE_BY_SIDE
@@ -93,12 +92,12 @@ def prompt_cost(
 
 
 def recording_s(cost: PromptCost, left_s: float) -> float:
-    """Return the part of the time that is left in which prompts are recorded: what runs do not need."""
+    """Return how many of the `left_s` seconds to record prompts for: what the runs do not need."""
     return max(_RECORDING_SHARE * left_s, left_s - _runs_s(cost))
 
 
 def enough_s(cost: PromptCost) -> float:
-    """Return the time in which enough prompts of that length are recorded, and run."""
+    """Return the seconds in which `ENOUGH_PROMPTS` are recorded and the runs are made."""
     own_s = ENOUGH_PROMPTS * cost.record_s
     return min(own_s / _RECORDING_SHARE, own_s + _runs_s(cost))
 
@@ -108,9 +107,10 @@ def _runs_s(cost: PromptCost) -> float:
 
 
 def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
-    """Return the part of the time that is left in which more prompts are recorded: what runs do not need.
+    """Return how many of the `left_s` seconds to record further prompts for: what the runs do not need.
 
-    Half of the schedules, each with its seconds for a short prompt, have usually lost after the first prompts.
+    `costs` are the seconds of each schedule for a short run. Usually half of the schedules have lost after the first
+    prompts.
     """
     num_prompts = (FAIR_PROMPTS + WANTED_PROMPTS) / 2
     runs_s = len(costs) * _WARM_UP_S + num_prompts * sum(costs) + _LONG_RUNS * long_run_s
@@ -118,7 +118,7 @@ def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
 
 
 def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:
-    """Return at how many tokens texts are cut, `longest` or half of it and so on, and what a prompt costs then."""
+    """Return how many tokens to cut texts to (`longest`, or half of it, and so on), and the cost of a prompt then."""
     length, cost = longest, cost_of(longest)
     while length > _SHORTEST and ENOUGH_PROMPTS * cost.record_s > recording_s(cost, left_s):
         length = max(_SHORTEST, length // 2)
@@ -126,8 +126,8 @@ def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: floa
     return length, cost
 
 
-def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
-    """Order candidates by how much they decide: best plain one, what is recommended, then the fastest of every kind."""
+def most_important(candidates: Sequence[Candidate], choice: Candidate) -> list[Candidate]:
+    """Order candidates by importance: the best plain one, the recommended one, the fastest of every kind, the rest."""
     by_speed = sorted(candidates, key=lambda one: one.tpot_s)
     best = first_of_each(by_speed, lambda one: kind_of(one.schedule))
     plain = [one for one in best if kind_of(one.schedule) == "plain"]
@@ -136,14 +136,14 @@ def most_telling(candidates: Sequence[Candidate], choice: Candidate) -> list[Can
 
 
 def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int) -> float:
-    """Return seconds that a candidate will take for a recorded prompt, whose text is cut, anchors included."""
+    """Return the estimated seconds of a run on a recorded prompt whose text is cut to `cut` tokens, with anchors."""
     slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
     decode_s = min(cut, len(prompt.text)) * candidate.tpot_s
     return _DURING * decode_s + _around_s(profile, slow, prompt.prompt_length)
 
 
 def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
-    """Return how many schedules, the most telling first, can run `num_prompts` each, at least a few."""
+    """Return how many schedules, the most important first, can run `num_prompts` each; at least `_LEAST_SCHEDULES`."""
     least = min(_LEAST_SCHEDULES, len(costs))
 
     def needed_s(count: int) -> float:
@@ -163,7 +163,7 @@ def _pass_s(profile: Profile, lane: LaneProfile, num_rows: int) -> float:
 
 
 def _around_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> float:
-    """Return what a run takes besides decoding: its prompt, and the anchors after it."""
+    """Return the seconds of a run besides decoding: prefill, and the anchors after it."""
     return _prefill_s(profile, lane, prompt_length) + _AROUND_STEPS * _token_s(profile, lane)
 
 
@@ -174,7 +174,7 @@ def _prefill_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> flo
 
 
 class Race:
-    """Runs of several schedules, from prompt to prompt."""
+    """Decides after every prompt which schedules run the next one."""
 
     def __init__(
         self,
@@ -185,15 +185,15 @@ class Race:
         end_s: float,
         clock: Callable[[], float],
     ) -> None:
-        """Prepare; `candidates` are of the plan, whose texts are cut at `cuts` tokens; `end_s` is by the clock."""
+        """Take candidates of a plan, the tokens that texts are cut to, and when to end, in seconds of `clock`."""
         self._candidates, self._plan, self._cuts = candidates, plan, cuts
         self._known = KnownRounds(plan.profile, [plan.record])
         self._end_s, self._clock, self._start_s = end_s, clock, 0.0
 
     def going_on(self, measured: Measured) -> list[Schedule]:
-        """Return the schedules that are to run the next prompt: all for the first one, none if there is no time."""
+        """Return the schedules that run the next prompt: all of them for the first prompt, none if no time is left."""
         if not measured.num_prompts:
-            self._start_s = self._clock()  # what was loaded and warmed up before does not come again
+            self._start_s = self._clock()  # loading and warming up, which came before, are not repeated
             return [one.schedule for one in self._candidates]
         num_done, lost = measured.num_prompts, self._lost(measured)
         left = [one for one in self._candidates if one.schedule not in lost]
@@ -211,7 +211,7 @@ class Race:
         return run_s(one, self._plan.profile, self._plan.record.prompts[place], self._cuts[place])
 
     def _lost(self, measured: Measured) -> set[Schedule]:
-        """Return the schedules measured slower than another one, except the predicted fastest, plain and drafting."""
+        """Return the schedules measured surely slower than another, except the predicted fastest plain and drafting."""
         if measured.num_prompts < FAIR_PROMPTS:
             return set()
         names = [str(place) for place in range(len(self._candidates))]

@@ -1,4 +1,4 @@
-"""How far a job of several stages is, and how long it will still take."""
+"""Estimates the progress and the remaining time of a job of several stages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 from decoding.progress import ReportProgress
 
 _TRUSTED_SHARE: Final = 0.1
-"""From here on a stage's own speed predicts its end better than the estimate made before."""
+"""From this share of a stage on, its remaining time is estimated from its own speed, not from what was expected."""
 
 _SHORTEST_S: Final = 15.0
-"""What is left of a stage when there is no time for it."""
+"""Seconds that a stage takes at least, even if no time is left for it."""
 
 
 class StageReport(NamedTuple):
-    """How far a job is: stage (from 1), step, estimated seconds left in all, and share, which never falls."""
+    """The state of a job: stage, its number (from 1), step, estimated seconds left in all, and share done (0 to 1)."""
 
     stage: str
     number: int
@@ -25,7 +25,7 @@ class StageReport(NamedTuple):
 
 
 class Stages:
-    """Stages one after the other; every one reports a step and the share of itself that is done."""
+    """Stages that follow each other; each one reports its step and the share of itself that is done."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Stages:
         limit_s: float = inf,
         clock: Callable[[], float],
     ) -> None:
-        """Show reports of stages that are expected to take so long each, and are cut to fit in `limit_s` together."""
+        """Pass reports to `show`. Stages take `expected_s` each; later ones are shortened to end within `limit_s`."""
         self._limit_s, self._shown = limit_s, 0.0
         self._expected_s = dict(expected_s)
         self._names = list(expected_s)
@@ -53,7 +53,7 @@ class Stages:
         self._expected_s[stage] = seconds
 
     def begin(self, stage: str) -> ReportProgress:
-        """Enter a stage; what is returned takes its steps."""
+        """Begin a stage; return the function to report its steps to."""
         self._stage_start_s = self._clock()
         place = self._names.index(stage)
 
@@ -67,9 +67,9 @@ class Stages:
         return report
 
     def _left_s(self, stage: str, share: float, later: Sequence[str]) -> float:
-        """Return the time left for this and all later stages: these are cut to fit in the limit, but not to nothing.
+        """Return the seconds left for this and all later stages, which are shortened to the limit, but not to nothing.
 
-        A stage that takes longer than it was expected to take has been cut as far as it goes.
+        A stage that takes longer than expected is assumed to be as short as possible.
         """
         spent_s = self._clock() - self._stage_start_s
         own_s = spent_s * (1 - share) / share if share >= _TRUSTED_SHARE else self._expected_s[stage] - spent_s

@@ -217,7 +217,6 @@ def costs_over_rows(prices: Prices, lanes: Iterable[str], context: float) -> Mar
 def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedule], names: Sequence[str]) -> Markup:
     """Plot the speed-up of the leading schedules over acceptance; plain decoding is 1."""
     drafting = [pair for pair in zip(leaders, names, strict=True) if pair[0].schedule.num_speculative_tokens]
-    series: list[Series] = []
     points: dict[str, list[tuple[float, float]]] = {name: [] for _, name in drafting[:_MOST_LINES]}
     for rate in RATES:
         compare = comparer(plan.profile, plan.question.record_at(rate), plan.costs)
@@ -234,7 +233,7 @@ def speedups_over_acceptance(plan: PlatformPlan, leaders: Sequence[PlannedSchedu
 
 
 def drafts_over_acceptance(drafts: Sequence[DraftChoice]) -> Markup:
-    """Plot the speed-up of every draft over its acceptance, with a point at the assumed one and a line at the fastest."""
+    """Plot every draft's speed-up over its acceptance, with a point at the assumed one and a line at the fastest."""
     plain_s = drafts[0].plan.plain.tpot_s
     drawn = [one for one in drafts if one.times_s][:_MOST_DRAFTS]
     series = [

@@ -15,7 +15,7 @@ from mirrorsd.demo.demo_plan import (
     Race,
     enough_s,
     more_s,
-    most_telling,
+    most_important,
     prompt_cost,
     recording_s,
     run_s,
@@ -111,7 +111,7 @@ def test_half_of_the_schedules_are_taken_to_lose_early():
 def test_what_decides_the_answer_comes_first():
     picked = [SLOW_PLAIN, DRAFTING[8], DRAFTING[5], DRAFTING[2], PLAIN]
     found = candidates(*picked)
-    order = [one.schedule for one in most_telling([found[schedule] for schedule in picked], found[DRAFTING[8]])]
+    order = [one.schedule for one in most_important([found[schedule] for schedule in picked], found[DRAFTING[8]])]
     fastest = min(DRAFTING.values(), key=lambda schedule: found[schedule].tpot_s)
     first = list(dict.fromkeys([PLAIN, DRAFTING[8], fastest]))
     assert order[: len(first)] == first
