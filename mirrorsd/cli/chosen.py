@@ -183,7 +183,7 @@ def counts(option: str, text: str, most: int) -> tuple[int, ...]:
 
 
 def num_tokens(text: str | int, *, least: int = 1) -> int:
-    """Return a number of tokens typed as `8192` or `8k` (k = 1024); `ConfigError` for anything else, or below `least`."""
+    """Return a number of tokens typed as `8192` or `8k` (k = 1024); `ConfigError` for others, or below `least`."""
     plain = str(text).strip().lower()
     digits = plain.removesuffix("k")
     if not (digits.isdecimal() and len(digits) < 10 and int(digits) >= least):

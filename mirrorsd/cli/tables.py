@@ -227,14 +227,11 @@ def _sweep_grid(down: SweptNumber, across: SweptNumber, cells: Sequence[SweepCel
     has_own = any(cell.there is not None for cell in cells)
 
     def told(cell: SweepCell) -> str:
-        if cell.standing is None:
+        found = cell.standing
+        way = None if found is None else cell.there if has_own else found.leader
+        if found is None or way is None:
             return NOTHING
-        way = cell.there if has_own else cell.standing.leader
-        if way is None:
-            return NOTHING
-        return factor(cell.standing.plain_s / cell.standing.times_s[way]) + "*" * (
-            has_own and way == cell.standing.leader
-        )
+        return factor(found.plain_s / found.times_s[way]) + "*" * (has_own and way == found.leader)
 
     rows = (
         (amount(down.field, value), *(told(cell) for cell in cells if cell.values[0] == value)) for value in down.values

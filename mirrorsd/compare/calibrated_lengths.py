@@ -16,7 +16,7 @@ _SIDES: Sides = ("the profile", "the record")
 
 
 def calibrated_contexts(profile: Profile, lanes: Collection[str]) -> tuple[int, int] | None:
-    """Return the fewest and most cached tokens timed on all of `lanes`; None if one context was timed for all lengths."""
+    """Return the fewest and most cached tokens timed on all of `lanes`; None if one context stands for all lengths."""
     layers = [lane.layer for lane in profile.lanes if lane.name in lanes and lane.layer is not None]
     ranges = [layer.contexts for layer in layers if len(layer.contexts) > 1]
     return (max(one[0] for one in ranges), min(one[-1] for one in ranges)) if ranges else None

@@ -129,8 +129,8 @@ def write_outcome(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     The recommended schedule is written to `folder`/best.yaml, unless it is in a file that was given. If `folder` cannot
     be written, everything is written into a new temporary folder, with a warning, so that no run is lost.
 
-    No absolute path is written, so that the folder can be moved: in the file, `files` are relative to `folder`, which is
-    ".". In the returned object, `folder` and `report` are as given.
+    No absolute path is written, so that the folder can be moved: in the file, `files` are relative to `folder`, which
+    is ".". In the returned object, `folder` and `report` are as given.
     """
     try:
         return _write(outcome, folder, name)

@@ -1,4 +1,4 @@
-"""All steps on this machine within a given time: calibrate, record, search, run and compare."""
+"""`mirrorsd demo`: calibrates, records, searches, runs and compares on this machine, within a given time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -68,15 +68,15 @@ _CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
 _RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 _LOADING_S: Final = 10.0
 _AROUND_RUNS_S: Final = _LOADING_S + _SEARCH_S + _REPORT_S
-"""What is neither calibrating nor recording nor running."""
+"""Seconds for everything but calibrating, recording and running."""
 
 _RECORDED_TREES: Final = ((2, 4), (3, 4))
-"""Depth and top_k. Deeper ones take most of the time of a recording, and pay only where every step costs little."""
+"""(depth, top_k) of recorded trees. Deeper ones take too long to record, and pay only if a step costs little."""
 _FIRST_LOOK_S: Final = 1.0
 
 
 def expected_stages(time_s: float) -> dict[str, float]:
-    """Return seconds of every stage of a demo that has `time_s`; replaced by better estimates on the way."""
+    """Return the first estimate of the seconds of every stage of a demo that takes `time_s` in all."""
     calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
     known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S, MORE: _MORE_SHARE * time_s}
     left_s = max(0.0, time_s - sum(known.values()) - _REPORT_S)
@@ -85,18 +85,18 @@ def expected_stages(time_s: float) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DemoSettings:
-    """What a demo is given.
+    """The settings of a demo.
 
     Attributes:
-        prompts: the pool that a demo draws from, at most `max_prompts` of it.
-        seed: of that draw.
-        out: folder for everything.
-        time_s: in which to be done. Calibration gets its share of it; schedules and prompts that do not fit are left
-            out, and one prompt is run in any case.
-        max_new_tokens: length of answers to judge for: recorded texts are cut there, or earlier if time is short.
-        device: where lanes are; None for the default one.
-        lanes: names of lanes, separated by commas, in place of all of a device; the record is made on the first one's.
-        run_options: options of `mirrorsd run` that name the models, for the command that comes next.
+        prompts: the pool from which a demo draws up to `max_prompts`.
+        seed: seed of that draw.
+        out: folder for all results.
+        time_s: time limit. Calibration gets a share of it; schedules and prompts that do not fit are left out, but at
+            least one prompt is run.
+        max_new_tokens: length of answers that the verdict is about; if time is short, recorded texts are shorter.
+        device: device of the lanes; None for the default one.
+        lanes: comma-separated names of lanes, instead of all lanes of a device; the first lane's device records.
+        run_options: options of `mirrorsd run` that name the models, for the command to run next.
     """
 
     pair: ModelPair
@@ -113,7 +113,7 @@ class DemoSettings:
 
 
 class Demo:
-    """One demo; `busy_now` says which other programs use the machine, and `saved` what is on disk, a sentence each."""
+    """One demo; `busy_now` warns of other programs on the machine, and `saved` has sentences on what is on disk."""
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class Demo:
         show: Callable[[StageReport], None],
         saved: list[str] | None = None,
     ) -> None:
-        """Prepare; nothing is started. Whoever gives `saved` reads there what is on disk when a demo is interrupted.
+        """Prepare a demo; nothing is started. If it is interrupted, `saved` says what is on disk.
 
-        Raises `ConfigError` where the lanes are not there, or nothing would draft on them.
+        Raises `ConfigError` if a lane is missing, or nothing can draft on the lanes.
         """
         self.saved: list[str] = [] if saved is None else saved
         self._settings = settings
@@ -139,7 +139,7 @@ class Demo:
         self._shortage: str | None = None
 
     def run(self) -> dict[str, Any]:
-        """Go through all stages; returns the JSON object that is written last."""
+        """Go through all stages, and return the JSON object that is written last."""
         with ExitStack() as whole:
             with new_engine(self._settings.pair, self._lanes) as engine, reserved(self._settings.out, ROOM_BYTES):
                 whole.enter_context(locked(self._settings.out))
@@ -147,10 +147,12 @@ class Demo:
                 with seeing_stops():
                     accepted = self._record(profile)
                     progress = self._stages.begin(SEARCH)
-                    progress("playing every schedule", 0.0)
+                    progress("predicting every schedule", 0.0)
                     plan = make_plan(SearchSpace(), profile, accepted)
                     save_schedule(plan.recommended.schedule, self._path("best.yaml"))
-                    self.saved.append(f"The schedule that the prediction recommends is in {self._path('best.yaml')}.")
+                    self.saved.append(
+                        f"The schedule that is recommended by prediction is in {self._path('best.yaml')}."
+                    )
                     candidates = self._choose(plan)
                     more = self._record_more(plan, candidates)
                 measured = self._run_for_real(engine, plan, candidates)
@@ -170,7 +172,7 @@ class Demo:
             quick=True,
             time_s=expected_stages(settings.time_s)[CALIBRATE],
         )
-        again = f"the same command with --seed {settings.seed}"  # other prompts have other lengths
+        again = f"the same command with --seed {settings.seed}"  # other seeds draw prompts of other lengths
         unfinished = Unfinished(self._path("profile.yaml"), lambda text: progress(text, 0.0), self.saved, again)
         profile = calibrate(engine, task, progress, unfinished=unfinished).save(self._path("profile.yaml"))
         unfinished.remove()
@@ -184,17 +186,17 @@ class Demo:
         length, cost = text_length(partial(self._cost, profile), settings.max_new_tokens, left_s)
         if length < settings.max_new_tokens:
             calibration_s = max(stages.elapsed_s, _MOST_CALIBRATION_S)
-            slower = 1 + profile.common_error  # the machine may have another speed then
+            slower = 1 + profile.common_error  # the machine may be slower in the next demo
             enough = slower * enough_s(self._cost(profile, settings.max_new_tokens))
             needed_s = calibration_s + enough + _AROUND_RUNS_S
             self._shortage = (
                 f"Texts were cut at {length} new tokens, not {settings.max_new_tokens}: there was no time to record "
-                f"{ENOUGH_PROMPTS} prompts of that length. --minutes {ceil(needed_s / 60)} gives it."
+                f"{ENOUGH_PROMPTS} prompts of that length. --minutes {ceil(needed_s / 60)} would be enough."
             )
             self._notes += (self._shortage,)
         own_s = recording_s(cost, left_s)
         count = max(1, min(len(self._prompts), FIRST_PROMPTS, int(own_s / cost.record_s)))
-        # the clock ends it; at most twice the estimate, as the texts of a group are written together
+        # `reach` ends the recording in time; more prompts than estimated are given, since a batch ends together.
         first = self._prompts[: min(2 * count, FIRST_PROMPTS)]
         stages.expect(RECORD, _LOADING_S + count * cost.record_s)
         stages.expect(RUN, max(0.0, left_s - count * cost.record_s))
@@ -202,15 +204,15 @@ class Demo:
         return self._recorded(settings.pair, first, "record.npz", reach, stages.begin(RECORD))
 
     def _record_more(self, plan: Plan, candidates: Sequence[Candidate]) -> AcceptanceRecord | None:
-        """Record of further prompts what the drafting schedule needs that is predicted fastest.
+        """Record further prompts with only what the drafting schedule predicted fastest needs.
 
-        None without time for it, or without such a schedule.
+        Return None if there are no further prompts, or no schedule drafts.
         """
         draftings = [one for one in candidates if kind_of(one.schedule) != "plain"]
         if not draftings:
             left_out = plan.search.left_out
             why = f": {max(left_out, key=left_out.__getitem__)}" if left_out else ""
-            self._notes += (f"Only plain decoding was run, as nothing that drafts can be predicted{why}.",)
+            self._notes += (f"Only plain decoding was run, since no drafting schedule can be predicted{why}.",)
             return None
         drafting = min(draftings, key=lambda one: one.tpot_s)
         known, stages = plan.record, self._stages
@@ -281,7 +283,7 @@ class Demo:
         return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
 
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
-        """Run all schedules on short texts, and those that have not lost by then on whole texts."""
+        """Run all schedules on texts cut short, and then the schedules that have not lost on whole texts."""
         settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
         length = plan.record.max_new_tokens
         cuts = [min(SHORT_CUT, length) if place < WANTED_PROMPTS else length for place in range(num_prompts)]
@@ -322,7 +324,7 @@ class Demo:
             dtype=pair.dtype,
             notes=self._notes,
             warnings=tuple(filter(None, [pair.unheeded()])),
-            warning=busy(used, f"the answer is {LESS_CERTAIN}; run it again when nothing else runs", is_over=True),
+            warning=busy(used, f"the answer is {LESS_CERTAIN}; repeat the demo when nothing else runs", is_over=True),
             sample=self._sample(judged),
             run_options=self._settings.run_options,
         )
@@ -335,7 +337,7 @@ class Demo:
         return written
 
     def _sample(self, judged: JudgedRuns) -> tuple[str, str]:
-        """Return the first prompt that was run, and what the target answered by a schedule of chains."""
+        """Return the first prompt and the target's answer, by a schedule that drafts chains if there is one."""
         runs = [row[0] for row in judged.measured.runs]
         chains = [run for run, one in zip(runs, judged.comparisons, strict=True) if not one.is_tree]
         tokenizer = Tokenizer.from_folder(self._settings.pair.target_folder)

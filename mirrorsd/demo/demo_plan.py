@@ -74,8 +74,8 @@ def prompt_cost(
     """Return the estimated cost of recording a prompt, and of running every schedule on it.
 
     Recording decodes several texts in a batch on the fastest lane, rolls the draft out twice from every position, and
-    drafts a tree from every position with each of the heads `growing`, in `num_tree_steps` steps. A run is assumed to be
-    as slow as plain decoding on the slowest lane (most schedules are faster, the worst are slower), plus its anchors.
+    drafts a tree from every position with each of the heads `growing`, in `num_tree_steps` steps. A run is assumed to
+    be as slow as plain decoding on the slowest lane (most schedules are faster, the worst slower), plus its anchors.
     """
     fast, slow = (choose(profile.lanes, key=lambda lane: _token_s(profile, lane)) for choose in (min, max))
     step_s = _pass_s(profile, fast, _SIDE_BY_SIDE) / _SIDE_BY_SIDE

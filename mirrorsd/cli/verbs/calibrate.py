@@ -1,4 +1,4 @@
-"""`mirrorsd calibrate`: times every part of the models on this machine."""
+"""`mirrorsd calibrate`: times every part of the models on this machine and writes a profile."""
 
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hwprofiles.profile import Profile
 
 _RATE = 0.6
-"""An acceptance to go on with where none can be recorded."""
+"""The acceptance in the suggested next command if none can be recorded (random weights)."""
 
 EXAMPLE = "mirrorsd calibrate --quick --out profile.yaml"
 
@@ -29,8 +29,8 @@ def calibrate(
     minutes: Annotated[
         float | None,
         option(
-            "Stop after so many minutes; everything is timed once in any case. Default: 100 seconds with --quick, "
-            "else after five passes.",
+            "Stop after so many minutes, but time everything at least once. Default: 100 seconds with --quick, else "
+            "until everything was timed five times.",
             min=0.1,
             max=options.MOST_MINUTES,
         ),
@@ -84,7 +84,7 @@ def calibrate(
             say_next("search", "--profile", out, "--acceptance", _RATE, "--out", "best.yaml")
         else:
             reach = reach_words(prompts, max_new_tokens, max_window)
-            timed_on = Device.of_lane(profile.lanes[0].name).name  # a record holds for lanes of its device
+            timed_on = Device.of_lane(profile.lanes[0].name).name  # a record is valid for lanes of its device
             on = () if timed_on == usual_device(pair) else ("--device", timed_on)
             names_beside = (out.with_name("record.npz"), out.with_name(f"{out.stem.removesuffix('-profile')}.npz"))
             record, is_there = beside(names_beside, lambda path: fit_each_other(profile, AcceptanceRecord.load(path)))
@@ -100,15 +100,19 @@ def _shown(profile: "Profile", out: Path) -> "Iterator[str | Table]":
     from planner.wording import in_ms, percent, seconds
 
     yield f"Wrote {escaped(out)} after {seconds(profile.calibration_s)}."
-    yield f"All predictions may be off together by up to {percent(profile.common_error)}; speed-ups are free of that."
+    yield (
+        f"All predicted times may have a common error of up to {percent(profile.common_error)}, which does not affect "
+        "speed-ups."
+    )
     parts = [dict(named_tables(lane)) for lane in profile.lanes]
     rows = [
         (name, *(in_ms(own[name].seconds[0][0]) if name in own else NOTHING for own in parts))
         for name in dict.fromkeys(chain.from_iterable(parts))
     ]
-    yield plain_table("ms for the fewest rows", ("part",), [escaped(lane.name) for lane in profile.lanes], rows)
+    title = "ms for the fewest rows and the shortest context"
+    yield plain_table(title, ("part",), [escaped(lane.name) for lane in profile.lanes], rows)
     for pair in profile.contention:
         roles = zip(("target", "draft"), pair.lanes, pair.slowdown, strict=True)
         sides = [f"{role} on {name} {slowdown:.2f}x" for role, name, slowdown in roles]
-        yield f"both at once, over the time alone: {escaped(', '.join(sides))}"
+        yield f"Slowdown when both work at once: {escaped(', '.join(sides))}"
     yield from map(escaped, profile.notes)

@@ -1,4 +1,4 @@
-"""`mirrorsd curve`: the cost of a pass by rows on a device, which decides whether speculation pays."""
+"""`mirrorsd curve`: predicts how long a pass over several rows takes on a device."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ def curve(
     device: Annotated[
         str,
         option(
-            "A device that ships (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max', or a device's YAML.",
+            "A shipped device (`mirrorsd profiles list`), such as rtx4090 or 'Apple M4 Max', or a device's YAML.",
             autocompletion=options.device_names,
         ),
     ],
@@ -52,20 +52,20 @@ def curve(
     else:
         named = device_named(device)
         if named.num_devices > 1:
-            raise ConfigError(f"--device {device}: a curve is of one device, {named.sheet}; plan for several with plan")
+            raise ConfigError(f"--device {device}: a curve is of one {named.sheet}; for several use `mirrorsd plan`")
         device, sheet = named.sheet, named.own_sheet
         of_memory = other_memory(sheet, device)
     if engine is not None:
         sheet = run_by(sheet, engine)
         if sheet.kind != "gpu":
-            raise ConfigError(f"--engine {engine}: is of GPUs, and {device} is of kind {sheet.kind}")
+            raise ConfigError(f"--engine {engine}: engines are for GPUs, but {device} is of kind {sheet.kind}")
     stored = weights_named(weights or weights_in_name(target, shape.published_in) or published_for(shape, [sheet]))
     require_reading([sheet], stored)
     found = row_curve(StoredModel(shape=shape, weights=stored), device, sheet, sizes, context)
     if out is not None:
         write_atomically(out, curve_svg(found))
         say(f"Wrote {escaped(out)}")
-    in_sheet = f"Data sheet: weights in {' or '.join(sheet.weight_formats)}; predicted as if in {stored}."
+    in_sheet = f"Data sheet: only weights in {' or '.join(sheet.weight_formats)}; predicted as if it ran {stored}."
     warnings = list(filter(None, [of_memory, stands_for(engine or ""), None if sheet.runs(stored) else in_sheet]))
     if write_json(_result(found) | {"warnings": warnings}, json):
         show(_table(found))

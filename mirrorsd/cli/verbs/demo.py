@@ -1,4 +1,4 @@
-"""`mirrorsd demo`: everything at once, on this machine."""
+"""`mirrorsd demo`: calibrates, records, searches, runs and compares, all on this machine."""
 
 from pathlib import Path
 from random import randrange
@@ -33,18 +33,18 @@ def demo(
     minutes: Annotated[
         float,
         option(
-            "Minutes to aim for: fewer schedules and prompts are run if need be, but at least one prompt.",
+            "Time to aim for, in minutes: if it is short, fewer schedules and prompts are run, but at least one prompt.",
             min=0.5,
             max=options.MOST_MINUTES,
         ),
     ] = 6.5,
     prompts: options.PromptsOption = None,
     seed: Annotated[
-        int | None, option("Seed of the draw of prompts. Default: another one in every demo.", min=0)
+        int | None, option("Seed of the random choice of prompts. Default: a new one in every demo.", min=0)
     ] = None,
     max_prompts: Annotated[int, option("Limit of prompts to record.", min=1)] = 160,
     max_new_tokens: Annotated[
-        int, option("Length of answers to judge for, in new tokens; shorter ones are reported as well.", min=2)
+        int, option("Answer length (new tokens) that the verdict is about; shorter ones are reported too.", min=2)
     ] = 256,
     max_window: options.MaxWindowOption = 8,
     target: options.TargetOption = options.DEFAULT_TARGET,

@@ -1,4 +1,4 @@
-"""`mirrorsd devices`: where lanes can be, what each device can do, and why one is missing."""
+"""`mirrorsd devices`: lists the devices that can have lanes, what each one can do, and why one is missing."""
 
 from dataclasses import asdict
 
@@ -9,7 +9,7 @@ EXAMPLE = "mirrorsd devices --json"
 
 
 def devices(json: JsonOption = None) -> None:
-    """List the devices that lanes can be on, what each can do, and why one is missing."""
+    """List the devices that can have lanes, what each one can do, and why one is missing."""
     from hwprofiles.host import lanes_of
     from runtime.backends.devices import devices as all_devices
 

@@ -1,4 +1,4 @@
-"""`mirrorsd import`: turns files of engines and their benchmarks into files for other commands."""
+"""`mirrorsd import`: reads costs and acceptance from files that engines and their benchmarks wrote."""
 
 from itertools import chain
 from pathlib import Path
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 EXAMPLE = (
     "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"
 )
-_OF_LATENCY = "only vLLM's bench latency needs it"
-_OF_PROFILE = "it describes the profile of --profile-out"
+_OF_LATENCY = "it is for vLLM's bench latency only"
+_OF_PROFILE = "it is for --profile-out only"
 _USES = {
     "batch_size": _OF_LATENCY,
     "draft": _OF_PROFILE,
     "new_tokens": _OF_LATENCY,
     "weights": _OF_PROFILE,
-    "window": "only metrics and answers of engines, which may have only a mean, need it",
+    "window": "it is for metrics and answers of engines that do not say how many tokens were drafted",
 }
 
 
@@ -44,8 +44,8 @@ def import_(
     target: Annotated[
         str | None,
         option(
-            "Target model, a shipped shape or config.json: that of a table whose path does not name it, and that of "
-            "the profile.",
+            "Target model, a shipped shape or config.json: needed for tables whose path does not name the model, and "
+            "for the profile.",
             autocompletion=options.shape_names,
         ),
     ] = None,
@@ -53,7 +53,7 @@ def import_(
     weights: Annotated[
         str | None,
         option(
-            "How weights of a profile's models are stored, as in `plan`, where their names in the files do not tell. "
+            "Weight format of the profile's models, as in `plan`, if their names in the files do not state it. "
             "Default: as published.",
             metavar="FORMAT",
         ),
@@ -63,7 +63,7 @@ def import_(
         option("Cached tokens, for tables of attention, such as 8k.", parser=cached_tokens, metavar="N"),
     ] = 512,
     window: Annotated[
-        int | None, option("Drafted tokens per verification, where the engine does not tell.", min=1, max=64)
+        int | None, option("Drafted tokens per verification, if the files do not say it.", min=1, max=64)
     ] = None,
     batch_size: Annotated[int | None, option("Concurrent requests of vLLM's bench latency.", min=1)] = None,
     new_tokens: Annotated[int | None, option("New tokens of each such request.", min=1)] = None,
@@ -77,7 +77,7 @@ def import_(
     ] = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Read costs and acceptance from files of an engine, for other commands."""
+    """Read costs and acceptance from files that an engine wrote, for other commands."""
     from decoding.yaml_file import save_yaml
     from planner.imported.bench_curves import settings_apart
     from planner.imported.engine_page import Told
@@ -96,7 +96,7 @@ def import_(
     }
     if out is not None:
         if not found.curves:
-            raise ConfigError("--out: there are no times in these files; --acceptance-out writes the acceptance")
+            raise ConfigError("--out: these files have no times; --acceptance-out writes the acceptance")
         save_yaml({"curves": result["curves"]}, out)
     if profile_out is not None:
         _write_profile(found.curves, (target, draft, weights), profile_out)
@@ -118,7 +118,7 @@ def import_(
 def _write_profile(
     curves: "tuple[BenchCurve, ...]", called: tuple[str | None, str | None, str | None], path: Path
 ) -> None:
-    """Write the profile of an engine, whose target, draft and weights are called so, and say what it assumes."""
+    """Write the profile of an engine and print what it assumes; `called` are target, draft and weights, if given."""
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
     from hwprofiles.weights.formats import weights_named
@@ -134,13 +134,13 @@ def _write_profile(
     if {profile.dtype, profile.draft_dtype} - {None, weights and weights_named(weights)}:
         is_apart = profile.draft_dtype not in (None, profile.dtype)
         apart = f", of {escaped(profile.drafter)} in {profile.draft_dtype}" if is_apart else ""
-        say(f"Weights of {escaped(profile.target)} are taken to be in {profile.dtype}{apart} (--weights)")
+        say(f"Assumed: weights of {escaped(profile.target)} are in {profile.dtype}{apart}; --weights changes that")
 
 
 def _refuse(unread: frozenset[str]) -> None:
-    """Refuse options that nothing was read by."""
+    """Raise `ConfigError` for options that were not needed."""
     if unread:
-        lines = (f"--{name.replace('_', '-')}: has no use here; {_USES[name]}" for name in sorted(unread))
+        lines = (f"--{name.replace('_', '-')}: not used here; {_USES[name]}" for name in sorted(unread))
         raise ConfigError("\n".join(lines))
 
 
@@ -155,7 +155,7 @@ def _table(curve: "BenchCurve", settings: str) -> Any:
         (
             str(rows),
             in_ms(time.time_s),
-            between(time.low, time.high) if time.low < time.high else NOTHING,  # one number tells no interval
+            between(time.low, time.high) if time.low < time.high else NOTHING,  # a single measurement has no interval
             NOTHING if ratio is None else factor(ratio),
         )
         for rows, time in curve.times.items()
@@ -175,30 +175,30 @@ def _accepted_table(found: "EngineAcceptance") -> Any:
 
 
 def _in_a_plan(curve: "BenchCurve") -> str:
-    """Say what to set, or why there is nothing to set."""
+    """Say how to use a curve in a plan (`--set`), or why it cannot be used."""
     found = curve.growth_per_row
     if found is None:
-        return "Nothing to set in a plan: passes over one row and over 2 to 8 rows are needed."
+        return "A plan cannot use this curve: passes over one row and over 2 to 8 rows are needed."
     value, *_ = found
     if value <= 0:
-        return "Further rows cost nothing here: use --set DEVICE.growth_per_row=0.001 in a plan."
+        return "Further rows cost nothing here. In a plan: --set DEVICE.growth_per_row=0.001"
     of_one, low, high = (f"{round(100 * share, 1):g}" for share in found)
     has_caches = curve.of.how == "several sequences" and curve.of.context > 0
-    shared = "At most so in a verification, whose rows share one cache: these read one each. " * has_caches
+    shared = "In a verification it costs at most that, since its rows share one cache. " * has_caches
     return (
-        f"Every further row, up to eight, costs {of_one} % of one ({low} to {high} %). {shared}"
-        f"In a plan: --set DEVICE.growth_per_row={value:.3g}, where DEVICE is gpu, say."
+        f"Every further row, up to eight, costs {of_one} % of a pass over one row ({low} to {high} %). {shared}"
+        f"In a plan: --set DEVICE.growth_per_row={value:.3g}, where DEVICE is, for example, gpu."
     )
 
 
 def _write_acceptance(found: "tuple[EngineAcceptance, ...]", path: Path) -> None:
-    """Write rates as `AcceptanceFile` has them, those of several runs as tasks of their own."""
+    """Write rates in the format of `AcceptanceFile`; each of several runs becomes a task."""
     import yaml
 
     from decoding.yaml_file import write_atomically
 
     if not found:
-        raise ConfigError("--acceptance-out: these files say nothing of drafted tokens")
+        raise ConfigError("--acceptance-out: these files do not say how many drafted tokens were accepted")
     names = [
         one.source if len({other.source for other in found}) == len(found) else f"{index}"
         for index, one in enumerate(found)

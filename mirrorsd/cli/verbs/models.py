@@ -1,4 +1,4 @@
-"""`mirrorsd models`: lists, fetches and sizes models."""
+"""`mirrorsd models`: lists and fetches models, and shows how much memory a schedule takes."""
 
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ models = typer.Typer(
 
 @models.command("list", epilog="Example: [bold]mirrorsd models list --json[/]")
 def list_models(json: JsonOption = None) -> None:
-    """Show the default model, whether it is in the cache, what ships for it, and all shapes."""
+    """Show the default model, whether it is in the cache, the shipped drafters for it, and all shapes."""
     from hwprofiles.model_shape import shipped_models
     from runtime.drafters.registry import shipped_for
     from runtime.models.default_model import EMBEDDED_MODELS, embedded_folder, is_present
@@ -48,7 +48,7 @@ def memory(
     num_tokens: Annotated[int, option("Length of prompt and answer together, in tokens.", min=2)] = 1024,
     json: JsonOption = None,
 ) -> None:
-    """Show how much memory a schedule takes on each lane; nothing is loaded, but what is not here is fetched."""
+    """Show how much memory a schedule takes on each lane; nothing is loaded, but missing models are fetched."""
     from dataclasses import asdict
 
     from decoding.schedule import load_schedule
@@ -82,7 +82,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="The default model, a hub id (owner/model), or a local folder.")],
     json: JsonOption = None,
 ) -> None:
-    """Fetch a model and convert it if need be; do nothing if it is there already."""
+    """Fetch a model and, if necessary, convert it; do nothing if it is there already."""
     from runtime.models.model_folder import has_random_weights, resolve_model
     from runtime.models.tokenizer import Tokenizer
     from runtime.storage.safetensors_files import read_arrays

@@ -50,13 +50,13 @@ def plan(
     platform: options.PlatformOrNoneOption = None,
     profile: Annotated[
         Path | None,
-        option("Profile of a calibrated machine, in place of a platform: its lanes cost what was measured."),
+        option("Profile of a calibrated machine, instead of a platform: costs of its lanes are as measured."),
     ] = None,
     add: Annotated[
         list[str] | None,
         option(
-            "Suppose that the machine had this device too: a shipped one, or the path of its YAML, with its link if "
-            "wanted ([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]); several with commas, or repeated.",
+            "Add a device to the machine: a shipped one or the path of its YAML, optionally with its link "
+            "([bold]rtx4090[/], [bold]h100-sxm@nvlink-4[/]). For several, use commas or repeat the option.",
             metavar="DEVICE",
             autocompletion=options.device_names,
         ),
@@ -81,17 +81,17 @@ def plan(
     weights: Annotated[
         str | None,
         option(
-            f"Weights of the target: {FORMATS}. Default: as its name tells (Qwen3-8B-Q8_0.gguf), or as the model is "
-            "published, which is bf16 mostly; at most int4 where devices share one memory and no card has its own "
-            "(added devices do not count).",
+            f"Weights of the target: {FORMATS}. Default: the format in its name (Qwen3-8B-Q8_0.gguf), or else the "
+            "published one, mostly bf16; at most int4 if devices share one memory and no card has its own (added "
+            "devices do not count).",
             **weights_option,
         ),
     ] = None,
     draft_weights: Annotated[
         str | None,
         option(
-            "Weights of the draft model. Default: as its name tells, or same as the target's; bf16 for eagle3, dflash "
-            "and medusa beside AWQ, FP8 and the like.",
+            "Weights of the draft model. Default: the format in its name, or else the target's; bf16 for eagle3, "
+            "dflash and medusa if the target is in AWQ, FP8 or a similar format.",
             **weights_option,
         ),
     ] = None,
@@ -166,13 +166,15 @@ def plan(
         acceptance=Accepted(known_acceptance(acceptance, acceptance_out), replayed_acceptance, trained_exits),
         lengths=(context, new_tokens),
     )
-    given, told = _machines(platform, profile, added := every_name(add or ()), engine), say_added(added)
+    added = every_name(add or ())
+    given, told = _machines(platform, profile, added, engine), say_added(added)
     if measured is not None and (len(given) > 1 or "," in draft):
-        raise ConfigError("--measured is of one machine and one draft: give one --platform and one --draft")
+        raise ConfigError("--measured needs a single machine and a single draft: give one --platform and one --draft")
     questions, stored, refused = questions_of(
         partial(ask, changes=changes_of(set_ or ())), given, listed(draft), Storage(weights, draft_weights, cache_bits)
     )
-    chosen = (machines := choose_machine(questions))[0]
+    machines = choose_machine(questions)
+    chosen = machines[0]
     given_as = {
         "target": target,
         "draft": draft,
@@ -190,7 +192,7 @@ def plan(
     )
     runs = None if measured is None else beside_measured(found, measured, target, fastest)
     batches = plan_batches(found, sizes) if sizes else None
-    bars = tornado(MovedQuestion(found))
+    bars, played = tornado(MovedQuestion(found)), play(found)
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
         from planner.platform_plan.page import render_page
@@ -202,7 +204,7 @@ def plan(
         entries.plan_entry(found, bars, given_as)
         | left_out
         | {
-            "confirmed_by_events": {"agrees": (played := play(found)).agrees, **asdict(played)},
+            "confirmed_by_events": {"agrees": played.agrees, **asdict(played)},
             "what_if": changed,
             "drafts": [entries.draft_entry(one) for one in drafts],
             "platforms": [entries.machine_entry(one) for one in machines],
@@ -211,7 +213,7 @@ def plan(
             **({} if batches is None else {"batches": entries.batch_entry(batches, found)}),
         }
     )
-    if write_json(result | {"warnings": [*result["warnings"], *told]}, json):  # which leaves stdout free
+    if write_json(result | {"warnings": [*result["warnings"], *told]}, json):
         if len(machines) > 1:
             _show_machines(machines, stored.target if weights is None else None)
         show_verdict(result, explain=explain)
@@ -235,17 +237,17 @@ def plan(
 def _machines(
     platform: str | None, profile: Path | None, add: Sequence[str], engine: str | None
 ) -> dict[str, PlannedMachine]:
-    """Return the machines to plan for by their names, with more devices; a calibrated one has none."""
+    """Return the machines to plan for, with added devices, by name; the name of a calibrated one is empty."""
     from hwprofiles.profile import load_profile
     from mirrorsd.pair_on_platform import PlannedMachine
 
     if platform is None and profile is None:
         raise ConfigError(
-            "which machine? Give --platform a card (rtx4090, 2xrtx3090), a Mac (m4-max) or a platform (lunar-lake; "
-            "`mirrorsd profiles list` has all), or --profile that of a calibrated machine"
+            "no machine is given: give --platform (a card such as rtx4090 or 2xrtx3090, a Mac such as m4-max, or a "
+            "platform such as lunar-lake; `mirrorsd profiles list` has all), or the --profile of a calibrated machine"
         )
     if platform is not None and profile is not None:
-        raise ConfigError(f"--platform {platform} and --profile {profile} are two machines: give one of them")
+        raise ConfigError(f"--platform {platform} and --profile {profile} are different machines: give one of them")
     if profile is not None:
         return {"": PlannedMachine(load_profile(profile), add, engine)}
     return {name: PlannedMachine(name, add, engine) for name in listed(str(platform))}
@@ -254,7 +256,7 @@ def _machines(
 def _write(
     found: PlatformPlan, drafter: str | None, schedule: Path | None, profile: Path | None, acceptance: Path | None
 ) -> None:
-    """Write the files of the plan that were asked for; with all of them, show the command that simulates them."""
+    """Write the files that were asked for; if all three are written, print the command that simulates them."""
     from decoding.schedule import save_schedule
     from hwprofiles.profile import save_profile
     from planner.platform_plan.written_plan import runnable_schedule, save_acceptance, written_profile
@@ -270,36 +272,37 @@ def _write(
 
 
 def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> None:
-    """Show several machines, of each which device is too small for the target, and which weights all were given."""
+    """Show several machines, the weights in which they are compared, and which devices are too small for the target."""
     from mirrorsd.cli.tables import machine_table
     from planner.platform_plan.advice import held_back
 
     show(machine_table(machines))
     if weights is not None:
-        show(f"All are compared in {weights}, the default where devices share one memory: --weights takes others.")
+        show(f"All are compared in {weights}, the default if devices share one memory; --weights changes that.")
     reasons = {one.name: held_back(one.drafts[0].plan) for one in machines if one.drafts}
     show_paragraphs(*(f"{name}: {reason}." for name, reason in reasons.items() if reason is not None))
     show_paragraphs(f"The fastest of the machines is {machines[0].name}:")
 
 
 def _show_command(found: PlatformPlan) -> None:
-    """Show how the engine that runs the best is started, and what that loses; on one line, to be copied."""
+    """Show the command of the engine that runs the fastest schedule, on one line so that it can be copied."""
     from planner.plan_engines import best_with_engine, engines_of
     from planner.wording import factor
 
-    if (best := best_with_engine(found)) is not None:
+    best = best_with_engine(found)
+    if best is not None:
         engine = engines_of(found, best)[0]
         name = engine.engine if best.speedup >= 1 else f"{engine.engine}, {factor(best.speedup)} plain decoding"
         results().print(f"{name}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
 
 
 def _told(batches: BatchPlan) -> tuple[str, str]:
-    left_out = batches.left_out if batches.choices else ()  # which the answer names itself
+    left_out = batches.left_out if batches.choices else ()  # without choices, `in_words` says it
     return batches.in_words, " ".join(f"Left out: {reason}." for reason in left_out)
 
 
 def _what_if(found: MachineChoice, asked: Callable[[], Question], settings: list[str]) -> str:
-    """Say what `--set` changes of a machine with its fastest draft, next to the answer without it."""
+    """Say what `--set` changes for a machine and its fastest draft, compared with the answer without it."""
     from planner.platform_plan.advice import what_if
     from planner.platform_plan.choices import choose_machine
 

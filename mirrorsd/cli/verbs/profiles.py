@@ -1,4 +1,4 @@
-"""`mirrorsd profiles`: the devices, links and platforms that ship, their numbers, and what looks wrong in a file."""
+"""`mirrorsd profiles`: lists the shipped devices, links and platforms, shows their numbers, and checks files."""
 
 import textwrap
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwprofiles.sheets import Sourced
 
 FOUND: Final = 1
-"""Exit status when the linter has found something, as linters do."""
+"""Exit status if the linter has found something."""
 WIDTH: Final = 80
 
 profiles = typer.Typer(
@@ -55,7 +55,7 @@ def show_profile(
 
 
 def _platform(platform: "Platform") -> Iterator[str]:
-    """Yield lines of at most `WIDTH` columns; parts that are alike but for their places are told once."""
+    """Yield lines of at most `WIDTH` columns; parts that differ only in names are described once."""
     yield from _part(platform)
     if platform.host is not None:
         yield f"  {'host':<24}{platform.host}"
@@ -76,7 +76,7 @@ def _platform(platform: "Platform") -> Iterator[str]:
 
 
 def _part(part: "Sourced") -> Iterator[str]:
-    """Yield what its makers call a part, its numbers, and its facts."""
+    """Yield the name of a part, its numbers with sources, and its facts."""
     from hwprofiles.sheets import DeviceSheet
 
     device = part if isinstance(part, DeviceSheet) else None
@@ -93,7 +93,7 @@ def _part(part: "Sourced") -> Iterator[str]:
         "memory shared as": device.memory_pool,
         "power of": "its package" if device.power_of == "package" else None,
         "dispatch of": device.dispatch_of,
-        "shapes": "compiled before" if device.static_shapes else None,
+        "shapes": "static (compiled)" if device.static_shapes else None,
         "row buckets": ", ".join(map(str, device.row_buckets)),
         "max. prompt tokens": device.max_prompt_tokens,
         "weight formats": ", ".join(device.weight_formats),
@@ -143,7 +143,7 @@ def lint(
         for one in findings:
             show(escaped(one))
         if left_out:
-            say(f"Left out, which describe no device, link or platform: {', '.join(left_out)}")
+            say(f"Left out, since they describe no device, link or platform: {', '.join(left_out)}")
         say(f"{counted(len(findings), 'finding')} in {counted(len(files), 'file')}")
     if findings:
         raise typer.Exit(FOUND)

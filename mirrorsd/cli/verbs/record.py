@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from decoding.record import AcceptanceRecord
     from decoding.schedule import Method
 
-_EFFECT = "recording takes longer, but finds the same"
+_EFFECT = "recording takes longer, but its result is the same"
 EXAMPLE = "mirrorsd record --out record.npz"
 
 
@@ -53,7 +53,7 @@ def record(
     from mirrorsd.lane_choice import fitted_to, usual_device
     from mirrorsd.measure_pair import record as make
 
-    if out.suffix != ".npz":  # the name is how others tell a record from rates
+    if out.suffix != ".npz":  # other verbs recognise a record by this ending
         raise ConfigError(f"--out {out}: a record's name ends in .npz, such as {out.with_suffix('.npz')}")
     wanted = chosen_prompts(prompts, per_category)
     reach = Reach(
@@ -67,7 +67,7 @@ def record(
         seed=seed,
     )
     names = ModelNames(target, drafter, exits, heads, dtype)
-    saved = [f"Prompts that were finished, if any, are kept next to {out}; the same command goes on after them."]
+    saved = [f"Finished prompts, if any, are kept next to {out}; the same command continues after them."]
     with telling_what_was_saved(saved), task("Recording") as report, watching_others(effect=_EFFECT) as others:
         progress = others.on(report)
         whole = names.find(report)
@@ -75,9 +75,10 @@ def record(
         pair, left_out = fitted_to(whole, [computing])
         made = make(pair, wanted, out, reach=reach, device=computing, num_threads=threads, progress=progress)
     warnings = [*filter(None, [whole.unheeded(temperature)]), *unused_seed(seed, temperature)]
-    if (num_asked := len(wanted) * texts) > (num_texts := len(made.prompts)):
-        room = f"a record has room for {MAX_BYTES >> 20} MiB, and {MAX_HEADER_BYTES >> 20} MiB of names in it"
-        warnings.append(f"{num_texts:,} of {num_asked:,} texts were recorded: {room}. Record the others by themselves.")
+    num_asked, num_texts = len(wanted) * texts, len(made.prompts)
+    if num_texts < num_asked:
+        limits = f"a record is limited to {MAX_BYTES >> 20} MiB, and to {MAX_HEADER_BYTES >> 20} MiB of names"
+        warnings.append(f"{num_texts:,} of {num_asked:,} texts were recorded: {limits}. Record the others separately.")
     result = _summary(made, out) | {"left_out": list(left_out), "warnings": warnings}
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
@@ -105,8 +106,8 @@ def _in_words(result: dict[str, Any]) -> str:
     words = [f"Wrote {escaped(result['record'])}: {', '.join(sizes.values())}{at}."]
     if result["token_acceptance"] is not None:
         words.append(f"The draft guesses {percent(result['token_acceptance'])} of the target's tokens.")
-    if repeating := result["repeating"]:
-        words.append(repeating_sentence(repeating, result["num_texts"]))
+    if result["repeating"]:
+        words.append(repeating_sentence(result["repeating"], result["num_texts"]))
     words += map(escaped, result["left_out"])
     drafts = {"chains": f"in windows of up to {result['max_window']}", "trees": "by its largest tree"}
     for kind, drafted in drafts.items():
@@ -151,7 +152,7 @@ def _summary(made: "AcceptanceRecord", out: Path) -> dict[str, Any]:
 
 
 def _per_round(method: "Method", lengths: "Iterable[Any]") -> dict[str, float]:
-    """Return the committed tokens per verification; an array for each text, of what is accepted at each position."""
+    """Return the committed tokens per verification, from the accepted tokens at each position (an array per text)."""
     from decoding.methods import METHODS
     from decoding.record import round_starts
 

@@ -1,4 +1,4 @@
-"""`mirrorsd report`: writes the HTML page of a saved result again."""
+"""`mirrorsd report`: writes the HTML page of a saved result anew."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def report(
     read = {one.resolve() for one in files_of(path)}
     for name, written in ({"--out": out} if json is None else {"--out": out, "--json": Path(json)}).items():
         if written.resolve() in read:
-            raise ConfigError(f"{name} {written}: is read by this command; name another file")
+            raise ConfigError(f"{name} {written}: this command reads that file; name another file")
     write_atomically(out, render_report(read_report_data(path)))
     if write_json({"report": str(out)}, json):
         show(f"Wrote {escaped(out)}")

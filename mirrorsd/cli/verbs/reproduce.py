@@ -1,4 +1,4 @@
-"""`mirrorsd reproduce`: a published table of speed-ups compared with those of the simulated machine."""
+"""`mirrorsd reproduce`: compares a published table of speed-ups with simulated ones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,8 @@ def reproduce(
     published: Annotated[
         str,
         option(
-            "A table of speed-ups (CSV: temperature, task, a column per method, Vanilla SD among them; comments "
-            "'# target: NAME' and '# platform: NAME' say what it is of), or the name of a shipped one."
+            "A table of speed-ups: the name of a shipped one, or a CSV file with temperature, task and a column per "
+            "method, including Vanilla SD; comments '# target: NAME' and '# platform: NAME' say what it is of."
         ),
     ],
     target: options.ShapeOption,
@@ -35,8 +35,8 @@ def reproduce(
     fit: Annotated[
         bool,
         option(
-            "Fit the machine constants that nobody published to this table; else take those fitted to this platform "
-            "before, or data sheets.",
+            "Fit the machine's unpublished constants to this table; otherwise use those fitted earlier to the platform, "
+            "or data sheets.",
             "--fit/--no-fit",
         ),
     ] = True,
@@ -83,7 +83,7 @@ def _cells(found: "Reproduction") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import signed_percent
 
-    title = "Times plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
+    title = "Speed-up over plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
     numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
     rows = (
         (

@@ -1,4 +1,4 @@
-"""`mirrorsd run`: a schedule in the real world."""
+"""`mirrorsd run`: decodes prompts with a schedule on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _SEED = "seed"
 _MANY_ROUNDS = 32
-"""A draft that is made for its target has a token accepted in so many."""
+"""Rounds after which a draft without any accepted token was probably not made for the target."""
 EXAMPLE = 'mirrorsd run --schedule best.yaml --prompt "Why is the sky blue?"'
 
 
@@ -54,7 +54,7 @@ def run(
     exits: options.ExitsOption = None,
     dtype: options.DtypeOption = options.Dtype.BFLOAT16,
     temperature: Annotated[float, option("Sampling temperature; 0 is greedy.", min=0.0)] = 0.0,
-    seed: Annotated[int, option("Random seed of draws; the next one where a prompt is asked again.", min=0)] = 0,
+    seed: Annotated[int, option("Random seed; each repetition of a prompt gets the next seed.", min=0)] = 0,
     max_new_tokens: options.MaxNewTokensOption = 128,
     out: Annotated[
         Path | None, output("Append a row per prompt to this JSON Lines file, or resume it.", kind="JSON Lines")
@@ -118,8 +118,8 @@ def run(
             answer = engine.answer(prompt, wanted, own, on_text=stream)
             stream("\n")
             if out is not None and answer.trace.events and not answer.trace.has_loss:
-                say("[dim]mirrorsd stood still: the same text again, for its times[/]")
-                with suppress(MemoryFitError, LaneError):  # the answer is there, and its events are told with it
+                say("[dim]mirrorsd was paused: the prompt is decoded again, to measure its time[/]")
+                with suppress(MemoryFitError, LaneError):  # the first answer is kept, with its events
                     answer = engine.answer(prompt, wanted, own)
             others.look()
             return _row(prompt, answer) | ({_SEED: own_seed} if temperature else {})
@@ -138,7 +138,7 @@ def run(
 
 
 def _digests(pair: ModelPair, source: _Source) -> dict[str, str]:
-    """Return a digest of each thing a row depends on and of which its settings have but a name (`run_file`)."""
+    """Return digests of the files that a row depends on, since its settings have only their names (see `run_file`)."""
     from decoding.files import sha256_of
     from mirrorsd.model_pair import folder_of
     from runtime.storage.sampled_digest import sampled_sha256
@@ -147,13 +147,13 @@ def _digests(pair: ModelPair, source: _Source) -> dict[str, str]:
     folders = {"target": pair.target_folder, "drafter": folder_of(drafters[0]), "exits": folder_of(pair.exits)}
     digests = {f"{name}_files": sampled_sha256(folder) for name, folder in folders.items() if folder is not None}
     if source.replay is not None:
-        with suppress(OSError):  # rates are no file
+        with suppress(OSError):  # rates are not in a file
             digests["replay_files"] = sha256_of(Path(source.replay))
     return digests
 
 
 def _computing(schedule: Schedule, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
-    """Return what computes a row, and with how many threads: the names of lanes are those of other machines too."""
+    """Return host and threads of the lanes used, since other machines have lanes of the same names."""
     from hwprofiles.host import computing_host
 
     names = schedule.target_lane, schedule.draft_lane
@@ -165,7 +165,7 @@ def _computing(schedule: Schedule, lanes: Sequence[LaneSpec]) -> dict[str, Any]:
 
 
 def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Iterator[str]:
-    """Yield a sentence for each option that names models which the schedule does not run."""
+    """Yield a warning for each option that names a model which the schedule does not use."""
     if drafter is not None and schedule.traits.drafts == "nobody":
         yield f"--drafter is not used: method {schedule.method} drafts nothing"
     if exits is not None and not schedule.uses_exit:
@@ -173,7 +173,7 @@ def _unused(schedule: Schedule, drafter: str | None, exits: str | None) -> Itera
 
 
 def _lossy(schedule: Schedule, temperature: float) -> Iterator[str]:
-    """Yield a sentence where texts have another distribution than the target's."""
+    """Yield a warning if the texts do not have the target's distribution."""
     from runtime.verification.rules import is_lossy
 
     if is_lossy(schedule.verification, temperature):
@@ -181,7 +181,7 @@ def _lossy(schedule: Schedule, temperature: float) -> Iterator[str]:
 
 
 def _never_accepted(schedule: Schedule, target: str, summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence where a model drafts and is never right: schedules do not name the target that they are for."""
+    """Yield a warning if a model's drafts are never accepted: it may be made for another target."""
     rounds = summary["num_rounds"]
     is_by_model = schedule.traits.drafts not in ("nobody", "text")
     if is_by_model and rounds >= _MANY_ROUNDS and summary["num_tokens"] <= rounds:
@@ -189,7 +189,7 @@ def _never_accepted(schedule: Schedule, target: str, summary: Mapping[str, Any])
 
 
 class _Source(NamedTuple):
-    """Where questions and their answers come from: prompts and the models, or a known acceptance."""
+    """What to decode: one prompt, a file of prompts, or the replay of an acceptance."""
 
     prompt: str | None
     prompts: Path | None
@@ -197,20 +197,20 @@ class _Source(NamedTuple):
 
     @property
     def settings(self) -> dict[str, str]:
-        """Return what the settings of every row in the file say of it."""
+        """Return the settings that rows in the file have because of it."""
         return {} if self.replay is None else {"replay": self.replay}
 
     def check(self, temperature: float) -> None:
-        """Refuse none or several of them, and a replay of draws."""
+        """Raise `ConfigError` unless exactly one is given, and for a replay with sampling."""
         if sum(value is not None for value in self) != 1:
-            raise ConfigError("give either --prompt TEXT or --prompts FILE, or --replay RECORD")
+            raise ConfigError("give exactly one of --prompt TEXT, --prompts FILE and --replay RECORD")
         if self.prompt is not None and not self.prompt.strip():
             raise ConfigError("--prompt is empty")
         if self.settings and temperature > 0:
-            raise ConfigError(f"temperature is {temperature}: acceptance is replayed at temperature 0 only")
+            raise ConfigError(f"temperature is {temperature}, but acceptance is replayed at temperature 0 only")
 
     def engine(self, pair: ModelPair, lanes: Sequence[LaneSpec], decoding: Decoding) -> TextEngine | ReplayEngine:
-        """Return the engine that answers; raises `ConfigError` where the target reads no prompts."""
+        """Return the engine that answers; raises `ConfigError` if the target cannot read prompts."""
         from mirrorsd.text_engine import DRAWN_PROMPT_LENGTH, ReplayEngine, TextEngine
         from runtime.models.model_folder import has_random_weights
         from sim.acceptance.rates import Texts
@@ -219,11 +219,11 @@ class _Source(NamedTuple):
             drawn = Texts(num_texts=1, num_tokens=decoding.max_new_tokens, prompt_length=DRAWN_PROMPT_LENGTH)
             return ReplayEngine(pair, lanes, recorded_or_assumed(self.replay, drawn))
         if has_random_weights(pair.target_folder):
-            raise ConfigError(f"{pair.target} has random weights and reads no prompts; replay an acceptance: --replay")
+            raise ConfigError(f"{pair.target} has random weights and cannot read prompts; use --replay instead")
         return TextEngine(pair, lanes)
 
     def asked(self, engine: TextEngine | ReplayEngine, schedule: Schedule, decoding: Decoding) -> tuple[Prompt, ...]:
-        """Return the questions; refuses one that cannot be answered before any is."""
+        """Return the prompts; raises the errors of all of them before any is answered."""
         from calibrate.prompts import Prompt
         from mirrorsd.text_engine import ReplayEngine
 
@@ -246,7 +246,7 @@ def _all_rows(
     settings: Mapping[str, Any],
     saved: list[str],
 ) -> list[dict[str, Any]]:
-    """Return the rows of all prompts: those of `out` as they are, the others added there, as `saved` is told."""
+    """Return the rows of all prompts. Rows that `out` has are kept; new ones are added to it, as `saved` says then."""
     from mirrorsd.run_file import RunFile
     from planner.wording import counted
 
@@ -268,16 +268,16 @@ def _all_rows(
                     known[prompt.prompt_id] = row_of(prompt, places[prompt.prompt_id], own)
                     file.append(known[prompt.prompt_id])
         finally:
-            saved.append(_held(out, len(file.known(hashes)), len(prompts)))
+            saved.append(_kept_in_words(out, len(file.known(hashes)), len(prompts)))
         return [known[prompt.prompt_id] for prompt in prompts]
 
 
-def _held(out: Path, num_held: int, num_asked: int) -> str:
-    """Return what an interruption leaves: the text under way is begun again, for rows are of whole texts."""
+def _kept_in_words(out: Path, num_kept: int, num_asked: int) -> str:
+    """Return a sentence on what is in the file after an interruption: rows of whole texts only."""
     from planner.wording import counted
 
-    begun = "; of the one under way nothing is kept. The same command begins it again and goes on."
-    return f"{out} holds {num_held} of {counted(num_asked, 'text')}{begun if num_held < num_asked else '.'}"
+    unfinished = ", but not the unfinished one. The same command continues with it."
+    return f"{out} has {num_kept} of {counted(num_asked, 'text')}{unfinished if num_kept < num_asked else '.'}"
 
 
 def _row(prompt: Prompt, answer: Answer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`mirrorsd search`: simulates every schedule, explains the best and writes it."""
+"""`mirrorsd search`: predicts every schedule, and explains and writes the best one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.verdict import Claim
 
 _MOST_REASONS = 5
-"""Reasons for leaving schedules out that are printed."""
+"""How many reasons for leaving schedules out are printed."""
 
 EXAMPLE = "mirrorsd search --profile profile.yaml --record record.npz --out best.yaml"
 
@@ -105,7 +105,7 @@ def _result(found: "Plan", warnings: list[str]) -> dict[str, Any]:
         "pays": verdict.pays,
         "speedup": None if verdict.claim is None else _ratio(verdict.claim, names),
         "lead": None if lead is None else _ratio(lead, names),
-        "prompts": {  # which the ranking is over, the choice, and the judgement: verdict, speed-up and lead
+        "prompts": {  # those of the ranking, of the choice, and of verdict, speed-up and lead
             "ranked": prompts,
             "chosen": [prompts[place] for place in (places if halves is None else halves.choosing)],
             "judged": [prompts[place] for place in (places if halves is None else halves.judging)],
@@ -142,6 +142,7 @@ def _break_evens(found: "Plan") -> list[dict[str, Any]]:
 def _left_out(found: "SearchResult") -> tuple[str, ...]:
     reasons = sorted(found.left_out.items(), key=lambda reason: -reason[1])
     lines = [f"{count:,} left out: {reason}" for reason, count in reasons[:_MOST_REASONS]]
-    if rest := [count for _, count in reasons[_MOST_REASONS:]]:
+    rest = [count for _, count in reasons[_MOST_REASONS:]]
+    if rest:
         lines.append(f"{sum(rest):,} left out for {len(rest)} other reasons, see --json")
     return ("\n".join(lines),) if lines else ()

@@ -1,4 +1,4 @@
-"""`mirrorsd simulate`: one schedule in the simulated world."""
+"""`mirrorsd simulate`: predicts the times of one schedule from a profile and a record, without any model."""
 
 from math import isnan
 from pathlib import Path
@@ -34,7 +34,7 @@ def simulate(
     explain: options.ExplainOption = False,
     json: options.JsonOption = None,
 ) -> None:
-    """Play a schedule without any model: measured latencies, recorded or assumed acceptance."""
+    """Simulate a schedule without any model, from measured latencies and recorded or assumed acceptance."""
     from calibrate.prompts import bundled_prompts
     from decoding.errors import OutOfRangeError
     from decoding.schedule import load_schedule
@@ -78,14 +78,14 @@ def simulate(
             shipped = {prompt.prompt_id for prompt in bundled_prompts("pool")}
             if not accepted.temperature and {prompt.name for prompt in accepted.prompts} <= shipped:
                 say_next("validate", "--schedule", schedule, "--profile", profile, "--record", record)
-            else:  # a comparison with real runs is greedy, and takes the file of the user's prompts
+            else:  # `validate` is greedy, and needs the user's file of prompts
                 say_command(
                     "Next", run_command(schedule, wanted, models_of(accepted).words, temperature=accepted.temperature)
                 )
 
 
 def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[str, Any]]:
-    """Return the rows that `mirrorsd run` would write, without the text; drawn texts have no ids."""
+    """Return the rows that `mirrorsd run` would write, without the text, and for drawn texts without token ids."""
     from mirrorsd.compare.numbers import prompt_numbers
 
     rows = []
@@ -97,7 +97,7 @@ def _by_prompt(record: "AcceptanceRecord", traces: "list[Trace]") -> list[dict[s
     return rows
 
 
-def _in_words(prediction: "Prediction", told: "Iterable[str | None]", *, explain: bool) -> str:
+def _in_words(prediction: "Prediction", warnings: "Iterable[str | None]", *, explain: bool) -> str:
     from planner.verdict import fact
     from planner.wording import PART, between, counted, duration, milliseconds, percent, tokens_per_second
 
@@ -112,11 +112,11 @@ def _in_words(prediction: "Prediction", told: "Iterable[str | None]", *, explain
         first, last = duration(prediction.ttft_s), duration(prediction.e2e_s)
         lines.append(f"A request's first token comes after {first} and its last after {last}, on average")
     if not isnan(prediction.reuse_rate):
-        lines.append(f"{percent(prediction.reuse_rate)} of the windows were ready in time")
+        lines.append(f"{percent(prediction.reuse_rate)} of the windows were drafted ahead (hits)")
     if explain:
         parts = prediction.bottlenecks._asdict()
         shares = [f"{PART[name]} {percent(time_s / sum(parts.values()))}" for name, time_s in parts.items() if time_s]
-        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]  # which tells it too
+        lines += [*fact("Of the decoding time", shares), f"From {escaped(prediction.source)}"]  # with the warnings
     else:
-        lines += map(escaped, filter(None, told))
+        lines += map(escaped, filter(None, warnings))
     return "\n".join(lines)

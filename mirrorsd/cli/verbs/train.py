@@ -1,4 +1,4 @@
-"""`mirrorsd train`: drafters and exit adapters for a target, from the target's own text."""
+"""`mirrorsd train`: trains drafters and exit adapters for a target, on the target's own text."""
 
 import shlex
 from pathlib import Path
@@ -23,7 +23,7 @@ _STAGES = {
     "training": ("2 of 3 training", 0.2, 0.95),
     "judging": ("3 of 3 judging", 0.95, 0.99),
 }
-"""Name, and where on the bar a stage begins and ends: a guess, for how long they take depends on the recipe."""
+"""Name of each stage, and its begin and end on the progress bar (a guess, since times depend on the recipe)."""
 
 train = typer.Typer(
     no_args_is_help=True,
@@ -123,7 +123,7 @@ def generate(
     warnings = list(filter(None, [unheeded(model.folder, wanted.answer_temperature)]))
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
-    kept = f"The batches that were finished are in {out}; the same command goes on after them."
+    kept = f"The finished batches are in {out}; the same command continues after them."
     saved = [kept] if out.is_file() and out.stat().st_size else []
     with telling_what_was_saved(saved), task("Generating") as report:
 
@@ -137,7 +137,7 @@ def generate(
         show(f"Wrote {escaped(out)}: {wanted.num_conversations:,} conversations")
         own = [] if target == DEFAULT_TARGET else ["--recipe", "RECIPE.yaml"]
         words = ["mirrorsd", "train", "draft", *_unless_default(target), *own, "--data", str(out), "--out", "my-draft"]
-        show(f"Train a draft on them: [bold]{escaped(shlex.join(words))}[/]")
+        show(f"To train a draft on them: [bold]{escaped(shlex.join(words))}[/]")
 
 
 def _train(
@@ -160,7 +160,7 @@ def _train(
     from training.judging.card import read_card
     from training.run import run_recipe
 
-    kept = f"What was finished is in {out}; the same command goes on from there."
+    kept = f"The finished part is in {out}; the same command continues from there."
     saved = [kept] if out.is_dir() else []
     with telling_what_was_saved(saved), task("Training") as report:
 
@@ -177,15 +177,15 @@ def _train(
         option = {"draft": "--drafter", "streaming_draft": "--drafter", "exit": "--exits"}.get(card.kind, "--heads")
         words = ["mirrorsd", "demo", *_unless_default(target), option, str(folder)]
         if isinstance(wanted, StreamSizes):
-            words += ["--device", "cpu"]  # compiled graphs leave streams out
-        show(f"Use them: [bold]{escaped(shlex.join(words))}[/]")
+            words += ["--device", "cpu"]  # compiled graphs (OpenVINO) cannot run streams
+        show(f"To use them: [bold]{escaped(shlex.join(words))}[/]")
 
 
 def _taught(target: str, progress: "ReportProgress") -> "NamedFolder":
     from runtime.models.model_folder import PREFIX, named_model
 
     if target.startswith(PREFIX):
-        raise ConfigError(f"{target}: has random weights, of which nothing is learnt; name a folder or a hub id")
+        raise ConfigError(f"{target}: has random weights, from which nothing can be learnt; name a folder or a hub id")
     return named_model(target, progress=progress)
 
 
@@ -194,7 +194,7 @@ def _recipe_path(name: str) -> Path:
 
     shipped = shipped_recipes()
     if name not in shipped and not Path(name).is_file():
-        raise ConfigError(f"{name}: there is no such file, and no shipped recipe of that name ({', '.join(shipped)})")
+        raise ConfigError(f"{name}: is neither a file nor a shipped recipe ({', '.join(shipped)})")
     return shipped.get(name, Path(name))
 
 

@@ -1,4 +1,4 @@
-"""`mirrorsd validate`: is the simulator right about these schedules?"""
+"""`mirrorsd validate`: runs given schedules and compares them with their simulation."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,9 +44,7 @@ def validate(
     written = [out / name for name in (*WRITTEN, VALIDATION)]
     for path in filter(Path.is_file, (*schedule, profile, record, *filter(None, [prompts]))):
         if any(one.is_file() and one.samefile(path) for one in written):
-            raise ConfigError(
-                f"--out {out}: {path} is read by this command, and might be replaced; name another folder"
-            )
+            raise ConfigError(f"--out {out}: this command reads {path} and might overwrite it; name another folder")
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
@@ -72,4 +70,4 @@ def validate(
         show_verdict(result, explain=explain)
         show_paragraphs(result["rounds"], *(() if explain else outcome.notes), f"Report: {result['report']}")
         if result["command"] is not None:
-            say_command("Use what is recommended", result["command"])
+            say_command("Use the recommended schedule", result["command"])

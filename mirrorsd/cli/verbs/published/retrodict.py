@@ -1,4 +1,4 @@
-"""`mirrorsd retrodict`: public measurements of speculation compared with predictions from shipped data."""
+"""`mirrorsd retrodict`: compares public measurements of speculation with predictions from shipped data."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from mirrorsd.cli.options import JsonOption
 if TYPE_CHECKING:
     from planner.retrodict.retrodiction import Retrodicted
 
-_SPEEDS = ("published", "predicted", "interval", "off by")
+_SPEEDS = ("published", "predicted", "interval", "error")
 EXAMPLE = "mirrorsd retrodict cases.yaml"
 
 
@@ -32,7 +32,8 @@ def retrodict(
     contexts = {(one.case.id, one.speed.context) for one in found.found}
     several = len(contexts) > len({name for name, _ in contexts})
     for question in QUESTIONS:
-        if own := found.of(question):
+        own = found.of(question)
+        if own:
             named = any(one.drafted != str(one.speed.drafted) for one in own)
             left, right = ("case", *["setting"] * named), ("drafted", *["cached"] * several, *_SPEEDS)
             show(plain_table(IN_WORDS[question], left, right, (_row(one, named, several) for one in own)))
@@ -41,14 +42,14 @@ def retrodict(
         skipped[one.id, one.reason].append(one.question)
     answered = {(one.case.id, one.question) for one in found.found}
     lines = [
-        f"{'a speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
+        f"{'one speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
         for (name, reason), questions in skipped.items()
     ]
     show_paragraphs(worth(found), *notes(found), *(["\n".join(["Not predicted:", *lines])] if lines else []))
 
 
 def _row(one: "Retrodicted", named: bool, several: bool) -> tuple[str, ...]:
-    """Return the cells of a speed, with the name of its setting and its cached tokens or without."""
+    """Return the cells of a speed; `named` adds the name of its setting, `several` its cached tokens."""
     from planner.wording import digits
 
     low, value, high = (digits(number) for number in (one.predicted.low, one.predicted.value, one.predicted.high))
