@@ -1,4 +1,4 @@
-"""The verdict after real runs: measured times decide, paired by prompt; the prediction stands beside them."""
+"""The verdict after real runs: measured times, paired by prompt, decide; the prediction is only shown with them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,10 @@ _ORDER: Final = list(KINDS)
 
 
 class PromptTime(NamedTuple):
-    """One prompt's seconds of decoding, the tokens committed in them, and the same rounds simulated, if these ran."""
+    """Measured seconds of decoding a prompt, the committed tokens, and the simulated seconds of the same rounds.
+
+    `simulated_s` is None if the run did not have the simulated rounds.
+    """
 
     seconds: float
     tokens: int
@@ -23,7 +26,7 @@ class PromptTime(NamedTuple):
 
 
 class KnownTime(NamedTuple):
-    """Simulated seconds of a recorded prompt, in full, and its kind."""
+    """Simulated seconds of a recorded prompt's whole text, and the kind of prompt."""
 
     seconds: float
     kind: str = ""
@@ -31,12 +34,12 @@ class KnownTime(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredSchedule:
-    """A schedule that was run, by its own name in tables.
+    """A schedule that was run, with its unique name in tables.
 
     Attributes:
         predicted_s: predicted time per token.
-        prompts: measured times, by prompt; those that failed or were left out are not in it.
-        recorded: simulated times of all recorded prompts, run or not; empty where rounds are not known.
+        prompts: measured times by prompt, without runs that failed or were left out.
+        recorded: simulated times of all recorded prompts, run or not; empty if their rounds are not known.
     """
 
     name: str
@@ -52,33 +55,36 @@ class MeasuredSchedule:
 
     @property
     def done(self) -> dict[str, PromptTime]:
-        """Prompts that have a time and tokens."""
+        """The prompts with a measured time and at least one token."""
         return {name: time for name, time in self.prompts.items() if time.seconds > 0 and time.tokens > 0}
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The schedules that can be compared, `finished`: there is a prompt that all of them have run."""
+    """Schedules that can be compared (`finished`): at least one prompt was run by all of them."""
 
     finished: tuple[MeasuredSchedule, ...]
 
     @classmethod
     def of(cls, schedules: Sequence[MeasuredSchedule]) -> "Runs":
-        """Leave out schedules that ran no prompt, or share none with those that ran more."""
+        """Return the comparable schedules: those with the fewest prompts are dropped until all share a prompt."""
         left = sorted((one for one in schedules if one.done), key=lambda one: len(one.done), reverse=True)
         while left and not set.intersection(*(set(one.done) for one in left)):
             left.pop()
         return cls(tuple(one for one in schedules if one in left))
 
     def ratio(self, one: MeasuredSchedule, other: MeasuredSchedule, *, recorded: Pairs | None = None) -> Ratio:
-        """Return the other's time over one's: over `recorded`, by default all recorded prompts, if rounds are known."""
+        """Return the time of `other` over that of `one`.
+
+        If rounds are known, it is for the `recorded` prompts (by default all that both have); else for the prompts run.
+        """
         if self.costs is None or not self.costs.compares(one.name, other.name):
             return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
         return ratio_by_rounds(recorded, self.costs.difference(one.name, other.name))
 
     def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
-        """Return the other's predicted time over one's, on the prompts of `ratio`."""
+        """Return the predicted time of `other` over that of `one`, on the same prompts as `ratio`."""
         if self.costs is None or not self.costs.compares(one.name, other.name):
             return other.predicted_s / one.predicted_s
         ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
@@ -86,7 +92,7 @@ class Runs:
 
     @cached_property
     def costs(self) -> CommonFit | None:
-        """How far off the simulated times of rounds are, by the runs that went through them; None without such runs."""
+        """How far off the simulated times are, by runs that had the simulated rounds; None without such runs."""
         known = {
             one.name: {
                 name: (time.seconds, time.simulated_s)
@@ -96,11 +102,11 @@ class Runs:
             for one in self.finished
             if one.recorded
         }
-        known = {name: own for name, own in known.items() if own}
+        known = {name: times_s for name, times_s in known.items() if times_s}
         return CommonFit(known) if known else None
 
     def as_run(self, one: MeasuredSchedule, other: MeasuredSchedule) -> Ratio:
-        """Return the other's measured time over one's on shared prompts, each by as many tokens in both."""
+        """Return the measured time of `other` over that of `one` on shared prompts, scaled to equally many tokens."""
         shared = [(ours, other.done[name]) for name, ours in one.done.items() if name in other.done]
         lengths = [max(ours.tokens, theirs.tokens) for ours, theirs in shared]
         ours, theirs = (
@@ -111,22 +117,22 @@ class Runs:
 
     @property
     def baseline(self) -> MeasuredSchedule | None:
-        """The plain one predicted fastest, which speed-ups in tables are over."""
+        """The plain schedule predicted fastest; speed-ups in tables are relative to it."""
         return next(iter(self.side(plain=True)), None)
 
     def over_plain(self, schedules: Sequence[MeasuredSchedule]) -> tuple[Ratio | None, ...]:
-        """Return each one's measured speed over that of the plain one predicted fastest; None if not comparable."""
+        """Return the measured speed of each schedule over that of `baseline`; None if they cannot be compared."""
         plain = self.baseline
         return tuple(
             None if plain is None or one not in self.finished else self.as_run(one, plain) for one in schedules
         )
 
     def tells_faster(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
-        """Return whether `one` is faster beyond its interval."""
+        """Return whether `one` is faster than `other` beyond the interval of their ratio."""
         return self.ratio(one, other).outcome == "faster"
 
     def beats_plain(self, one: MeasuredSchedule) -> bool:
-        """Return whether a schedule drafts and is faster than every plain one, beyond its interval."""
+        """Return whether a schedule drafts and is faster than every plain one, beyond the intervals of the ratios."""
         plains = self.side(plain=True)
         return not one.is_plain and bool(plains) and all(self.tells_faster(one, plain) for plain in plains)
 
@@ -135,19 +141,19 @@ class Runs:
         return Claim(one=one.name, other=other.name, ratio=self.ratio(one, other))
 
     def fastest_of(self, some: Sequence[MeasuredSchedule]) -> MeasuredSchedule | None:
-        """Return the one faster than each other one, by however little.
+        """Return the schedule that is faster than all others, by however little.
 
-        Each two are compared on their own prompts, so that a ratio with a third one could say otherwise.
+        Each pair is compared on its own prompts, so there may be none; then return the one that is least behind.
         """
         return _least_behind(some, self.ratio)
 
     @property
     def fastest(self) -> MeasuredSchedule | None:
-        """The one measured fastest of all, as tables show it: each two on the prompts that both ran."""
+        """The schedule measured fastest, as in tables: each pair is compared on the prompts that both ran."""
         return _least_behind(self.finished, self.as_run)
 
     def side(self, *, plain: bool) -> list[MeasuredSchedule]:
-        """Return the plain ones, or those that draft; the one predicted fastest comes first."""
+        """Return the plain schedules, or those that draft; the one predicted fastest comes first."""
         return sorted((one for one in self.finished if one.is_plain == plain), key=lambda one: one.predicted_s)
 
 
@@ -161,7 +167,7 @@ def _least_behind(
 
 
 def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) -> Pairs:
-    """Return the simulated times of two schedules on all prompts that are recorded for both."""
+    """Return the simulated times of two schedules on all prompts that both have."""
     names = [name for name in one if name in other]
     ours, theirs = ([side[name].seconds for name in names] for side in (one, other))
     return Pairs(ours, theirs, [one[name].kind for name in names])
@@ -170,17 +176,17 @@ def known_pairs(one: Mapping[str, KnownTime], other: Mapping[str, KnownTime]) ->
 def judge_measured(
     schedules: Sequence[MeasuredSchedule], *, at_anchors: Sequence[MeasuredSchedule] = ()
 ) -> SpeculationVerdict:
-    """Judge runs of several schedules, any two on the prompts that both ran.
+    """Judge runs of several schedules; each pair is compared on the prompts that both ran.
 
     The answer is *yes* if the drafting schedule predicted fastest was faster than every plain one, *no* if a plain one
-    was faster than every drafting one, each beyond its interval. The two are chosen by prediction, so the luck of the
-    runs did not select them; a *no* names the plain schedule that was faster. Runs take turns, so their times decide
-    uncorrected; if times corrected by anchors turn yes into no, or back, the answer is "cannot tell". Intervals are
-    about prompts like those that were recorded.
+    was faster than every drafting one, each beyond the interval. Candidates are chosen by prediction so that lucky runs
+    do not select them; a *no* names the plain schedule that was faster. Since runs take turns, uncorrected times
+    decide; if times corrected by anchors turn a yes into a no, or the reverse, the answer is "cannot tell". Intervals
+    are for prompts like those that were recorded.
 
     Args:
-        schedules: what was run; whatever shares no prompt with the others is named and not judged.
-        at_anchors: the same runs with times corrected by the anchors around them.
+        schedules: what was run; schedules that share no prompt with the others are named but not judged.
+        at_anchors: the same runs with times corrected by their anchors.
     """
     runs = Runs.of(schedules)
     as_run, plain, drafting = _pays(runs)
@@ -211,17 +217,18 @@ def judge_measured(
         why=why,
         next_step=(_next_step(runs, claim, winner),),
         others=tuple(runs.claim(winner, one) for one in runs.finished if one is not winner) if winner else (),
-        facts={"Not judged, since no prompt is shared with the others": missing},
+        facts={"Not judged, since they share no prompt with the others": missing},
         warnings=tuple(_warnings(runs, winner, drafting)),
         badges={one.name: tuple(badge for badge, holder in holders.items() if holder is one) for one in schedules},
     )
 
 
 def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule | None]:
-    """Return the answer, and the plain and the drafting schedule that it is about.
+    """Return the answer, and the plain and the drafting schedule that it compares.
 
-    Of several plain ones that is the one that the drafting one beats least surely; in a *yes*, which all agree on, of
-    those that ran most of its prompts; in a *no*, one that beats all.
+    Of several plain schedules it is the one that the drafting schedule beats by the smallest lower end; for a *yes*,
+    where it beats all, only among those that share the most prompts with it. For a *no*, it is one that beats all
+    drafting schedules.
     """
     plains, draftings = runs.side(plain=True), runs.side(plain=False)
     if not plains or not draftings:
@@ -229,9 +236,9 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
     ratios = {plain.name: runs.ratio(draftings[0], plain) for plain in plains}
     hardest = min(plains, key=lambda plain: ratios[plain.name].low)
     if runs.beats_plain(draftings[0]):
-        pairs = {plain.name: runs.as_run(draftings[0], plain).num_pairs for plain in plains}
-        known_best = [plain for plain in plains if pairs[plain.name] == max(pairs.values())]
-        return "yes", min(known_best, key=lambda plain: ratios[plain.name].low), draftings[0]
+        num_shared = {plain.name: runs.as_run(draftings[0], plain).num_pairs for plain in plains}
+        best_known = [plain for plain in plains if num_shared[plain.name] == max(num_shared.values())]
+        return "yes", min(best_known, key=lambda plain: ratios[plain.name].low), draftings[0]
     for plain in plains:
         if all(runs.tells_faster(plain, one) for one in draftings):
             return "no", plain, draftings[0]
@@ -239,11 +246,12 @@ def _pays(runs: Runs) -> tuple[Pays, MeasuredSchedule | None, MeasuredSchedule |
 
 
 def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule | None:
-    """Return the simplest schedule that none is faster than beyond its interval; of a kind, the one measured fastest.
+    """Return the schedule to recommend.
 
-    Where some of them are faster than plain decoding beyond their intervals, only these count. The drafting schedule
-    that a *yes* is about, `headline`, is preferred where it is one of them: it yields only to that one and to simpler
-    kinds that tables show to be faster.
+    Contenders are the schedules that no other is surely faster than (beyond the interval); if some of them are surely
+    faster than plain decoding, only these. The winner is of the simplest kind among contenders, and the fastest of it.
+    But if the drafting schedule of a *yes* (`headline`) is a contender, it is preferred: only that winner, or a schedule
+    of a simpler kind, replaces it, and only if it was measured faster in tables too.
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
@@ -264,16 +272,16 @@ def _complexity(one: MeasuredSchedule) -> int:
 def _why(
     runs: Runs, as_run: Pays, corrected: Pays, plain: MeasuredSchedule, drafting: MeasuredSchedule
 ) -> Iterator[str]:
-    """Yield the prediction beside the measured ratio, and the reasons why that ratio alone is not the answer."""
+    """Yield the predicted ratio next to the measured one, and why the measured ratio alone is not the answer."""
     ratio, predicted = runs.ratio(drafting, plain), runs.predicted(drafting, plain)
-    same = ratio.on_these if ratio.machine_error else ratio  # as the prediction, of no other prompts
+    same = ratio.on_these if ratio.machine_error else ratio  # the prediction is for these prompts only
     place = "within" if same.low <= predicted <= same.high else "outside"
     whose = " on these very prompts" if ratio.machine_error else ""
     yield f"predicted {factor(predicted)}" + (f", {place} the measured interval{whose}" if isfinite(same.high) else "")
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
         longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)
-        answers = f"{run.num_pairs} that were run, for answers of up to {counted(longest, 'token')}"
+        answers = f"{counted(run.num_pairs, 'prompt')} that were run, for answers of up to {counted(longest, 'token')}"
         yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {answers}"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
@@ -285,7 +293,7 @@ def _why(
 
 def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None) -> str:
     if winner is None:
-        return "run it again: no schedule finished"
+        return "repeat the runs, since no schedule finished"
     use = "use"
     if claim is not None and claim.outcome == "cannot tell":
         use = f"{would_decide(claim.ratio)}; until then use"
@@ -293,11 +301,11 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
     if winner is runs.fastest:
         merit = "measured fastest"
     elif claim is not None and winner.name == claim.one and claim.outcome == "faster":
-        merit = "faster than plain decoding, and none is certainly faster than it"
+        merit = "faster than plain decoding, and no other schedule is surely faster than it"
     elif runs.beats_plain(winner):
         merit = "the simplest kind that is faster than plain decoding"
     other = next((one for one in runs.finished if claim and one.name == claim.one), winner)
-    if winner is not other and not winner.is_plain:  # the answer's number is not of what is recommended
+    if winner is not other and not winner.is_plain:  # the headline's ratio is of another schedule
         merit += f', {times(runs.ratio(winner, other))} the speed of "{other.name}"'
     return f'{use} "{winner.name}": {merit}'
 
@@ -305,6 +313,6 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
 def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
     if winner and drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
         yield (
-            f'"{winner.name}" was measured faster than plain decoding, but these very runs picked it: it may be '
-            "luck. Run other prompts to check."
+            f'"{winner.name}" was measured faster than plain decoding, but it was chosen because of these very runs, so '
+            "this may be luck. Run other prompts to check."
         )

@@ -99,8 +99,8 @@ def render_page(
 def _streams(plan: PlatformPlan) -> str:
     question = plan.question
     if question.record.num_streams:
-        return "as often right as " + ("assumed below" if question.record.assumed else "recorded")
-    return "not known: the record has none" if question.record_with_streams is None else STREAMS_SOURCE
+        return "as assumed below" if question.record.assumed else "as recorded"
+    return "not known, since the record has no streams" if question.record_with_streams is None else STREAMS_SOURCE
 
 
 def four_arms(plan: PlatformPlan) -> tuple[Arm, ...]:

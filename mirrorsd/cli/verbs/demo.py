@@ -33,7 +33,7 @@ def demo(
     minutes: Annotated[
         float,
         option(
-            "Time to aim for, in minutes: if it is short, fewer schedules and prompts are run, but at least one prompt.",
+            "Minutes to aim for: in less time, fewer schedules and prompts are run, but at least one prompt.",
             min=0.5,
             max=options.MOST_MINUTES,
         ),

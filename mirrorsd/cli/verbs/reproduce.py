@@ -35,8 +35,8 @@ def reproduce(
     fit: Annotated[
         bool,
         option(
-            "Fit the machine's unpublished constants to this table; otherwise use those fitted earlier to the platform, "
-            "or data sheets.",
+            "Fit the machine's unpublished constants to this table; otherwise use those fitted earlier to the "
+            "platform, or data sheets.",
             "--fit/--no-fit",
         ),
     ] = True,

@@ -42,7 +42,7 @@ def retrodict(
         skipped[one.id, one.reason].append(one.question)
     answered = {(one.case.id, one.question) for one in found.found}
     lines = [
-        f"{'one speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
+        f"{'a speed of ' * any((name, one) in answered for one in questions)}{name} ({', '.join(questions)}): {reason}"
         for (name, reason), questions in skipped.items()
     ]
     show_paragraphs(worth(found), *notes(found), *(["\n".join(["Not predicted:", *lines])] if lines else []))
