@@ -250,8 +250,8 @@ def _winner(runs: Runs, headline: MeasuredSchedule | None) -> MeasuredSchedule |
 
     Contenders are the schedules that no other is surely faster than (beyond the interval); if some of them are surely
     faster than plain decoding, only these. The winner is of the simplest kind among contenders, and the fastest of it.
-    But if the drafting schedule of a *yes* (`headline`) is a contender, it is preferred: only that winner, or a schedule
-    of a simpler kind, replaces it, and only if it was measured faster in tables too.
+    But if the drafting schedule of a *yes* (`headline`) is a contender, it is preferred: only that winner, or one of a
+    simpler kind, replaces it, and only if it was measured faster in tables too.
     """
     contenders = [one for one in runs.finished if not any(runs.tells_faster(other, one) for other in runs.finished)]
     contenders = [one for one in contenders if runs.beats_plain(one)] or contenders
@@ -313,6 +313,6 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
 def _warnings(runs: Runs, winner: MeasuredSchedule | None, drafting: MeasuredSchedule | None) -> Iterator[str]:
     if winner and drafting and runs.beats_plain(winner) and not runs.beats_plain(drafting):
         yield (
-            f'"{winner.name}" was measured faster than plain decoding, but it was chosen because of these very runs, so '
-            "this may be luck. Run other prompts to check."
+            f'"{winner.name}" was measured faster than plain decoding, but it was chosen because of these very runs, '
+            "so this may be luck. Run other prompts to check."
         )

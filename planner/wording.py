@@ -143,6 +143,7 @@ def percent(share: float) -> str:
 def si(value: float, unit: str) -> str:
     """Return a number with its unit and a prefix of thousands: `80 GB/s`, `3 µs`."""
     powers = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
+    value = float(f"{value:.3g}")  # rounded before the prefix is chosen: 999.7 GB/s is 1 TB/s, not 1e+03 GB/s
     prefix = next((prefix for prefix, power in powers.items() if abs(value) >= power), "")
     return f"{value / powers[prefix]:.3g} {prefix}{unit}"
 
@@ -213,4 +214,7 @@ def _roots(schedule: Schedule) -> str:
 
 def digits(value: float) -> str:
     """Return a number with three digits, or as many as it has before the point: `0.79`, `27.1`, `1234`."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    for decimals, limit in ((2, 10), (1, 100)):
+        if abs(round(value, decimals)) < limit:
+            return f"{value:.{decimals}f}"
+    return f"{value:.0f}"

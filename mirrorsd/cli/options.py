@@ -63,7 +63,7 @@ def require_kind(path: Path, kind: str) -> None:
     is_named_by_kind = not {one.lower() for one in path.suffixes}.isdisjoint(chain(*SUFFIXES.values()))
     if is_named_by_kind and ending[1:].isalpha() and ending not in SUFFIXES[kind]:
         better = f"{_without_endings(path)}{SUFFIXES[kind][0]}"
-        raise ConfigError(f"{path}: {kind} would be written into this file; name it {better}")
+        raise ConfigError(f"{path}: {kind} would go into this file; name it {better}")
 
 
 def _without_endings(path: Path) -> Path:

@@ -32,7 +32,7 @@ def on(device, *, name=None):
 
 def test_a_profile_of_a_device_never_runs_on_another_one():
     assert [spec.device.name for spec in profile_lanes(on("generic-cpu"))] == ["cpu"]
-    with pytest.raises(ConfigError, match="lane 'cpu0' is on cuda:0 in the profile, and its name says cpu"):
+    with pytest.raises(ConfigError, match="lane 'cpu0' is on cuda:0 in the profile, but its name says cpu"):
         profile_lanes(on("cuda:0"))
     with pytest.raises(ConfigError, match="device 'cuda:7' is not there: this machine has no such device"):
         profile_lanes(on("cuda:7", name="cuda:7"))
@@ -77,7 +77,7 @@ def test_the_second_process_of_a_gpu_is_a_lane_where_it_is_named(pair, monkeypat
     monkeypatch.setattr("runtime.backends.devices._cuda_devices", lambda: (gpu,))
     assert [spec.name for spec in chosen_lanes("cuda:0", None, pair)] == ["cuda:0"]
     assert [spec.name for spec in chosen_lanes(None, "cuda:0,cuda:0#2", pair)] == ["cuda:0", "cuda:0#2"]
-    with pytest.raises(ConfigError, match="there is no lane 'cuda:0#3' here; those of cuda:0 are cuda:0, cuda:0#2"):
+    with pytest.raises(ConfigError, match="there is no lane 'cuda:0#3' here; the lanes of cuda:0 are cuda:0, cuda:0#2"):
         chosen_lanes(None, "cuda:0#3", pair)
 
 
@@ -86,8 +86,8 @@ def test_the_second_process_of_a_gpu_is_a_lane_where_it_is_named(pair, monkeypat
     [
         ("openvino", None, "device 'openvino' is not there: .* Devices here: cpu, openvino:CPU"),
         ("cpu", "cpu0", "give a device or lanes, not both: a lane's name says its device"),
-        (None, "cpu9", "there is no lane 'cpu9' here; those of cpu are cpu0"),
-        (None, "openvino:CPU@99", "no lane 'openvino:CPU@99' here; those of openvino:CPU are openvino:CPU@"),
+        (None, "cpu9", "there is no lane 'cpu9' here; the lanes of cpu are cpu0"),
+        (None, "openvino:CPU@99", "no lane 'openvino:CPU@99' here; the lanes of openvino:CPU are openvino:CPU@"),
         (None, " , ", "no lane is named; `mirrorsd devices` lists them"),
         ("cpu", None, "lane 'cpu' does not compute with int8; it does with bfloat16, float32"),
     ],

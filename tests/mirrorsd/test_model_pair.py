@@ -195,8 +195,8 @@ def test_a_schedule_names_what_drafts_or_somebody_else_does(tiny_folders, head_f
     [
         ("speculative", None, "needs a draft model: name one with --drafter"),
         ("mirror", NO_DRAFTER, "needs a draft model"),
-        ("hydra", None, "needs its own kind of head, and those at hand are prompt-lookup"),
-        ("hydra", "prompt-lookup", "needs its own kind of head, and those at hand are prompt-lookup"),
+        ("hydra", None, "needs its own kind of head (the known ones are:  prompt-lookup"),
+        ("hydra", "prompt-lookup", "needs its own kind of head (the known ones are:  prompt-lookup"),
     ],
 )
 def test_a_schedule_that_nothing_drafts_for_is_refused(tiny_folders, method, drafter, complaint):

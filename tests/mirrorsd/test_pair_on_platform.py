@@ -110,7 +110,7 @@ def test_lanes_of_the_calibration_run_whatever_was_planned_for_them_and_an_engin
     assert [one.engine for one in engines_of(alone, at_once)] == ["mirrorsd"]
     bases = [advice(plan).basis for plan in (alone, with_a_card)]
     assert bases[0] == "predicted from the calibration and the given acceptance"
-    assert bases[1] == "predicted from the calibration, data sheets of what was added and the given acceptance"
+    assert bases[1] == "predicted from the calibration, data sheets of added devices and the given acceptance"
     imported = PROFILE.model_copy(update={"host": {"engine": "llama.cpp"}})
     assert calibrated_platform(imported).lanes == {}
 
@@ -176,7 +176,7 @@ def test_lanes_on_the_same_cores_do_not_work_at_once(alone):
 
 
 def test_what_was_measured_is_no_what_if(with_a_card):
-    with pytest.raises(ConfigError, match="what models cost on openvino:CPU was measured"):
+    with pytest.raises(ConfigError, match="costs of the models on openvino:CPU were measured"):
         planned(changes={"openvino:CPU.memory_cap_bytes_per_s": "+10%"})
     slower = planned(("rtx4090",), changes={"rtx4090.memory_efficiency": 0.5})
     assert slower.plain.tpot_s > with_a_card.plain.tpot_s

@@ -21,7 +21,7 @@ SPACE = mirrorsd.SearchSpace(methods=("autoregressive", "speculative"), windows=
 SCHEDULE = mirrorsd.Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
 )
-LABEL = "Acceptance is replayed from another pair: recorded with target bigger"
+LABEL = "Acceptance is replayed from another pair: it was recorded with target bigger"
 CALLS = {
     "predict": lambda record, **more: mirrorsd.predict(SCHEDULE, MACHINE, record, **more),
     "simulate": lambda record, **more: mirrorsd.simulate(SCHEDULE, MACHINE, record, **more),
@@ -73,7 +73,7 @@ def test_a_search_with_a_replayed_pair_is_labelled_everywhere():
 
 def test_a_search_with_a_replayed_pair_tells_what_its_times_leave_out_too():
     sampled = replace(sampled_record(0.75), target="bigger")
-    drawing = "Times leave out what drawing tokens at temperature 1 takes"
+    drawing = "Times do not include sampling tokens at temperature 1"
     warnings = CALLS["make_plan"](sampled, replayed=True).verdict.warnings
     assert [one[: len(told)] for one, told in zip(warnings, (LABEL, drawing), strict=False)] == [LABEL, drawing]
 
@@ -95,8 +95,8 @@ def test_what_is_asked_for_is_labelled_with_all_that_differs():
     other = replace(RECORD, target="bigger", dtype="float32")
     label = require_same_models(machine(), other, replayed=True)
     assert label == (
-        "Acceptance is replayed from another pair: recorded with target bigger, dtype float32, "
-        "while times are of target SmolLM2-135M-Instruct, dtype bfloat16."
+        "Acceptance is replayed from another pair: it was recorded with target bigger, dtype float32, "
+        "but times are of target SmolLM2-135M-Instruct, dtype bfloat16."
     )
 
 
@@ -112,11 +112,12 @@ def test_a_record_of_another_back_end_is_refused_by_both_names(call):
 
 
 def test_a_replay_of_another_numeric_form_is_labelled_as_that():
-    label = "Acceptance is replayed from another numeric form: recorded with back end openvino:CPU, while times are of "
-    assert CALLS["predict"](COMPILED, replayed=True).source.startswith(f"{label}back end torch.")
+    label = "from another numeric form: it was recorded with back end openvino:CPU, but times are of "
+    assert f"{label}back end torch." in CALLS["predict"](COMPILED, replayed=True).source
     assert label in CALLS["make_plan"](COMPILED, replayed=True).verdict.text
     both = require_same_models(machine(), replace(COMPILED, target="bigger"), replayed=True)
-    assert both.startswith("Acceptance is replayed from another pair: recorded with target bigger, back end openvino:")
+    recorded = "it was recorded with target bigger, back end openvino:"
+    assert both.startswith(f"Acceptance is replayed from another pair: {recorded}")
 
 
 def of_two_back_ends():
@@ -162,7 +163,7 @@ def test_a_schedule_of_another_draft_model_than_was_timed_is_refused():
     profile, record = timed_with("smollm2-135m-draft4")
     other, calls = drafting_with("Qwen3-0.6B"), (mirrorsd.predict, mirrorsd.simulate)
     for call, acceptance, replayed in product(calls, (record, mirrorsd.Bernoulli(0.7)), (False, True)):
-        message = "measured with drafter smollm2-135m-draft4, the schedule is of another, Qwen3-0.6B: "
+        message = "measured with drafter smollm2-135m-draft4, but the schedule's drafter is Qwen3-0.6B: "
         with pytest.raises(ConfigError, match=message):
             call(other, profile, acceptance, replayed=replayed)
     replayed = mirrorsd.predict(other, profile, replace(record, drafter="Qwen3-0.6B"), replayed=True)
@@ -199,14 +200,14 @@ def test_folders_of_one_name_are_two_draft_models_where_their_sizes_differ(tmp_p
         (folder / "config.json").write_text(json.dumps(sized))
     profile, record = timed_with(str(tmp_path / "one" / "small" / "drafter"))
     assert require_same_models(profile, record, schedule=drafting_with(str(tmp_path / "one" / "small"))) is None
-    with pytest.raises(ConfigError, match="the schedule is of another, "):
+    with pytest.raises(ConfigError, match="but the schedule's drafter is "):
         require_same_models(profile, record, schedule=drafting_with(str(tmp_path / "other" / "small")))
     told = require_same_models(profile, record, schedule=drafting_with(SHIPPED))
-    assert "nothing here tells them apart" in told, "of the same sizes, and called otherwise"
+    assert "it is not known whether they differ" in told, "of the same sizes, and called otherwise"
 
 
 def test_a_draft_model_that_nothing_tells_apart_is_taken_for_the_timed_one_and_said():
-    told = "The schedule's drafter another is taken for four-layer: nothing here tells them apart."
+    told = "The schedule's drafter another is assumed to be four-layer: it is not known whether they differ."
     assert mirrorsd.predict(drafting_with("another"), MACHINE, RECORD).source.startswith(told)
     assert mirrorsd.predict(drafting_with("another"), MACHINE, mirrorsd.Bernoulli(0.7)).source.startswith(told)
     both = mirrorsd.predict(drafting_with("another"), MACHINE, OTHER, replayed=True).source
@@ -229,7 +230,6 @@ def test_assumed_acceptance_goes_wherever_a_record_goes():
     plan = CALLS["make_plan"](assumed)
     assert plan.search.winner.schedule.method == "speculative"
     assert (
-        "Acceptance is assumed and not recorded: 0.7 at every position. These prompts are drawn texts."
-        in plan.verdict.text
+        "Acceptance is assumed, not recorded: 0.7 at every position. The prompts are drawn texts." in plan.verdict.text
     )
     assert [sweep.now for sweep in plan.sensitivity.sweeps] == [pytest.approx(0.7, abs=1e-3), 1.0]

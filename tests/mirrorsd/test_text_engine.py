@@ -73,7 +73,7 @@ PROMPTS = [Prompt(prompt_id=text, category="", turns=(text,)) for text in ("w1 w
 def test_random_weights_have_no_tokenizer_and_no_prompt_is_empty(empty_cache) -> None:
     pair = find_pair("shape:smollm2-135m", drafter="none", heads=())
     assert num_tokens(PROMPTS, pair.target_folder) == (2, 1, 1)
-    with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and reads no prompts: .*--replay"):
+    with pytest.raises(ModelError, match=r"shape-smollm2-135m-\w+ has random weights and cannot read .*--replay"):
         encode(PROMPTS, pair.target_folder)
 
 

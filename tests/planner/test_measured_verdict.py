@@ -160,7 +160,7 @@ CASES = {
     ),
     "plain 1.0, tree 0.75 predicted 0.8, wider 1.0 predicted 0.6 noisy": (
         ("cannot_tell", "tree"),
-        r'\("wider" against "plain"\)\..*"tree" was measured faster than plain decoding, but these very runs',
+        r'\("wider" against "plain"\)\..*"tree" was measured faster than plain decoding, but it was chosen because',
     ),
     "plain 2.0, tree 0.72 noisy, synchronous 0.72, wider 0.71 predicted 0.74 otherwise noisy": (
         ("yes", "wider"),
@@ -168,18 +168,18 @@ CASES = {
     ),
     "plain 2.0, synchronous 0.71 predicted 0.6, tree 0.7 noisy, lookup 0.75 otherwise noisy": (
         ("yes", "synchronous"),
-        r'use "synchronous": faster than plain decoding, and none is certainly faster than it',
+        r'use "synchronous": faster than plain decoding, and no other schedule is surely faster than it',
     ),
     "plain 1.0, synchronous 0.86, tree 0.85 noisy": (
         ("cannot_tell", "synchronous"),
-        "the simplest kind that is faster than plain decoding.*but these very runs",
+        "the simplest kind that is faster than plain decoding.*but it was chosen because",
     ),
     "tree 1.0, synchronous 1.2": (("cannot_tell", "tree"), "no plain schedule finished the runs"),
     "plain 1.0": (("cannot_tell", "plain"), "no drafting schedule finished the runs"),
     "plain 1.0, tree 0.7 cut short, synchronous 0.8": (("yes", "tree"), r'5 prompts \("tree" against "plain"\)'),
     "plain 1.0, tree 0.7 elsewhere, synchronous 0.8": (
         ("yes", "synchronous"),
-        'Not judged, since no prompt is shared with the others: "tree"',
+        'Not judged, since they share no prompt with the others: "tree"',
     ),
 }
 
@@ -213,7 +213,7 @@ def test_a_prompt_without_a_token_or_a_time_is_none(prompt):
 def test_without_any_finished_run_nothing_is_recommended():
     verdict = judge_measured([ran("plain", 1.0, noise=()), ran("tree", 1.0, noise=())])
     assert (verdict.pays, verdict.recommended) == ("cannot_tell", None)
-    assert verdict.next_step == ("run it again: no schedule finished",)
+    assert verdict.next_step == ("repeat the runs, since no schedule finished",)
 
 
 def test_the_headline_yields_to_a_simpler_kind_that_was_faster_not_to_the_simplest():

@@ -72,7 +72,7 @@ def test_where_nobody_says_whose_it_is_the_sizes_of_the_vocabularies_are_compare
 
 
 def test_a_refusal_names_shapes_that_can():
-    with pytest.raises(PlanError, match=r"shapes that can: llama-3\.2-1b, llama-3\.2-3b$"):
+    with pytest.raises(PlanError, match=r"models that can: llama-3\.2-1b, llama-3\.2-3b$"):
         require_one_tokenizer(model_shape("llama-3.1-8b"), model_shape("opt-125m"))
 
 

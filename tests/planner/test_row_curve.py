@@ -107,7 +107,7 @@ def test_beyond_eight_rows_an_interval_reaches_to_where_growth_per_row_goes_on(r
     assert few.rows[-1].ratio_high < 1.1 * few.rows[-1].ratio
     assert not few.beyond
     assert not curve(rows=(1, rows)).beyond, "by curves"
-    assert many.beyond.startswith("growth_per_row is told of up to 8 rows: ")
+    assert many.beyond.startswith("growth_per_row holds for up to 8 rows: ")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_what_is_nearer_to_a_measurement_is_known_better():
     assert widths[0] < widths[1] < widths[2]
     assert widths[3] > widths[1]
     assert "measured: memory_efficiency, flops_efficiency, unhidden_share and kernel" in curve("h100-sxm").source
-    assert "Rows from measured curves, some of this engine on other devices; above all: " in curve("mi300x").source
+    assert "from measured curves, some of this engine on other devices; mainly: " in curve("mi300x").source
     assert curve("x-elite-gpu", "qwen3-1.7b").source.endswith(" and growth_per_row")
 
 
@@ -162,7 +162,7 @@ def test_a_curve_of_this_device_and_such_weights_comes_before_its_law_of_others(
     for one, ratio in zip(found.rows, measured.ratios, strict=True):
         assert one.ratio_low <= ratio <= one.ratio_high
     assert found.rows[0].low < measured.one_row_s < found.rows[0].high, "which the law tells"
-    assert "Rows from measured curves, some of this device, engine and such weights; above all: Qwen3.8" in found.source
+    assert "from measured curves, some of this device, engine and such weights; mainly: Qwen3.8" in found.source
     in_16_bits = row_curve(replace(SMALL, weights="bf16"), "rtx3090", sheet, (1, 64), 512)
     assert "unhidden_share" in in_16_bits.source
     assert not in_16_bits.beyond, "kernels were timed with 64 rows"

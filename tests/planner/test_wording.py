@@ -18,6 +18,7 @@ from planner.wording import (
     schedule_name,
     schedule_names,
     seconds,
+    si,
     tokens_per_second,
 )
 from tests.planner.synthetic import TREES, acceptance_record, machine
@@ -94,6 +95,12 @@ def test_every_schedule_of_a_whole_search_has_its_own_name():
         (seconds(180), "3 min"),
         (tokens_per_second(0.02), "50.0 tokens/s"),
         (digits(1234.5), "1234"),  # and not 1.23e+03
+        (digits(9.996), "10.0"),  # and not 10.00: three digits
+        (digits(-9.996), "-10.0"),
+        (digits(99.96), "100"),
+        (si(999.7e9, "B/s"), "1 TB/s"),  # and not 1e+03 GB/s
+        (si(999.4e9, "B/s"), "999 GB/s"),
+        (si(0.0, "B"), "0 B"),
         (factor(1.5678), "1.57×"),
         (factor(1.6), "1.60×"),
         (factor(8.0), "8×"),

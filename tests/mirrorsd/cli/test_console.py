@@ -121,7 +121,7 @@ def test_rounds_that_should_not_differ_are_red_and_a_lost_lane_is_marked():
     assert "\x1b[31m" not in shown[False]
     same = entry("plain, split", rounds_equal={"equal": 12, "of": 12}, lost_lane=True, events=["cpu1: it hung"])
     (row,) = page_of({"schedules": [same]}, 200).splitlines()[2:]
-    assert "plain, split (a lane was lost)" in row
+    assert "plain, split (a lane died)" in row
     assert "was lost" not in page_of({"schedules": [same | {"lost_lane": False}]}, 200), "it was stopped"
     assert row.endswith("same")
     single = entry("plain", speedup_measured={"value": 1.31, "low": None, "high": None})

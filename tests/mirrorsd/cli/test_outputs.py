@@ -45,23 +45,23 @@ def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, comm
     path = tmp_path / ("best.html" if words == ("record",) else "best.npz")
     refused = error_of(*words, *given, option, path)
     assert refused.startswith(f"Error: {path}: ")
-    assert f" is written here; name it {path.with_suffix('')}" in refused
+    assert f" would go into this file; name it {path.with_suffix('')}" in refused
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("plan", "--target", "x", "--draft", "x", "--out", "best.yaml"), "HTML is written here; name it best.html"),
-        (("search", "--profile", "x", "--html", "best.YML"), "HTML is written here; name it best.html"),
-        (("search", "--profile", "x", "--out", "best.html"), "YAML is written here; name it best.yaml"),
-        (("report", "x", "--json", "best.html"), "JSON is written here; name it best.json"),
-        (("import", "x", "--profile-out", "best.npz"), "YAML is written here; name it best.yaml"),
-        (("demo", "--out", "best.json"), "a folder is written here; name it best"),
-        (("demo", "--out", "best.json.gz"), "a folder is written here; name it best"),
-        (("report", "x", "--json", "a.json.gz"), "JSON is written here; name it a.json"),
-        (("search", "--profile", "x", "--out", "profile.yaml.bak"), "YAML is written here; name it profile.yaml"),
-        (("calibrate", "--out", "host.local.html"), "YAML is written here; name it host.local.yaml"),
-        (("run", "--schedule", "x", "--out", "rows.jsonl.gz"), "JSON Lines is written here; name it rows.jsonl"),
+        (("plan", "--target", "x", "--draft", "x", "--out", "best.yaml"), "into this file; name it best.html"),
+        (("search", "--profile", "x", "--html", "best.YML"), "HTML would go into this file; name it best.html"),
+        (("search", "--profile", "x", "--out", "best.html"), "YAML would go into this file; name it best.yaml"),
+        (("report", "x", "--json", "best.html"), "JSON would go into this file; name it best.json"),
+        (("import", "x", "--profile-out", "best.npz"), "YAML would go into this file; name it best.yaml"),
+        (("demo", "--out", "best.json"), "this would be a folder; name it best"),
+        (("demo", "--out", "best.json.gz"), "this would be a folder; name it best"),
+        (("report", "x", "--json", "a.json.gz"), "JSON would go into this file; name it a.json"),
+        (("search", "--profile", "x", "--out", "profile.yaml.bak"), "would go into this file; name it profile.yaml"),
+        (("calibrate", "--out", "host.local.html"), "YAML would go into this file; name it host.local.yaml"),
+        (("run", "--schedule", "x", "--out", "rows.jsonl.gz"), "Lines would go into this file; name it rows.jsonl"),
     ],
 )
 def test_an_output_of_another_kind_is_told_its_name(words, told):
@@ -99,7 +99,7 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
     Path("a-link").symlink_to("FILE")
     result = call(*words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: is read by this command; name another file\n"
+    assert result.stderr == f"Error: {words[-2]} {tmp_path / 'FILE'}: this command reads that file; name another file\n"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
 def test_demos_and_validations_do_not_replace_each_others_runs(words, name, what, tmp_path):
     (tmp_path / name).touch()
     refused = error_of(*words, "--out", tmp_path)
-    assert refused.startswith(f"Error: --out {tmp_path}: holds the result of {what}, whose runs would be replaced; ")
+    assert refused.startswith(f"Error: --out {tmp_path}: has the result of {what}, which would be overwritten;  ")
 
 
 @pytest.mark.parametrize("option", ["--out", "--json"])
@@ -122,7 +122,7 @@ def test_a_report_is_written_over_nothing_that_it_is_made_from(name, option, tmp
     link = tmp_path / {"--out": "page.html", "--json": "page.json"}[option]
     link.symlink_to(folder / name)
     refused = error_of("report", folder, option, link)
-    assert refused == f"Error: {option} {link}: is read by this command; name another file"
+    assert refused == f"Error: {option} {link}: this command reads that file; name another file"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_two_outputs_are_not_one_file(words, written, other, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("a-link").symlink_to("here")
     here = tmp_path / "here"
-    assert error_of(*words) == f"Error: {written} {here}: is what {other} names; name another file"
+    assert error_of(*words) == f"Error: {written} {here}: {other} names the same file; name another file"
     assert not here.exists()
 
 
@@ -162,7 +162,7 @@ def test_a_validation_writes_over_nothing_that_it_reads(name, words, tmp_path, m
     Path("a-link").symlink_to("best.yaml")
     refused = call("validate", *words, exit_code=2).said
     read = "a-link" if "a-link" in words else name
-    assert f"{read} is read by this command, and might be replaced; name another folder" in refused
+    assert f"this command reads {read} and might overwrite it; name another folder" in refused
     assert Path(name).read_text() == "took an hour"
 
 
@@ -195,7 +195,7 @@ def test_a_file_after_json_is_an_input_of_a_verb_that_takes_many(words, content,
         call(*words, *more, exit_code=told.exit_code)
         assert out.read_text() == told.stdout, "a new file, and then one of that verb"
         out.write_text(f"{told.stdout} of another day")
-    assert "is read by this command; name another file" in error_of(*words, given, f"--json={given}")
+    assert "this command reads that file; name another file" in error_of(*words, given, f"--json={given}")
 
 
 def test_a_path_or_nothing_leaves_stdout_to_the_text_and_stdout_gets_nothing_but_the_json(tmp_path, capsys):

@@ -81,7 +81,7 @@ def test_texts_beyond_are_priced_with_a_warning_that_names_the_command(prompt_le
     assert "p.yaml was calibrated for 20 to 400. " in warning
     assert " are extrapolated " in warning
     assert warning.endswith(
-        f"`mirrorsd calibrate` with the prompts that were recorded (--prompts) and --max-new-tokens {num_tokens}"
+        f"give `mirrorsd calibrate` the prompts that were recorded (--prompts) and --max-new-tokens {num_tokens}"
     )
 
 
@@ -138,7 +138,7 @@ def test_where_no_time_differs_by_the_length_other_lengths_are_refused():
     profile = one_lane(times((30, 100), (1e-3, 1e-3), error=0.05))
     beyond, within = record_of(220, 60), record_of(150, 60)
     assert reaching(profile, beyond, ["openvino:CPU"]) == (profile, None)
-    said = r"long.npz: .* p.yaml was calibrated for 30 to 100: no time differs .*`mirrorsd calibrate` .*-tokens 60$"
+    said = r"long.npz: .* p.yaml was calibrated for 30 to 100: measured times .*`mirrorsd calibrate` .*-tokens 60$"
     with pytest.raises(OutOfRangeError, match=said):
         require_reach(profile, beyond, ["openvino:CPU"], sides=("p.yaml", "long.npz"))
     longer, warning = reaching(profile, within, ["openvino:CPU"])
@@ -159,7 +159,7 @@ def test_a_slope_of_noise_is_refused_as_its_interval_would_not_hold_the_truth(fi
             layer = found.lanes[0].layer
             assert abs(log(layer.at(1, 1900) / 2.9e-3)) < layer.relative_error
         else:
-            with pytest.raises(OutOfRangeError, match="no time differs enough"):
+            with pytest.raises(OutOfRangeError, match="measured times differ too little"):
                 require_reach(found, told, ["cpu0"])
 
 
@@ -208,7 +208,7 @@ def test_what_was_measured_says_for_what_contexts_and_that_it_has_not_seen_the_t
     anchored = profile.lanes[0].model_copy(update={"anchor": Anchor(context=64, seconds=0.03)})
     measured = profile.model_copy(update={"lanes": (anchored, *profile.lanes[1:])})
     assert reach_in_words(measured, record_of(200, 60), LANES) == (
-        "The profile was calibrated on made-up text with 0 to 2,048 cached tokens: it has seen none of these prompts "
+        "The profile was calibrated on made-up text with 0 to 2,048 cached tokens, not on these prompts "
         "and answers, which have 199 to 258."
     )
     assert reach_in_words(profile, record_of(200, 60), LANES) is None, "nobody measured it"

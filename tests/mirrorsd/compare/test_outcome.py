@@ -55,7 +55,8 @@ def sentences(then, *now):
 
 def test_a_change_is_said_with_both_numbers():
     (found,) = sentences((1.0, 1.1), (1.5, 1.6), (1.7, 1.6))
-    assert found.startswith("target and draft slowed each other by 1.60× and 1.60× in the runs, by 1× and 1.10× in ")
+    slowed = "target and draft slowed each other by 1.60× and 1.60× during the runs, but by 1× and 1.10× during "
+    assert found.startswith(slowed)
 
 
 @pytest.mark.parametrize("now", [[(1.05, 1.15)], [(1.0, 1.0), (1.0, 1.3)], []])
@@ -77,10 +78,10 @@ def speed_sentences(*paces):
 
 def test_another_speed_of_the_machine_is_said_where_intervals_miss_for_it():
     (found,) = speed_sentences(0.5, 0.5, 0.5)
-    assert found.startswith("This machine had 2× the speed in the runs that it had in the calibration")
+    assert found.startswith("During the runs this machine had 2× its speed during calibration")
     assert "Outside their intervals: 2 of 2 measured times." in found
     (found,) = speed_sentences(2.0, 2.0)
-    assert found.startswith("This machine had 0.50× the speed")
+    assert found.startswith("During the runs this machine had 0.50× its speed")
 
 
 @pytest.mark.parametrize("pace", [1.0, 0.97, 1.05])
@@ -186,16 +187,16 @@ def divergence(by="target", margin=0.0625):
 
 
 def test_rounds_that_are_the_same_everywhere():
-    expected = "All 8 texts went through exactly the rounds that were simulated."
+    expected = "All 8 texts had exactly the simulated rounds."
     assert rounds_in_words([compared("a"), compared("b", is_tree=True)], "bfloat16", is_row_invariant=True) == expected
 
 
 def test_a_near_tie_of_the_target_is_explained():
     text = rounds_in_words([compared("a"), compared("b", divergence())], "bfloat16")
     assert text == (
-        "1 of 8 texts with chains left the simulated rounds. First: b, prompt p1, round 3, after 5 new tokens: "
+        "1 of 8 texts with chains had other rounds than simulated. First: b, prompt p1, round 3, after 5 new tokens: "
         "predicted 1 of 2 accepted, then token 7, measured 0 of 2 accepted, then token 9 (hit). The target's two best "
-        "logits are 0.062 apart there, which bfloat16 rounds differently among other rows."
+        "logits are 0.062 apart there: in bfloat16, rounding may swap them when other rows are in the pass."
     )
 
 
@@ -209,7 +210,7 @@ def test_what_is_far_apart_or_exact_is_not_explained_by_rounding():
 def test_the_targets_margin_is_not_blamed_where_another_decided(by):
     chain = compared("b", divergence(by=by, margin=None))
     text = rounds_in_words([chain], "bfloat16", is_row_invariant=by == "lost lane")
-    assert text.endswith(f" It was decided by the {by}.")
+    assert text.endswith(f" The {by} caused it.")
     assert is_unexplained(chain) == (by == "draft")
 
 
@@ -223,8 +224,8 @@ def test_a_chain_that_leaves_the_rounds_where_rows_are_invariant_is_an_alarm():
 def test_trees_are_counted_apart_with_their_reason_and_are_no_alarm():
     tree = compared("c", divergence(), divergence(), is_tree=True, num_prompts=6)
     text = rounds_in_words([compared("a"), tree], "bfloat16", is_row_invariant=True)
-    assert text.startswith("0 of 4 texts with chains left the simulated rounds. 2 of 6 texts with trees left the ")
-    assert text.endswith("apart there, which bfloat16 rounds differently among other rows.")
+    assert text.startswith("0 of 4 texts with chains had other rounds than simulated. 2 of 6 texts with trees had ")
+    assert text.endswith("apart there: in bfloat16, rounding may swap them when other rows are in the pass.")
     assert ALARM not in text
     assert not is_unexplained(tree)
 

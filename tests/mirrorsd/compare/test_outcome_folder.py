@@ -177,12 +177,12 @@ def test_a_file_that_is_gone_is_named(outcome):
 
 def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
     result = write_outcome(outcome, Path("out"), "result.json")
-    lost = f"The run of {outcome.judged.names[1]} on text 1 of 2 lost lane draft (it hung); the run was made again."
+    lost = f"The run of {outcome.judged.names[1]} on text 1 of 2 lost lane draft (it hung); the run was repeated."
     full = f"The run of {outcome.judged.names[1]} on text 2 of 2: no room; the run counts all the same."
     assert result["notes"][:2] == [lost, full]
     [speed] = result["notes"][2:]
     assert speed in result["warnings"]
-    assert speed.startswith("This machine had 0.79× the speed in the runs")
+    assert speed.startswith("During the runs this machine had 0.79× its speed")
     entries = result["schedules"]
     for entry in entries:
         at_anchor = entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s_at_anchor"] - 1

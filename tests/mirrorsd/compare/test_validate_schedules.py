@@ -83,7 +83,7 @@ def test_a_schedule_of_two_files_is_run_once_and_the_second_file_is_named():
     one, two, again = Path("out/one.yaml"), Path("out/two.yaml"), Path("again.yaml")
     paths, repeated = by_schedule({one: plain, two: drafting, again: plain})
     assert paths == {plain: one, drafting: two}
-    assert repeated == ["again.yaml holds the schedule of out/one.yaml, which was run once for both."]
+    assert repeated == ["again.yaml has the same schedule as out/one.yaml, which was run once for both."]
 
 
 def test_prompts_come_in_the_order_of_the_record_and_those_missing_or_with_other_tokens_are_named():
@@ -113,7 +113,7 @@ def test_a_prompt_that_was_recorded_under_two_names_is_one_to_run(tmp_path):
     save_profile(machine(), tmp_path / "p.yaml")
     evidence = MeasuredBasis.load(tmp_path / "p.yaml", path)
     assert [one.name for one in evidence.record.prompts] == [one.name for one in record.prompts[:2]]
-    assert evidence.repeats_in_words == f"{path} has 1 text of prompts that it has already; each prompt was run once."
+    assert evidence.repeats_in_words == f"{path} has 1 further text of the same prompts; each prompt was run once."
     assert len(record.distinct.prompts) == 3, "without hashes nobody knows"
 
 
@@ -122,7 +122,7 @@ def test_a_record_without_hashes_is_refused_before_anything_is_run(tmp_path):
     first, last = record.prompts
     replace(record, prompts=(replace(first, prompt_hash=hash_of_ids([1])), last)).save(path)
     save_profile(machine(), tmp_path / "p.yaml")
-    told = "has no hashes of its prompts, by which those to run are found; record it again (`mirrorsd record`)"
+    told = "has no hashes of its prompts, by which the prompts to run are found; record it again (`mirrorsd record`)"
     with pytest.raises(ConfigError) as refused:
         MeasuredBasis.load(tmp_path / "p.yaml", path)
     assert str(refused.value) == f"{path}: {told}"

@@ -306,7 +306,7 @@ def test_where_nothing_that_drafts_can_be_predicted_plain_decoding_is_run_and_it
     assert {one.candidate.schedule.method for one in outcome.judged.results} == {"autoregressive"}
     assert "no drafting schedule finished the runs" in outcome.judged.verdict.headline
     (note,) = outcome.notes
-    assert note.endswith("nothing that drafts can be predicted: windows of more than 8 tokens were not recorded.")
+    assert note.endswith("no drafting schedule can be predicted: windows of more than 8 tokens were not recorded.")
 
 
 @pytest.mark.parametrize("use", [None, Use(0.0, 0.0, 2), Use(programs=0.9, host=0.0, num_cores=2)])

@@ -73,7 +73,8 @@ def test_drafts_of_several_lengths_are_counted_by_their_mean(drafted, accepted, 
     rounds = new - accepted - 1
     assert found.entry["mean_acceptance_length"] == pytest.approx(1 + accepted / rounds), "what the file tells"
     assert found.entry["drafted"] == drafted / rounds
-    told = f"{1 + accepted / rounds:.2f} tokens per verification of {drafted / rounds:.3g} drafted on average, and "
+    mean = f"{1 + accepted / rounds:.2f} tokens per verification with {drafted / rounds:.3g} drafted on average"
+    told = f"{mean}; at these rates, "
     assert found.in_words.startswith(told) == (drafted % rounds > 0)
 
 
@@ -192,7 +193,7 @@ def test_a_serving_benchmark_counts_drafts_that_ended_early_by_their_mean(drafte
 )
 def test_acceptance_of_a_benchmark_of_sglang_needs_the_window_and_takes_it(row, tmp_path):
     (tmp_path / "s.jsonl").write_text(json.dumps(row))
-    with pytest.raises(MirrorsdError, match="say them: --window 4"):
+    with pytest.raises(MirrorsdError, match="give the number, such as --window 4"):
         import_files([tmp_path / "s.jsonl"], Told())
     (found,) = import_files([tmp_path / "s.jsonl"], Told(window=4)).acceptance
     assert len(found.rates) == 4

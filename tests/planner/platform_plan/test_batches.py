@@ -116,10 +116,10 @@ def test_transformers_drafts_for_one_sequence_alone():
         for choice in found.values()
     ]
     assert named == [[True, True], [True, False]]
-    said = "transformers, whose times these are, runs no speculation here at 2."
+    said = "transformers, whose times are predicted, runs no speculation here at 2."
     assert said in plan_batches(alone, (1, 2)).in_words
     assert said in plan_batches(alone, (2,)).in_words
-    assert "whose times these are" not in plan_batches(alone, (1,)).in_words
+    assert "whose times are predicted" not in plan_batches(alone, (1,)).in_words
 
 
 def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_its_table():
@@ -183,11 +183,11 @@ def test_batches_with_more_rows_than_were_measured_are_told():
     found = plan_batches(planned(platform="mi300x", weights="bf16"), (1, 8, 16, 32))
     windows = [choice.best.schedule.num_speculative_tokens for choice in found.choices.values()]
     assert windows == [2, 2, 2, 2]
-    told = "From 16 on passes on gpu have more rows (48) than are priced (32)"
-    assert f"{told}: reading is taken to slow down no further. Batches are simulated only" in found.in_words
+    told = "From batch size 16 on, passes on gpu have more rows (48) than row curves were measured for (32)"
+    assert f"{told}: reading is assumed to slow down no further. Batches are only simulated" in found.in_words
     of_law = planned(platform="h200", weights="bf16")
     assert "more rows" not in plan_batches(of_law, (8,)).in_words
-    told = r"From 32 on passes on gpu have more rows \(\d+\) than kernels were timed with for its law \(64\)"
+    told = r"From batch size 32 on, passes on gpu have more rows \(\d+\) than the kernel law was fitted to \(64\)"
     assert re.search(told, plan_batches(of_law, (8, 32)).in_words)
 
 
@@ -198,7 +198,7 @@ def test_batches_with_more_rows_than_were_measured_are_told():
 )
 def test_a_growth_per_row_is_of_eight_rows_wherever_it_is_from(asked):
     found = plan_batches(planned(**asked), (8,)).in_words
-    assert re.search(r"From 8 on passes on gpu have more rows \(\d+\) than are priced \(8\)", found)
+    assert re.search(r"size 8 on, passes on gpu have more rows \(\d+\) than row curves were measured for \(8\)", found)
 
 
 def test_what_does_not_fit_into_memory_is_left_out_by_size():
@@ -217,7 +217,7 @@ def test_more_sequences_than_the_fast_device_holds_are_told_to_go_on_in_turn():
     found = plan_batches(plan, (1, 4))
     lanes = [choice.plain.schedule.target_lane for choice in found.choices.values()]
     assert lanes == ["gpu", "cpu"]
-    assert "4 sequences at once fit on cpu alone, where they are slower than 1 at a time on gpu." in found.in_words
+    assert "4 sequences at once fit only on cpu, where they are slower than 1 at a time on gpu." in found.in_words
 
 
 def test_plain_decoding_needs_no_room_for_a_draft():
@@ -253,5 +253,5 @@ def test_why_no_speculation_is_predicted_where_only_a_slow_lane_holds_a_batch_is
     plan = plan_pair("qwen3-8b", "qwen3-0.6b", platform, lengths=(1024, 128), weights=("int8", None))
     found = plan_batches(plan, (64,))
     assert found.choices[64].plain.schedule.target_lane == "cpu"
-    reason = r"batches of 64: drafts for a target on cpu: a token takes \S+ as long there, and .*, for one sequence"
+    reason = r"batches of 64: drafts for a target on cpu: a token takes \S+ as long there as .*, for one sequence"
     assert [bool(re.fullmatch(reason, one)) for one in found.left_out] == [False, False, False, True]

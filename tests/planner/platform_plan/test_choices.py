@@ -107,7 +107,7 @@ def test_what_a_record_found_in_its_texts_is_replayed():
     assert plan.question.acceptance.status == "measured"
     assert {one.schedule.method for one in plan.speculation} == {"prompt_lookup"}
     without = replace(record, chains=(), prompts=tuple(replace(one, chain_drafts=()) for one in record.prompts))
-    with pytest.raises(PlanError, match=r"says nothing of prompt lookup: record it"):
+    with pytest.raises(PlanError, match=r"has no prompt lookup: record it"):
         plan_pair("smollm2-135m", "prompt-lookup", "cpu-2core", acceptance=Accepted(without, replayed=True))
     with pytest.raises(ModelError, match=r"'medussa'.*or one of mtp, eagle3, medusa, dflash, prompt-lookup"):
         planned("medussa")

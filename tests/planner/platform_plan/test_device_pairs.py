@@ -62,4 +62,4 @@ def test_a_device_of_which_too_little_is_known_is_left_out_and_named():
 def test_a_device_that_cannot_read_the_prompts_is_left_out_and_says_how_long_they_may_be():
     lanes, reasons = usable_lanes(load_platform("lunar-lake"), 2000)
     assert lanes == ["gpu", "cpu"]
-    assert list(map(str, reasons)) == ["npu: it reads prompts of at most 1,024 tokens, and some have 2,000"]
+    assert list(map(str, reasons)) == ["npu: it reads prompts of at most 1,024 tokens, but some prompts have 2,000"]

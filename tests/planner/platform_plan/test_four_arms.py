@@ -44,7 +44,7 @@ def test_what_is_ranked_stands_on_no_streams_that_nobody_gave(plan):
 def test_streams_that_are_given_are_ranked_like_everything_else():
     found = plan_platform(question(given=Bernoulli(0.6, stream_rates=(0.9, 0.8))))
     assert {one.schedule.method for one in found.ranking if one.schedule.draft_streams} == {"speculative", "mirror"}
-    assert "Streams are as often right as assumed below" in render_page(found)
+    assert "How often streams are right: as assumed below" in render_page(found)
     assert all(one.speedup <= one.bound * (1 + 1e-9) for one in found.ranking)
 
 
@@ -63,4 +63,4 @@ def test_a_record_without_streams_has_no_arms_with_them(plan):
     assert [arm.schedule is None for arm in four_arms(without)] == [False, True, False, True]
     page = render_page(without)
     assert page.count("none can be predicted here") == 2
-    assert "Streams are not known: the record has none" in page
+    assert "How often streams are right: not known, since the record has no streams" in page

@@ -121,7 +121,7 @@ def test_runs_that_the_plan_cannot_predict_are_named_with_the_reason(plan):
         ({"schedule": {"method": "autoregressive", "target_lane": "openvino:GPU"}}, "it ran on openvino:GPU, and the"),
         ({"tpot_s": 0}, r"writes with --json \(tpot_s: .*"),
         ({"schedules": 3}, "writes with --json"),
-        ({"schedules": [], "platform": {}}, "holds no run"),
+        ({"schedules": [], "platform": {}}, "has no runs"),
     ],
 )
 def test_a_file_of_anything_else_is_refused_in_a_line(beside, facts, message):
@@ -133,6 +133,6 @@ def test_a_file_of_anything_else_is_refused_in_a_line(beside, facts, message):
 def test_a_draft_of_another_plan_is_refused(plan, beside):
     schedule = schedule_entry(runnable_schedule(plan, "qwen3-0.6b"))
     with pytest.raises(
-        ConfigError, match="predicts nothing of what was run: it drafted by qwen3-0.6b, and the plan by"
+        ConfigError, match="can predict none of the runs: it drafted with qwen3-0.6b, but the plan is for"
     ):
         beside(schedule=schedule)

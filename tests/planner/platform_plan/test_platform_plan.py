@@ -80,7 +80,7 @@ def test_the_advice_counts_what_is_measured_and_what_is_guessed(platform):
     plan = plan_platform(question(platform))
     statuses = [one.status for one in plan.assumptions]
     counts = [len(statuses), statuses.count("measured"), statuses.count("guessed")]
-    found = re.search(r"It rests on (\d+) numbers: (\d+) measured; .*?(\d+) guessed\.", advice(plan).text)
+    found = re.search(r"The prediction uses (\d+) numbers: (\d+) measured; .*?(\d+) guessed\.", advice(plan).text)
     assert [int(count) for count in found.groups()] == counts
     assert (counts[1] > counts[0] / 2) == (platform == "cpu-2core")
 
@@ -109,7 +109,7 @@ def test_a_no_for_want_of_room_says_how_much_is_missing():
 
 @pytest.mark.parametrize(("num", "is_told"), [(6, True), (8, False)])
 def test_a_command_of_another_engine_than_the_times_are_of_is_told_so(num, is_told):
-    said = "vllm, whose times these are, runs nothing here: 6 GPUs do not share 64 attention heads evenly"
+    said = "vllm, whose times are predicted, runs nothing here: 64 attention heads cannot be split evenly over 6 GPUs"
     assert (said in advice(plan_pair("llama-3.3-70b", "eagle3", f"{num}xa100", lengths=(64, 32))).text) == is_told
 
 
@@ -121,7 +121,7 @@ def test_the_command_is_of_the_engine_whose_times_are_told(draft, found):
     plan = plan_pair("qwen3-32b", draft, "4xh100", lengths=(64, 32))
     assert plan.recommended.place == "target on gpus, draft on gpu0"
     assert [one.engine for one in engines_of(plan, plan.recommended)] == ["llama.cpp"]
-    assert f"vllm, whose times these are, does not run that: the best that it runs is {found}" in advice(plan).text
+    assert f"vllm, whose times are predicted, does not run that: the best that it runs is {found}" in advice(plan).text
     assert engines_of(plan, best_with_engine(plan))[0].engine == "vllm"
     assert "vllm serve TARGET --tensor-parallel-size 4" in render_page(plan)
 
@@ -296,7 +296,8 @@ def test_a_card_that_nothing_is_split_over_is_told_to_be_unused(cards, weights, 
     platform, models = with_devices(load_platform(cards[0]), cards[1:]), ("qwen3-14b", "qwen3-0.6b")
     plan = plan_platform(question(platform, weights=weights, models=models, lengths=(64, 24)))
     told = [one for one in advice(plan).warnings if one.startswith("Unused: ")]
-    assert told == [f"Unused: {one}, since no split of {weights} over unlike cards is planned." for one in unused]
+    why = f"since a split of {weights} weights over different cards is not planned"
+    assert told == [f"Unused: {one}, {why}." for one in unused]
 
 
 @pytest.mark.parametrize(("label", "of"), [("2xrtx3060", " on each"), ("rtx3060", "")])

@@ -119,8 +119,8 @@ def test_drafts_that_reach_beyond_the_positions_are_told_with_how_much_shorter_a
 
     (told,), longest = told_and_longest(40_950)
     assert longest == 3
-    assert "more than 3 tokens are left out: they would reach beyond the positions of Qwen3-14B" in told
-    assert "With a prompt that is 4 tokens shorter" in told
+    assert "more than 3 tokens are left out: they would exceed the 40,960 positions of Qwen3-14B" in told
+    assert "A prompt that is 4 tokens shorter" in told
     assert told_and_longest(40_946) == ([], 7)
 
 

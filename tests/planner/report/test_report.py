@@ -46,7 +46,7 @@ def test_calibration_and_fine_print_are_told(page, data):
         assert words in page.text
     sizes = sorted(abs(result.error) * 100 for result in data.results)
     middle = sizes[len(sizes) // 2]
-    assert f"Predictions are off by {middle:.1f} % in the median, {sizes[-1]:.1f} % at most" in page.text
+    assert f"Error of predictions: {middle:.1f} % in the median, {sizes[-1]:.1f} % at most" in page.text
 
 
 def test_a_tree_gets_its_row_its_timeline_and_its_acceptance(tree_data):
@@ -83,7 +83,7 @@ def test_a_busy_machine_is_the_first_thing_after_the_answer(data):
 def test_what_is_recommended_stands_with_its_command_and_a_sample_of_the_model(data):
     command, sample = "mirrorsd run --schedule out/best.yaml --prompt <b>", ("Why <so>?", "Because\nof & that.")
     html = render_report(replace(data, command=command, sample=sample))
-    first = Page(html).text.split("Predictions are off")[0]
+    first = Page(html).text.split("Error of predictions")[0]
     assert data.plan.search.winner.schedule.traits.title.split()[0] in first.lower()
     for words in (command, *sample):
         assert words.replace("\n", " ") in first
@@ -125,9 +125,9 @@ def test_the_machine_is_described_in_plain_words(data):
         "cpu model Xeon",
         "cores 0, 1",
         "memory gb 25.3",
-        "all its times ±2 % together",
-        "anchor: a check of one token 1 41.2 ms 41.2 ms ±1 %",
-        "a result depends on the rows computed with it",
+        "a common error of all its times of ±2 %",
+        "anchor: one token, to check the speed 1 41.2 ms 41.2 ms ±1 %",
+        "a row's result depends on the other rows of the pass",
     ):
         assert words in text
     assert "[0, 1]" not in text
@@ -171,7 +171,7 @@ def test_no_number_of_the_answers_tile_contradicts_its_word(data, speedup):
 
 
 def test_the_dot_of_the_search_is_what_is_recommended_on_whatever_prompts_it_leads(data, page):
-    said = "The large dot marks what the prediction recommends."
+    said = "The large dot marks the schedule recommended by prediction."
     other = next(one for one in reversed(data.plan.search.candidates) if one.schedule.num_rows > 1)
     verdict = replace(data.plan.verdict, schedule=other.schedule)
     changed = Page(render_report(replace(data, plan=replace(data.plan, verdict=verdict)))).text
@@ -185,7 +185,7 @@ def test_without_judged_runs_the_answer_is_what_was_predicted(data):
     winner = data.plan.search.winner
     assert data.verdict is data.plan.verdict
     assert data.verdict.schedule == winner.schedule
-    assert (tokens_per_second(winner.tpot_s), "predicted, with what is recommended") in tiles(data)
+    assert (tokens_per_second(winner.tpot_s), "predicted, with the recommended schedule") in tiles(data)
 
 
 def test_judged_runs_decide_everything_and_the_prediction_stands_second(judged):
@@ -194,11 +194,11 @@ def test_judged_runs_decide_everything_and_the_prediction_stands_second(judged):
     assert row.result.candidate.schedule == chosen != judged.plan.search.winner.schedule
     assert row.badges == ("recommended", "measured fastest")
     assert all(not other.badges for other in result_rows(judged) if other is not row and other.name != row.name)
-    assert (tokens_per_second(row.result.measured_s), "measured, with what is recommended") in tiles(judged)
+    assert (tokens_per_second(row.result.measured_s), "measured, with the recommended schedule") in tiles(judged)
     page = Page(render_report(judged))
     [text] = [words for words in page.words if "target_lane:" in words]
     assert parse_yaml(text, Schedule, source="page") == chosen
-    before = page.text.index("What had been predicted before the runs")
+    before = page.text.index("What was predicted before the runs")
     assert page.text.index(judged.measured.headline) < before < page.text.index(judged.plan.verdict.headline)
     assert page.text.count("Recommended") == 1
     assert f"Recommended {row.name}" in page.text

@@ -18,14 +18,14 @@ def test_the_answer_is_how_far_it_is_off_and_what_that_is_no_proof_of(fitted):
     text = words(fitted)
     assert f"{fitted.mean_abs_error * 100:.1f} % over 12 cells" in text
     assert "qa at T = 1" in text
-    assert "4.0 % where each task is left out of the fit" in text
-    assert "one constant times vanilla SD, each cell left out of it, is 5.0 % off" in text
+    assert "4.0 % if each task is left out of the fit" in text
+    assert "5.0 % for a baseline: one constant times vanilla SD, fitted to all other cells" in text
     assert "; not in the order of the paper's ablations" in text
     assert "fitted to these very cells" in text
 
 
 def test_constants_at_an_end_of_their_bounds_are_named_first(fitted):
-    assert words(fitted).startswith("At the end of the plausible range")
+    assert words(fitted).startswith("At an end of its plausible range")
     assert [one.name for one in at_bounds(fitted)] == ["exit_coverage"]
     inside = replace(fitted, constants={"link_latency_s": 1e-4, "handover_s": 1e-4, "exit_coverage": 0.8})
     assert at_bounds(inside) == []
@@ -36,11 +36,12 @@ def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, s
     others = replace(table, target="qwen3-32b", platform="m4-max")
     text = words(predict_table(others, setup, setup.datasheet()))
     assert text.startswith(
-        "Not what the table is of, so errors are of both: Qwen3-14B is priced, the table is of Qwen3"
+        "Predicted for another model or machine than the table's, so errors include that difference: the prediction is "
+        "for Qwen3-14B, the table is of Qwen3"
     )
     assert "the table is of Apple M4 Max (--platform m4-max)" in text
     assert (table.target, table.platform) == ("qwen3-14b", "m2-ultra-x8")
-    assert "Not what the table is of" not in words(fitted)
+    assert "Predicted for another model" not in words(fitted)
     before = sentences(
         replace(fitted, fitted=(), table=others), Baselines(0.05, 0.04), Origin("fitted", "mirror-sd-qwen3-14b")
     )
@@ -50,8 +51,8 @@ def test_another_model_or_machine_than_the_tables_is_said_first(fitted, table, s
 def test_a_table_may_say_in_words_of_its_own_what_it_is_of(setup, table):
     told = replace(table, target="Llama 3.1 8B Instruct, bf16", platform="eight H100 with NVLink")
     found = predict_table(told, setup, setup.datasheet())
-    first = "Not compared with what is priced, as no model or machine is called so: target 'Llama 3.1 8B Instruct, "
-    assert words(found).startswith(f"{first}bf16'; platform 'eight H100 with NVLink'.")
+    first = "Named by the table, but unknown here, so not compared with what is predicted: target 'Llama 3.1 8B"
+    assert words(found).startswith(f"{first} Instruct, bf16'; platform 'eight H100 with NVLink'.")
     assert first.partition(",")[0] in render_page(found, UNKNOWN, Origin("given"))
 
 
@@ -74,7 +75,7 @@ def test_every_cell_is_a_dot_and_a_row(fitted):
     page = render_page(fitted, UNKNOWN, Origin("fitted to x"))
     assert page.count("<circle") == 12
     assert page.count("<tr><td>") == 12 + 4 + 4 + 3
-    assert "fitted to x; none belongs to a cell" in page
+    assert "fitted to x; the same for all cells" in page
     assert undefined_colours(page) == set()
 
 

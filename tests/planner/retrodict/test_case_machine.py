@@ -208,7 +208,7 @@ def test_a_cpu_without_a_sheet_and_several_sockets_are_told_by_one_like_them_in_
 
 def test_the_gpu_or_npu_beside_a_cpu_that_is_named_alone_is_not_the_cpu():
     assert case_machine("Core Ultra 7 155H", "llama.cpp").sheet.kind == "cpu"
-    with pytest.raises(ProfileError, match="no device that ships is called 'Core Ultra 7 155H'"):
+    with pytest.raises(ProfileError, match="no shipped device is called 'Core Ultra 7 155H'"):
         case_machine("Core Ultra 7 155H", "llama.cpp Vulkan")
 
 
@@ -256,5 +256,5 @@ def test_of_a_chip_that_part_runs_which_label_or_engine_names(label, engine, nam
     [("Apple M4 Pro ANE", "CoreML"), ("GB10", "llama.cpp CPU")],
 )
 def test_a_part_of_a_chip_that_has_no_sheet_is_not_told_by_another(label, engine):
-    with pytest.raises(ProfileError, match="no sheet that ships is of the (CPU|NPU) of"):
+    with pytest.raises(ProfileError, match="no shipped sheet is of the (CPU|NPU) of"):
         case_machine(label, engine)

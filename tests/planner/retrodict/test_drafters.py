@@ -91,7 +91,7 @@ def test_names_of_papers_and_engines_mean_a_kind(kind, known):
 
 
 def test_a_drafter_of_an_unknown_name_without_a_shape_is_refused():
-    with pytest.raises(PlanError, match="nobody knows what a drafter of kind 'oracle' takes"):
+    with pytest.raises(PlanError, match="the cost of a drafter of kind 'oracle' is not known"):
         drafting("oracle")
     with pytest.raises(PlanError, match="no drafter is called 'egale3'; did you mean eagle-3 or eagle"):
         drafting("egale3")

@@ -140,10 +140,10 @@ def test_tokens_of_a_rate_are_leviathans(rate, drafted):
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"device": "abacus"}, "no device that ships is called 'abacus'"),
+        ({"device": "abacus"}, "no shipped device is called 'abacus'"),
         ({"target": {"shape": "hybrid", "weights": "q4_0"}}, "no model shape is called 'hybrid'"),
         ({"target": {"shape": "qwen3-8b", "weights": "q4_z"}}, "no weight format is called 'q4_z'"),
-        ({"drafter": {"kind": "oracle"}}, "nobody knows what a drafter of kind 'oracle' takes"),
+        ({"drafter": {"kind": "oracle"}}, "the cost of a drafter of kind 'oracle' is not known"),
         ({"drafter": {"kind": "draft"}}, "the case names no draft model"),
         ({"plain_tokens_per_s": None}, "no plain speed is given"),
         ({"published_tokens_per_s": None}, "no speed of speculation is given"),
@@ -296,9 +296,9 @@ def test_what_a_plan_says_of_such_predictions_are_the_blind_results():
         f"{100 * median(abs(one['error']) for one in own):.0f} %" for own in (gains, heads, others)
     )
     factor = exp(np.quantile([abs(log(one["published"] / one["predicted"])) for one in gains], 0.9))
-    assert ACCURACY.startswith(f"{len(gains)} published gains")
-    assert f"{all_off} off in the median, nine of ten within a factor of {factor:.1f}" in ACCURACY
-    assert f"with heads of the target {of_heads} off, with other drafters {of_others}" in ACCURACY
+    assert ACCURACY.startswith(f"{len(gains)} published speed-ups")
+    assert f"median error {all_off}, nine of ten within a factor of {factor:.1f}" in ACCURACY
+    assert f"median error {of_heads} with heads of the target, {of_others} with other drafters" in ACCURACY
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_othe
     found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
     assert [(one.question, one.drafted) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
     assert [one.question for one in found.skipped] == ["ratio", "absolute", "plain"]
-    assert all(one.reason.startswith("the setting of a speed is a number drafted (3, K=3), ") for one in found.skipped)
+    assert all(one.reason.startswith("the setting of a speed should be a number drafted (3, K=3), ") for one in found.skipped)
     alone = retrodict([case(published_tokens_per_s={key: 70.0})]).skipped
     assert [one.question for one in alone] == ["ratio", "absolute"]
 
@@ -212,5 +212,5 @@ def test_what_a_file_tells_in_vain_is_named_once_and_costs_no_prediction():
     assert fields.startswith(
         "Fields that are not read: acceptance_share (accepted_share?) in 1 case; tags in 2 cases; "
     )
-    assert shares.endswith("have the default: one (2, 4).")
+    assert shares.endswith("only for other settings: one (2, 4).")
     assert not list(notes(retrodict([case()])))

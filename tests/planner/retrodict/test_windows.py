@@ -40,9 +40,9 @@ def test_a_draft_that_stops_where_it_is_unsure_drafts_one_token_more_than_are_ac
     assert [one[1:] for one in found.rounds] == [((1,) * size, size + 1) for size in range(1, most + 1)]
     mean = sum(one.portion * len(one.step_rows) for one in found.rounds)
     assert mean == pytest.approx(tokens_of_rate(rate, most - 1))
-    assert found.brought.tokens == pytest.approx(1 + rate * mean), "the rate is the share of those drafted"
-    assert found.brought.tokens == pytest.approx(window(DRAFT, most).brought.tokens)
-    assert found.brought.error > window(DRAFT, most).brought.error
+    assert found.committed.tokens == pytest.approx(1 + rate * mean), "the rate is the share of those drafted"
+    assert found.committed.tokens == pytest.approx(window(DRAFT, most).committed.tokens)
+    assert found.committed.error > window(DRAFT, most).committed.error
 
 
 @pytest.mark.parametrize(
@@ -136,17 +136,17 @@ def test_steps_of_a_tree_are_those_of_a_plan():
 def test_a_tree_of_sixty_brings_what_eagle2_published():
     lines = (ROOT / "planner" / "reproduce" / "tokens-per-round.csv").read_text(encoding="utf-8").splitlines()
     published = [float(line.split(",")[-1]) for line in lines if line.startswith("EAGLE-2,")]
-    assert min(published) < window({"kind": "eagle"}, 60).brought.tokens < max(published)
+    assert min(published) < window({"kind": "eagle"}, 60).committed.tokens < max(published)
 
 
 @given(size=st.integers(2, 64), more=st.integers(0, 8))
 def test_a_tree_brings_no_less_than_a_smaller_one_and_no_more_than_its_levels(size, more):
     note, larger = f"6 steps, a tree of {size}", f"6 steps, a tree of {min(64, size + more)}"
-    found = window({"kind": "eagle"}, "auto", note).brought.tokens
-    assert 1 < found <= window({"kind": "eagle"}, "auto", larger).brought.tokens <= 7
+    found = window({"kind": "eagle"}, "auto", note).committed.tokens
+    assert 1 < found <= window({"kind": "eagle"}, "auto", larger).committed.tokens <= 7
     rate = usual_rate("eagle").value
     assert found >= tokens_of_rate(rate, min(6, size - 1)) - 1e-9, "a chain of the best is one of the trees"
 
 
 def test_medusas_heads_bring_as_many_by_whatever_number_their_tree_is_told():
-    assert window({"kind": "medusa"}, 64).brought.tokens == window({"kind": "medusa"}, 4).brought.tokens
+    assert window({"kind": "medusa"}, 64).committed.tokens == window({"kind": "medusa"}, 4).committed.tokens

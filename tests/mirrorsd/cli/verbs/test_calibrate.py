@@ -87,7 +87,7 @@ def test_time_and_lanes_are_passed_on_and_what_was_left_out_is_shown(words, tmp_
     assert result.stdout.endswith("\nToo few repeats [of all].\n")
     heading, part = result.stdout.splitlines()[3:5]
     assert (heading.split(), part.split()[:-1]) == (["part", lanes[0]], ["one", "target", "layer"])
-    assert "All predictions may be off together by up to 10 %; speed-ups are free of that." in result.stdout
+    assert "All predicted times may have a common error of up to 10 %, which does not affect " in result.stdout
     assert "Next: mirrorsd record --target" in result.stderr
     assert ("--device cpu" in result.said) == ("cpu" in given)
     assert result.stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
@@ -101,8 +101,8 @@ def test_a_slowdown_is_told_with_the_side_of_each_lane(words, tmp_path, monkeypa
     found = machine().model_copy(update={"contention": pairs})
     monkeypatch.setattr("mirrorsd.measure_pair.calibrate", lambda *_, **__: found)
     shown = call(*words, "--out", tmp_path / "profile.yaml").stdout
-    assert "both at once, over the time alone: target on target 1.25x, draft on draft 1.50x" in shown
-    assert "both at once, over the time alone: target on draft 1.75x, draft on target 2.00x" in shown
+    assert "Slowdown when both work at once: target on target 1.25x, draft on draft 1.50x" in shown
+    assert "Slowdown when both work at once: target on draft 1.75x, draft on target 2.00x" in shown
 
 
 @pytest.mark.parametrize(("name", "of_its_own"), [("profile.yaml", "profile.npz"), ("mine-profile.yaml", "mine.npz")])

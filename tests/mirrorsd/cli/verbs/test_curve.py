@@ -25,7 +25,7 @@ def test_an_engine_has_its_own_price_of_rows_and_the_default_is_said():
     assert (by_default["engine"], by_vllm["engine"]) == ("llama.cpp", "vllm")
     assert by_vllm["rows"][-1]["ratio"] < by_default["rows"][-1]["ratio"]
     assert (
-        "Rows from measured curves, some of this device, engine and such weights; above all: llama"
+        "Costs of rows are from measured curves, some of this device, engine and such weights; mainly: llama"
         in by_default["source"]
     )
 
@@ -51,11 +51,11 @@ def test_a_context_is_typed_as_in_a_plan():
     ("words", "told"),
     [
         (("--context", "much"), "'much' is not a number of tokens (0 or more, such as 8192 or 8k)"),
-        (("--rows", "0"), "--rows '0': write sizes of 1..1024, such as 1,2,4,8"),
-        (("--rows", ""), "--rows '': write sizes of 1..1024, such as 1,2,4,8"),
+        (("--rows", "0"), "--rows '0': write numbers from 1 to 1024, such as 1,2,4,8"),
+        (("--rows", ""), "--rows '': write numbers from 1 to 1024, such as 1,2,4,8"),
         (("--device", "m4-max,rtx4090"), "--device m4-max,rtx4090: one device at a time"),
         (("--device", "rtx3090 12gb"), "needs 16.1 GB with its cache, and NVIDIA GeForce RTX 3090 has 12.0 GB"),
-        (("--device", "epyc-9654", "--engine", "llama.cpp"), "--engine llama.cpp: is of GPUs, and epyc-9654"),
+        (("--device", "epyc-9654", "--engine", "llama.cpp"), "--engine llama.cpp: engines are for GPUs, but epyc-9654"),
         (("--device", "2xrtx3090"), "--device 2xrtx3090: a curve is of one device, rtx3090"),
     ],
 )
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_named_with_the_choices(words, told):
 @pytest.mark.parametrize(("weights", "is_told"), [("bf16", False), ("int8", False), ("q4_k_m", True)])
 def test_weights_that_a_device_does_not_run_are_priced_and_named_as_in_a_plan(weights, is_told):
     asked = (*ASKED, "--device", "m4-ane", "--target", "qwen3-0.6b", "--weights", weights)
-    told = "Data sheet: weights in fp16 or int8; predicted as if in q4_k_m."
+    told = "Data sheet: only weights in fp16 or int8; predicted as if it ran q4_k_m."
     assert (told in call(*asked, exit_code=0).shown) is is_told
     assert json_of(*asked)["warnings"] == [told] * is_told
 

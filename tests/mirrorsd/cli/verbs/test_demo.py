@@ -208,13 +208,13 @@ def test_schedules_of_ones_own_are_validated_on_the_same_evidence(demo, models, 
     finally:
         generation.unlink()
     assert shown.exit_code == 0, shown.stderr
-    assert f"All {2 * len(PROMPTS)} texts went through exactly the rounds that were simulated." in shown.stdout
+    assert f"All {2 * len(PROMPTS)} texts had exactly the simulated rounds." in shown.stdout
     result = json.loads((tmp_path / "out" / "validate.json").read_text())
     assert [entry["same_rounds"] for entry in result["schedules"]] == [True, True]
     assert f"{generation} asks for repetition_penalty 1.1, which is not applied" in result["warnings"][0]
     assert shown.stdout.count("repetition_penalty 1.1") == 1
     assert (tmp_path / "out" / "report.html").exists()
-    said = "it has seen none of these prompts and answers"
+    said = "not on these prompts and answers"
     assert [said in note for note in result["notes"]].count(True) == 1
     assert said in " ".join(shown.stdout.split())
     for entry, traces in zip(result["schedules"], load_traces(tmp_path / "out" / "traces.json.gz"), strict=True):

@@ -31,7 +31,7 @@ def test_people_get_a_table_and_what_to_set_which_a_plan_takes():
 def test_growth_by_sequences_with_a_cache_each_is_told_as_the_most_that_a_verification_has(tmp_path):
     path = tmp_path / "batched.md"
     path.write_text(BATCHED, encoding="utf-8")
-    told = "At most so in a verification, whose rows share one cache"
+    told = "In a verification it costs at most that, since its rows share one cache"
     shown = call("import", path, exit_code=0).shown
     assert told in shown
     assert "10.0 to 10.0" not in shown, "one number has no interval"
@@ -84,7 +84,7 @@ def test_an_engine_is_simulated_as_its_rounds_come_to(engine, tmp_path):
 
 def test_a_profile_has_no_target_of_one_engine_and_draft_of_another(tmp_path):
     told = error_of("import", BENCHES[1], PAGES / "vllm-serve-1.json", "--profile-out", tmp_path / "mixed.yaml")
-    assert "a profile is of one engine; there are curves of llama.cpp and of vllm" in told
+    assert "a profile is of one engine, but the curves are of llama.cpp and vllm" in told
 
 
 def test_a_search_finds_the_window_of_an_engine(engine, tmp_path):
@@ -110,9 +110,9 @@ def test_curves_are_written_as_they_are_told_to_scripts(engine, tmp_path):
 @pytest.mark.parametrize(
     ("page", "option", "told"),
     [
-        ("llama-server-metrics.txt", "--out", "no times in these files"),
-        ("llama-bench.jsonl", "--acceptance-out", "nothing of drafted tokens"),
-        ("vllm-metrics.txt", "--profile-out", "there are curves of none"),
+        ("llama-server-metrics.txt", "--out", "these files have no times"),
+        ("llama-bench.jsonl", "--acceptance-out", "do not say how many drafted tokens were accepted"),
+        ("vllm-metrics.txt", "--profile-out", "but the curves are of none"),
         ("nowhere.jsonl", "--out", "nowhere.jsonl"),
     ],
 )
@@ -125,8 +125,8 @@ def test_what_is_not_there_is_not_written(tmp_path, page, option, told):
 @pytest.mark.parametrize(
     ("page", "options", "told"),
     [
-        ("llama-bench.jsonl", ("--window", 4), ("--window: has no use here; only metrics and answers",)),
-        ("llama-bench.jsonl", ("--batch-size", 8), ("--batch-size: has no use here; only vLLM's bench latency",)),
+        ("llama-bench.jsonl", ("--window", 4), ("--window: not used here; it is for metrics and answers",)),
+        ("llama-bench.jsonl", ("--batch-size", 8), ("--batch-size: not used here; it is for vLLM's bench latency",)),
         ("vllm-metrics.txt", ("--new-tokens", 8), ("--new-tokens: has no use here",)),
         ("llama-bench.jsonl", ("--draft", "llama-3.2-1b", "--weights", "q4_0"), ("--draft: ", "--weights: ")),
     ],

@@ -173,10 +173,10 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         ([*LAKE, "--weights", ""], "no weight format is called ''; there are "),
         ([*LAKE, "--add", ""], "no device is called ''; there are "),
         ([*LAKE, "--add", "rtx4090,nonsense"], "no device is called 'nonsense'; there are "),
-        ([], "which machine? Give --platform a card (rtx4090, 2xrtx3090)"),
+        ([], "no machine is given: give --platform (a card such as rtx4090 or 2xrtx3090"),
         ([*LAKE, "--profile", "mine.yaml"], "--platform lunar-lake and --profile mine.yaml are two machines"),
-        ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured is of one machine and one draft"),
-        *(([*LAKE, "--batch", sizes], "write sizes of 1..256, such as 1,2,4,8") for sizes in ("1,257", "9" * 5000)),
+        ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured needs a single machine and a single draft"),
+        *(([*LAKE, "--batch", sizes], "write numbers from 1 to 256, such as") for sizes in ("1,257", "9" * 5000)),
     ],
 )
 def test_what_is_wrong_is_said(words, message):
@@ -235,18 +235,19 @@ def test_batches_are_answered_in_words_in_json_and_on_the_page(tmp_path):
 def test_of_a_chip_that_is_added_the_device_that_was_taken_is_said(device, named):
     result = run("--platform", "rtx3090", "--weights", "q4_k_m", "--add", device)
     said = " ".join(result.stderr.split())
-    assert ("Added lunar-lake-gpu; its chip has lunar-lake-cpu, lunar-lake-npu4 too" in said) is named
+    assert ("Added lunar-lake-gpu; its chip also has lunar-lake-cpu, lunar-lake-npu4" in said) is named
 
 
 def test_what_is_assumed_of_an_added_device_is_in_json_too():
     asked = "--platform", "rtx3090", "--weights", "q4_k_m", "--add", "rtx3060"
-    assumed = [one for one in found(*asked)["warnings"] if one.startswith("Assumed: rtx3060 is joined by PCI Express")]
-    assert len(assumed) == " ".join(run(*asked).output.split()).count("Assumed: rtx3060 is joined by") == 1
+    said = "Assumed: rtx3060 is connected by PCI Express"
+    assumed = [one for one in found(*asked)["warnings"] if one.startswith(said)]
+    assert len(assumed) == " ".join(run(*asked).output.split()).count("Assumed: rtx3060 is connected by") == 1
 
 
 def test_a_cpu_that_takes_the_assumed_ones_place_is_joined_by_no_link():
     result = run("--platform", "rtx4070", "--weights", "q4_k_m", "--add", "ryzen-5800x")
-    assert "is joined by" not in result.stderr
+    assert "is connected by" not in result.stderr
 
 
 def test_a_draft_that_cannot_draft_for_the_target_is_left_out_of_several():

@@ -117,7 +117,7 @@ def test_lint_leaves_profiles_and_schedules_in_a_folder_alone(bad):
     profile.write_text("format: mirrorsd-profile-4\nlanes: {}\nlinks: {}\nnotes: []\n")
     result = call("profiles", "lint", bad.parent)
     assert result.stdout.count("\n") == 1
-    assert "Left out, which describe no device, link or platform: " in result.stderr
+    assert "Left out, since they describe no device, link or platform: " in result.stderr
     assert json.loads(call("profiles", "lint", bad.parent, "--json").stdout)["left_out"] == [
         str(schedule),
         str(profile),

@@ -115,11 +115,11 @@ def test_texts_without_room_and_a_seed_without_use_are_told(words, prompt_file, 
     call(*words, *more, exit_code=0)
     whole = AcceptanceRecord.load(tmp_path / "record.npz").file_size
     monkeypatch.setattr(f"decoding.record.{limit}", getattr(whole, size) - 1)
-    room = "a record has room for 512 MiB, and 4 MiB of names in it. Record the others by themselves."
+    room = "a record is limited to 512 MiB, and to 4 MiB of names. Record the others separately."
     told = f"{len(PROMPTS) - 1} of {len(PROMPTS)} texts were recorded: {room}"
     seeded = call(*words, *more, "--seed", 7, exit_code=0).said
     assert told in seeded
-    assert "--seed is not used: at temperature 0 nothing is drawn" in seeded
+    assert "--seed is not used: decoding at temperature 0 is greedy" in seeded
 
 
 def test_sampled_texts_are_recorded_by_seed(words, prompt_file, tmp_path):
@@ -209,7 +209,7 @@ def test_an_interrupted_recording_goes_on_behind_what_it_had(words, prompt_file,
     when = lambda: list(tmp_path.glob(".record.npz.*.npz"))  # noqa: E731
     status, stdout, stderr = interrupted(words + more, when=when, first=saved_soon)
     assert (status, stdout) == (130, "")
-    assert f"Interrupted. Prompts that were finished, if any, are kept next to {out}" in stderr
+    assert f"Interrupted. Finished prompts, if any, are kept next to {out}" in stderr
     assert not out.exists()
     (partial,) = tmp_path.glob(".record.npz.*.npz")
     kept = AcceptanceRecord.load(partial).prompts[:3]

@@ -59,7 +59,7 @@ def test_without_a_fit_the_shipped_constants_predict_any_model():
 
 
 def test_errors_of_a_table_that_the_constants_were_fitted_to_are_not_passed_off_as_predicted(tmp_path, monkeypatch):
-    said = "fitted to this very table before, so the error is that of a fit"
+    said = "fitted to this very table earlier, so the error is that of a fit"
     page, copy, other = tmp_path / "page.html", tmp_path / "copy.csv", tmp_path / TABLE.name
     copy.write_text(TABLE.read_text().replace("# ", "#\n# "))
     other.write_text(TABLE.read_text().replace("4.13", "2.13"))

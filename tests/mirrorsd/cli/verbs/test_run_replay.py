@@ -53,8 +53,8 @@ def test_a_file_of_a_record_that_was_made_again_under_its_name_is_refused(shapes
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--prompt", "w5"), "has random weights and reads no prompts"),
-        ((), "give either --prompt TEXT or --prompts FILE, or --replay RECORD"),
+        (("--prompt", "w5"), "has random weights and cannot read prompts"),
+        ((), "give exactly one of --prompt TEXT, --prompts FILE and --replay RECORD"),
         (("--replay", "2"), "rates are from 0 to 1"),
         (("--replay", "1", "--temperature", "1"), "temperature is 1.0: acceptance is replayed at temperature 0"),
     ],

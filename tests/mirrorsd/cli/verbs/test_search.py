@@ -109,7 +109,7 @@ def test_acceptance_may_be_assumed(profile_path, tmp_path):
     space.write_text("windows: [2, 4]\nexit_top_k: [2]\ndraft_top_k: [2]\n")
     words = ("search", "--profile", profile_path, "--acceptance", "0.8,0.8,0.7", "--space", space)
     found = json_of(*words)
-    assert "Acceptance is assumed and not recorded: 0.8, 0.8, 0.7 by position." in found["warnings"][0]
+    assert "Acceptance is assumed, not recorded: 0.8, 0.8, 0.7 by position." in found["warnings"][0]
     reasons = "\n".join(found["left_out"])
     for missing in (
         "exit_layer 15 are not assumed (`exit_coverage` of a YAML file)",
@@ -129,7 +129,7 @@ def test_a_page_of_assumed_acceptance_names_the_models_of_the_profile(profile_pa
 def test_a_record_or_assumed_acceptance_is_needed_and_not_both(profile_path, record_path):
     for words in ((), ("--record", record_path, "--acceptance", "0.8")):
         said = error_of("search", "--profile", profile_path, *words)
-        assert "give a --record, or what to assume in its place (--acceptance), and not both" in said
+        assert "give either a --record or the rates to assume (--acceptance)" in said
     said = error_of("search", "--profile", profile_path, "--acceptance", record_path)
     assert said.endswith("is a record; give it with --record")
 

@@ -110,7 +110,7 @@ def test_the_next_command_samples_as_what_was_recorded(words, record_path, tmp_p
     space.write_text("methods: [speculative]\n")
     searched = call("search", *words[3:], "--space", space, "--out", best)
     assert run.format(best) in searched.stderr
-    unpriced = "Times leave out what drawing tokens at temperature 0.7 takes"
+    unpriced = "Times do not include sampling tokens at temperature 0.7"
     assert unpriced in shown.shown
     assert unpriced in searched.shown
     replace(record, prompts=tuple(sampled), temperature=0.7, target="another").save(record_path)
@@ -151,7 +151,7 @@ def test_texts_longer_than_was_calibrated_are_extrapolated_with_a_warning(verb, 
     assert f"{record_path}: its texts have " in shown.stderr
     (warning,) = (one for one in json.loads(shown.stdout)["warnings"] if "are extrapolated" in one)
     assert f"{profile_path} was calibrated for 0 to 2,048" in warning
-    assert "by `mirrorsd calibrate` with the prompts that were recorded (--prompts)" in warning
+    assert "give `mirrorsd calibrate` the prompts that were recorded (--prompts)" in warning
 
 
 @pytest.mark.parametrize("verb", ["simulate", "search"])
@@ -172,7 +172,7 @@ def test_texts_of_which_no_time_is_known_are_refused_with_what_to_run(verb, word
     replace(record, prompts=longer, backend="openvino:CPU").save(record_path)
     said = error_of(*(words if verb == "simulate" else ("search", *words[3:])))
     assert f"{record_path}: its texts have " in said
-    assert "no time differs enough by the length there" in said
+    assert "measured times differ too little by length" in said
 
 
 def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_path):
@@ -185,7 +185,7 @@ def test_acceptance_may_be_assumed_in_a_file(schedule_path, profile_path, tmp_pa
     )
     assert [sum(row["accept_lengths"]) for row in result["prompts"]] == [30, 30]
     assert not any("token_ids" in row for row in result["prompts"])
-    assert "Acceptance is assumed and not recorded" in call(*words).shown
+    assert "Acceptance is assumed, not recorded" in call(*words).shown
     explained = call(*words, "--explain").shown
     assert explained.count("0.7 at every position") == 1
     assert "From assumed acceptance 0.7 at every position" in explained

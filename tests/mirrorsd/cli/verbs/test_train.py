@@ -105,8 +105,8 @@ def test_the_targets_states_lie_where_they_are_asked_for(words, recipe, tmp_path
     ("changes", "message"),
     [
         ({"--recipe": "OTHER"}, "is a recipe of kind 'exit', not 'draft'"),
-        ({"--target": "shape:qwen3-0.6b"}, "shape:qwen3-0.6b: has random weights, of which nothing is learnt"),
-        ({"--recipe": "mine"}, "no shipped recipe of that name (smollm2-135m-draft4"),
+        ({"--target": "shape:qwen3-0.6b"}, "shape:qwen3-0.6b: has random weights, from which nothing can be learnt"),
+        ({"--recipe": "mine"}, "nor a shipped recipe (smollm2-135m-draft4"),
     ],
 )
 def test_what_is_wrong_is_named(words, recipe, changes, message):
@@ -134,7 +134,7 @@ def test_ctrl_c_says_what_was_saved_once_something_is(words, recipe, tmp_path, m
         out.write_text("{}") if verb == "generate" else out.mkdir()
     result = call("train", verb, *words[:2], *own)
     assert result.exit_code == 130
-    told = "Nothing was written." if not (is_late or is_there) else f"in {out}; the same command goes on"
+    told = "Nothing was written." if not (is_late or is_there) else f"in {out}; the same command continues"
     assert told in " ".join(result.stderr.split())
 
 

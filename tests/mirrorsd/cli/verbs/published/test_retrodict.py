@@ -33,7 +33,7 @@ def test_each_line_of_a_table_says_what_was_drafted_after_how_many_tokens(tmp_pa
     assert any(line.startswith("a card 16k, 2 drafted 2 16,384 50.0 ") for line in lines)
     assert any(line.startswith("a card [b]code 4 assumed 512 65.0 ") for line in lines)
     assert any(line.startswith("a card 0 16,384 30.0 ") for line in lines)
-    assert "none (ratio, absolute, plain): no device that ships is called 'abacus'" in told.shown
+    assert "none (ratio, absolute, plain): no shipped device is called 'abacus'" in told.shown
     one_lost = TOLD["published_tokens_per_s"] | {"batch 8": 400.0}
     path.write_text(json.dumps({"cases": [TOLD | {"published_tokens_per_s": one_lost}]}))
     assert f"a speed of {TOLD['id']} (ratio, absolute): the setting of a speed is" in call("retrodict", path).shown

@@ -37,7 +37,7 @@ def test_a_head_can_be_named_in_place_of_the_schedules(in_threads, head_folders,
     words = ("run", "--target", tiny_folders.target, *SETTINGS, "--prompt", PROMPTS[0], "--schedule")
     named = json_of(*words, schedule, "--drafter", head_folders["medusa"])
     assert named["schedule"]["drafter"] == str(head_folders["medusa"])
-    told = "needs its own kind of head, and those at hand are"
+    told = "needs its own kind of head (the known ones are: "
     assert f"method medusa {told}" in error_of(*words, schedule, "--drafter", head_folders["streams"])
     missing = schedule_file(**TREES["eagle"], drafter=None)
     assert f"method eagle2 {told} prompt-lookup: name one" in error_of(*words, missing)
@@ -103,7 +103,7 @@ def test_models_that_the_schedule_does_not_run_are_told(run, words, schedule_fil
         assert [one in run(*given).said for one in told] == [method in methods for methods in told.values()]
 
 
-SEED_UNUSED = "--seed is not used: at temperature 0 nothing is drawn"
+SEED_UNUSED = "--seed is not used: decoding at temperature 0 is greedy"
 
 
 def test_a_seed_gives_the_same_sample_again_and_another_seed_another(run, schedule_file):
@@ -163,8 +163,8 @@ def test_texts_of_a_lossy_rule_are_labelled_where_anything_is_drawn(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ((), "give either --prompt TEXT or --prompts FILE"),
-        (("--prompt", "w1", "--prompts", "x.jsonl"), "give either --prompt TEXT or --prompts FILE"),
+        ((), "give exactly one of --prompt TEXT, --prompts FILE"),
+        (("--prompt", "w1", "--prompts", "x.jsonl"), "give exactly one of --prompt TEXT, --prompts FILE"),
         (("--prompt", " "), "--prompt is empty"),
         (("--prompt", "w1", "--max-new-tokens", "100000"), "positions; the target has 512"),
         (("--prompt", "w1", "--drafter", "EXITS"), "has speculators_model_type 'mirrorsd_exits'"),

@@ -204,5 +204,5 @@ def test_ctrl_c_leaves_whole_rows_and_says_so(words, schedule_file, prompt_file,
     assert "Traceback" not in stderr
     found = rows_of(out)
     assert 2 <= len(found) < 450
-    assert f"Interrupted. {out} holds {len(found)} of 450 texts; of the one under way nothing is kept. " in stderr
+    assert f"Interrupted. {out} has {len(found)} of 450 texts, but not the unfinished one. " in stderr
     assert out.read_bytes().endswith(b"}\n")
