@@ -1,1 +1,1 @@
-"""Finds the schedule that pays: search, what-if, verdict, exports and the report."""
+"""Finds the fastest schedule and judges whether speculation pays: search, plans, verdicts, what-if, and pages."""

@@ -1,1 +1,1 @@
-"""All steps on this machine, within a given time."""
+"""`mirrorsd demo`: all steps on this machine, within a given time."""

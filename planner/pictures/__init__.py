@@ -1,1 +1,1 @@
-"""Pictures of plans as SVG of our own: small, sharp on paper, and right in light and dark pages."""
+"""Draws pictures of plans as SVG, for light and dark pages."""

@@ -1,1 +1,1 @@
-"""What pays on a platform that nobody measured: placements, methods and settings, from data sheets and model shapes."""
+"""Plans for platforms that nobody measured: placements, methods and settings, from data sheets and model shapes."""

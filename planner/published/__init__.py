@@ -1,1 +1,1 @@
-"""What others published and predictions rest on or are judged by: acceptance, hidden steps and gains of speculation."""
+"""What others published about acceptance, hidden draft steps and speed-ups; predictions use it or are judged by it."""

@@ -1,1 +1,1 @@
-"""The page that shows a plan and what was measured."""
+"""The HTML page of a demo or a validation: the plan and what was measured."""

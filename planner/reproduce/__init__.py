@@ -1,1 +1,1 @@
-"""A published table of speed-ups compared with a simulation of its machine, entry by entry."""
+"""Compares a published table of speed-ups, cell by cell, with a simulation of its machine."""

@@ -1,1 +1,1 @@
-"""Public measurements of speculation, predicted from what ships, and how far off that is."""
+"""Compares public measurements of speculation with predictions from shipped data."""

@@ -1,1 +1,1 @@
-"""All schedules of a space, priced and ranked."""
+"""Predicts and ranks all schedules of a search space, on a measured profile and a record."""

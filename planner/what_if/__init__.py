@@ -1,1 +1,1 @@
-"""What another draft, target or text would change."""
+"""Sensitivity of a search: other acceptance, other speed of the draft, faster parts."""

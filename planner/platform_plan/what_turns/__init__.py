@@ -1,1 +1,1 @@
-"""What would change a plan's answer: the plan repeated with other numbers."""
+"""Repeats a plan with other numbers, to find which of them would change its answer."""
