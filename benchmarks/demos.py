@@ -46,7 +46,7 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.profile import load_profile
 from mirrorsd.compare.measured_answer import JudgedRuns
-from mirrorsd.compare.outcome import schedule_entries, speedup_entry
+from mirrorsd.compare.outcome_entries import schedule_entries, speedup_entry
 from mirrorsd.compare.outcome_folder import read_judged
 from mirrorsd.model_pair import find_pair
 from planner.report.report_data import ScheduleResult

@@ -20,7 +20,7 @@ from _common import EMBEDDED, RESULTS, arguments, markdown_table, measured_pair,
 from calibrate.prompts import bundled_prompts, take_per_category
 from calibrate.recording.reach import Reach
 from decoding.schedule import Schedule
-from mirrorsd.compare.outcome import schedule_entries
+from mirrorsd.compare.outcome_entries import schedule_entries
 from mirrorsd.compare.validate_schedules import MeasuredBasis, validate
 from mirrorsd.measure_pair import record
 from mirrorsd.model_pair import find_pair

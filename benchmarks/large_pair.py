@@ -33,7 +33,13 @@ from hwprofiles.lane_cores import PlacedLane, split_pairs, whole_lanes
 from hwprofiles.other_use import OtherUse
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import ratio_entry
-from mirrorsd.compare.outcome import accuracy, changed_slowdowns, disturbed_runs, platform_entry, schedule_entries
+from mirrorsd.compare.outcome_entries import (
+    accuracy,
+    changed_slowdowns,
+    disturbed_runs,
+    platform_entry,
+    schedule_entries,
+)
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured, Run
 from mirrorsd.lane_choice import chosen_lanes

@@ -9,14 +9,14 @@ from mirrorsd.compare.numbers import picked, ratio_entry, schedule_entry
 from planner.plan_engines import engines_of, engines_of_batch
 from planner.platform_plan.advice import advice, held_back
 from planner.platform_plan.batches import BatchChoice, BatchPlan
+from planner.platform_plan.changed_numbers.number_sweep import SweepCell, SweptNumber, turns
+from planner.platform_plan.changed_numbers.tornado import TornadoBar
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import BesideMeasured, ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.question import Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.platform_plan.trade_offs import OBJECTIVES, pareto
-from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
-from planner.platform_plan.what_turns.tornado import TornadoBar
 from sim.batch_prediction import BatchPrediction
 
 _OF_A_ROW: Final = (

@@ -6,9 +6,9 @@ from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
 from hwprofiles.engines import EAGER, LAW_ENGINE, engine_on, loaders_on, reads, stands_for
 from planner.platform_plan.device_pairs import LanePair
+from planner.platform_plan.engine_commands import OURS, RunsOn, drafting_head, runs_on
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
-from planner.platform_plan.runs_on import OURS, RunsOn, drafting_head, runs_on
 from planner.verdict import times
 from planner.wording import listing
 from sim.batch_prediction import BatchPrediction

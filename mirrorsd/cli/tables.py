@@ -9,13 +9,13 @@ from rich.table import Table
 
 from planner.plan_engines import engine_of_batch, engines_of
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.changed_numbers.number_sweep import SweepCell, SweptNumber, turns
+from planner.platform_plan.changed_numbers.tornado import TornadoBar
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, breaks_even
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
-from planner.platform_plan.what_turns.number_sweep import SweepCell, SweptNumber, turns
-from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from math import sqrt
 from decoding.errors import OutOfRangeError
 from decoding.record import AcceptanceRecord
 from hwprofiles.profile import Profile
-from mirrorsd.compare.longer_tables import Tokens, with_longer_tables
+from mirrorsd.compare.extrapolated_tables import Tokens, with_longer_tables
 from planner.wording import percent
 from sim.acceptance.replay import Replay
 

@@ -22,7 +22,7 @@ from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.calibrated_lengths import reaching
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
-from mirrorsd.compare.outcome import (
+from mirrorsd.compare.outcome_entries import (
     accuracy,
     changed_slowdowns,
     changed_speed,

@@ -19,7 +19,7 @@ from hwprofiles.other_use import OtherUse, busy
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.calibrated_lengths import reach_in_words, reaching, require_reach
 from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.outcome import outcome_facts
+from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.lane_choice import profile_lanes

@@ -22,7 +22,7 @@ from decoding.schedule import save_schedule
 from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
-from mirrorsd.compare.outcome import outcome_facts
+from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import DEMO, ROOM_BYTES, Outcome, file_name, write_outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured

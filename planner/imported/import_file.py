@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from decoding.errors import ConfigError
-from planner.imported.accepted import RATES, SHARES, EngineAcceptance, read_speculation_profile
-from planner.imported.answers import is_answers, read_answers
 from planner.imported.bench_curves import MOST_ROWS, BenchCurve, Sample, curves_of
-from planner.imported.benches import (
+from planner.imported.engine_acceptance import RATES, SHARES, EngineAcceptance, read_speculation_profile
+from planner.imported.engine_answers import is_answers, read_answers
+from planner.imported.engine_page import Page, Told
+from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
+from planner.imported.pass_benchmarks import (
     read_batched_bench,
     read_llama_bench,
     read_one_batch,
     read_serving,
     read_vllm_latency,
 )
-from planner.imported.engine_page import Page, Told
-from planner.imported.kernel_tables import OLDER, folder_pages, read_aiconfigurator, read_llmservingsim, read_vidur
 from planner.imported.server_metrics import is_metrics, read_metrics
 
 

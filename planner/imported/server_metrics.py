@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Final
 
-from planner.imported.accepted import TOLERANCE, EngineAcceptance, require_total
+from planner.imported.engine_acceptance import TOLERANCE, EngineAcceptance, require_total
 from planner.imported.engine_page import Page, PageRow, Told
 
 _LINE: Final = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)(?:\s+\d+)?$")

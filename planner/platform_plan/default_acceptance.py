@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.models.head_shapes import LOOKUP
-from planner.published.hidden_steps import NUM_STREAMS, stream_rate
+from planner.published.stream_rates import NUM_STREAMS, stream_rate
 from planner.published.usual_rates import usual_rate
 from sim.acceptance.rates import TaskRates
 from sim.derived.assumption import Assumption

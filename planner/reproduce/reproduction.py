@@ -17,7 +17,7 @@ from costs.cost_model import Floats
 from costs.durations import DurationTables
 from costs.round_plan import RoundShape
 from decoding.schedule import Schedule
-from planner.published.hidden_steps import NUM_STREAMS, WINDOW, stream_rate
+from planner.published.stream_rates import NUM_STREAMS, WINDOW, stream_rate
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS, ROUNDS, Arm, ConstantName, Constants, Setup
 from sim.acceptance.assumed import Bernoulli

@@ -17,7 +17,7 @@ from hwprofiles.platform_parts import PlacedLink
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import link_sheet
 from planner.one_tokenizer import require_one_tokenizer
-from planner.published.hidden_steps import NUM_STREAMS, WINDOW
+from planner.published.stream_rates import NUM_STREAMS, WINDOW
 from sim.derived.assumption import Assumption
 from sim.derived.derived_profile import Demand, DerivedProfile, derived_profile
 from sim.derived.roofline import StoredModel

@@ -15,7 +15,7 @@ from decoding.errors import MirrorsdError, shown
 from hwprofiles.model_shape import ModelShape, model_shape
 from hwprofiles.platform import Platform, load_platform
 from planner.page_template import rendered
-from planner.published.hidden_steps import TOKENS_PER_HIDDEN_STEP, WINDOW
+from planner.published.stream_rates import TOKENS_PER_HIDDEN_STEP, WINDOW
 from planner.reproduce.fitted_table import Baselines, Origin
 from planner.reproduce.published_table import PublishedTable, load_table, plain_name
 from planner.reproduce.reproduction import Reproduction
@@ -97,7 +97,7 @@ def render_page(found: Reproduction, baselines: Baselines, origin: Origin) -> st
     """Return the page as text."""
     top = int(max(max(cell.mirror, cell.published.mirror or 0.0) for cell in found.cells)) + 1
     return rendered(
-        Path(__file__).with_name("page.html"),
+        Path(__file__).with_name("table_page.html"),
         found=found,
         origin=origin.words,
         paragraphs=list(sentences(found, baselines, origin)),

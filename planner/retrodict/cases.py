@@ -20,7 +20,15 @@ from decoding.errors import cut, mistake
 from decoding.validation import mistakes_in
 from decoding.yaml_file import lines_of, load_yaml
 from planner.published.round_tokens import share_at
-from planner.retrodict.settings import LARGEST_WINDOW, Setting, ToldTree, drafted_by, ends_early, setting_of, tree_of
+from planner.retrodict.speed_settings import (
+    LARGEST_WINDOW,
+    Setting,
+    ToldTree,
+    drafted_by,
+    ends_early,
+    setting_of,
+    tree_of,
+)
 
 USUAL_CONTEXT: Final = 512
 USUAL_WINDOW: Final = 4

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from decoding.errors import MirrorsdError, cut, shown
 from planner.retrodict.cases import Case, PublishedSpeed, UnreadableCase
 from planner.retrodict.predicted_speeds import PredictedCase, PredictedSpeed
-from planner.retrodict.settings import FORMS, setting_of
+from planner.retrodict.speed_settings import FORMS, setting_of
 from planner.wording import counted
 
 _Question = Literal["ratio", "absolute", "plain"]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import cached_tokens, counts, listed
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
+from mirrorsd.cli.option_values import cached_tokens, counts, listed
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from random import randrange
 from typing import TYPE_CHECKING, Annotated, Final
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, chosen_prompts, say_unused
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -16,6 +15,7 @@ from mirrorsd.cli.console import (
     telling_what_was_saved,
     write_json,
 )
+from mirrorsd.cli.option_values import ModelNames, chosen_prompts, say_unused
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import OthersWatch, stages, task
 

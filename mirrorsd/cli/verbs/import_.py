@@ -8,13 +8,13 @@ import typer
 
 from decoding.errors import ConfigError, cut
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import cached_tokens
 from mirrorsd.cli.console import escaped, say, show, show_paragraphs, write_json
+from mirrorsd.cli.option_values import cached_tokens
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:
-    from planner.imported.accepted import EngineAcceptance
     from planner.imported.bench_curves import BenchCurve
+    from planner.imported.engine_acceptance import EngineAcceptance
 
 EXAMPLE = (
     "mirrorsd import target.jsonl draft.jsonl metrics.txt --profile-out engine.yaml --acceptance-out accepted.yaml"

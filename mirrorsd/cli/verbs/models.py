@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames
 from mirrorsd.cli.console import escaped, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.option_values import ModelNames
 from mirrorsd.cli.options import JsonOption, option
 from mirrorsd.cli.progress_bar import task
 

@@ -9,16 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from decoding.errors import ConfigError, MirrorsdError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import (
-    changes_of,
-    counts,
-    every_name,
-    known_acceptance,
-    listed,
-    num_tokens,
-    questions_of,
-    say_added,
-)
 from mirrorsd.cli.console import (
     escaped,
     results,
@@ -28,6 +18,16 @@ from mirrorsd.cli.console import (
     show_paragraphs,
     show_verdict,
     write_json,
+)
+from mirrorsd.cli.option_values import (
+    changes_of,
+    counts,
+    every_name,
+    known_acceptance,
+    listed,
+    num_tokens,
+    questions_of,
+    say_added,
 )
 from mirrorsd.cli.options import FORMATS, option, output, weights_option
 
@@ -151,11 +151,11 @@ def plan(
     from mirrorsd.cli import tables
     from mirrorsd.pair_on_platform import Accepted, Storage, beside_measured, question_of, runnable_drafter
     from planner.platform_plan.batches import plan_batches
+    from planner.platform_plan.changed_numbers.moved_question import MovedQuestion
+    from planner.platform_plan.changed_numbers.number_sweep import parse_sweep, sweep_numbers
+    from planner.platform_plan.changed_numbers.tornado import tornado
     from planner.platform_plan.choices import choose_machine
     from planner.platform_plan.measured_run import play
-    from planner.platform_plan.what_turns.moved_question import MovedQuestion
-    from planner.platform_plan.what_turns.number_sweep import parse_sweep, sweep_numbers
-    from planner.platform_plan.what_turns.tornado import tornado
     from sim.batch_prediction import MAX_BATCH
 
     swept = [parse_sweep(one) for one in sweep or ()]
@@ -195,7 +195,7 @@ def plan(
     bars, played = tornado(MovedQuestion(found)), play(found)
     cells = sweep_numbers(MovedQuestion(found, near=_NEAR_IN_SWEEPS), swept) if swept else []
     if out is not None:
-        from planner.platform_plan.page import render_page
+        from planner.platform_plan.plan_page import render_page
 
         write_atomically(out, render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts))
         say(f"Wrote {escaped(out)}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import ModelNames, beside, chosen_prompts, fit_each_other, reach_words, unused_seed
 from mirrorsd.cli.console import escaped, say, say_next, show, telling_what_was_saved, write_json
+from mirrorsd.cli.option_values import ModelNames, beside, chosen_prompts, fit_each_other, reach_words, unused_seed
 from mirrorsd.cli.options import option
 from mirrorsd.cli.progress_bar import task, watching_others
 

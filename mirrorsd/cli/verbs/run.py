@@ -12,8 +12,8 @@ import typer
 
 from decoding.errors import ConfigError, LaneError, MemoryFitError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.console import escaped, harmless, results, say, say_whose, telling_what_was_saved, write_json
+from mirrorsd.cli.option_values import chosen_prompts, recorded_or_assumed, unused_seed
 from mirrorsd.cli.options import STDOUT, option, output
 from mirrorsd.cli.progress_bar import task, watching_others
 

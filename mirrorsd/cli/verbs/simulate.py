@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_acceptance, models_of, reaching
 from mirrorsd.cli.console import escaped, say, say_command, say_next, say_whose, show, write_json
+from mirrorsd.cli.option_values import chosen_acceptance, models_of, reaching
 from mirrorsd.cli.options import option, output
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
-from mirrorsd.cli.chosen import chosen_prompts, models_of
 from mirrorsd.cli.console import (
     results,
     say_command,
@@ -17,6 +16,7 @@ from mirrorsd.cli.console import (
     telling_what_was_saved,
     write_json,
 )
+from mirrorsd.cli.option_values import chosen_prompts, models_of
 from mirrorsd.cli.progress_bar import task, watching_others
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"

@@ -13,7 +13,7 @@ from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
 from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, load_profile
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, reaching, require_reach
-from mirrorsd.compare.longer_tables import Tokens, with_longer_tables
+from mirrorsd.compare.extrapolated_tables import Tokens, with_longer_tables
 from sim.evaluator import predict
 from tests.calibrate.profiling.fake_machine import asked as fake_machine
 from tests.planner.synthetic import acceptance_record, machine

@@ -13,7 +13,7 @@ from decoding.trace import LaneEvent, Round
 from hwprofiles.profile import Contention, LatencyTable
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
-from mirrorsd.compare.outcome import (
+from mirrorsd.compare.outcome_entries import (
     accuracy,
     changed_slowdowns,
     changed_speed,

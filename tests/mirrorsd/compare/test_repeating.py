@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mirrorsd.compare.outcome import ttft_entry
+from mirrorsd.compare.outcome_entries import ttft_entry
 from mirrorsd.simulation import make_plan, predicted_on_repeating, repeating_sentence
 from planner.search.space import judging_part
 from sim.evaluator import predict

@@ -18,7 +18,7 @@ from planner.pictures.plan_pictures import (
     trade_offs,
 )
 from planner.pictures.xy_plot import Series, round_ticks, xy_plot
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.platform_plan import best_of_each
 from planner.platform_plan.written_plan import written_profile
 from sim.derived.calibrated_lanes import calibrated_platform

@@ -16,7 +16,7 @@ from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan, _asked, plan_batches
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.memory_fit import needs_of
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from sim.acceptance.assumed import Bernoulli
 from sim.batch_prediction import BatchPredictor

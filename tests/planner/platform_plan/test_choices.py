@@ -12,7 +12,7 @@ from planner.platform_plan.advice import held_back
 from planner.platform_plan.choices import choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.platform_plan import RATES
 from planner.wording import percent
 from sim.acceptance.assumed import Bernoulli

@@ -3,9 +3,9 @@
 import pytest
 
 from hwprofiles.platform import Platform, load_platform
+from planner.platform_plan.changed_numbers.moved_question import MovedQuestion
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.what_turns.moved_question import MovedQuestion
 from tests.planner.platform_plan.test_places import asked
 
 FIRST, SECOND = LanePair("gpu0", "npu0"), LanePair("gpu1", "npu1")

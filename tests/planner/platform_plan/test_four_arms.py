@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.platform_plan.default_acceptance import STREAM_RATES
-from planner.platform_plan.page import four_arms, render_page
+from planner.platform_plan.plan_page import four_arms, render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import recorded_question
 from planner.wording import factor

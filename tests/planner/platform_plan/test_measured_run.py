@@ -12,7 +12,7 @@ from mirrorsd.compare.numbers import schedule_entry
 from mirrorsd.pair_on_platform import beside_measured, plan_pair
 from mirrorsd.plan_entry import measured_entries
 from planner.platform_plan import measured_run
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.written_plan import runnable_schedule
 
 PAIR = "smollm2-135m-instruct", "smollm2-135m-draft4"

@@ -3,9 +3,15 @@ from types import SimpleNamespace
 import pytest
 
 from decoding.errors import ConfigError
+from planner.platform_plan.changed_numbers.moved_question import MovedQuestion
+from planner.platform_plan.changed_numbers.number_sweep import (
+    SweptNumber,
+    _break_even,
+    parse_sweep,
+    sweep_numbers,
+    turns,
+)
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.what_turns.moved_question import MovedQuestion
-from planner.platform_plan.what_turns.number_sweep import SweptNumber, _break_even, parse_sweep, sweep_numbers, turns
 from tests.planner.platform_plan.conftest import question
 
 

@@ -11,7 +11,7 @@ from mirrorsd.pair_on_platform import plan_pair
 from planner.plan_engines import best_with_engine, engines_of
 from planner.platform_plan.advice import advice, held_back
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.platform_plan import AcceptanceNeeded, best_of_each, plan_platform
 from planner.platform_plan.schedules import schedules_on
 from planner.published.published_gains import ENGINE_ERROR

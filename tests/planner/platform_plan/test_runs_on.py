@@ -10,7 +10,7 @@ from hwprofiles.models.head_shapes import LOOKUP, head_shape
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.runs_on import drafting_head, runs_on
+from planner.platform_plan.engine_commands import drafting_head, runs_on
 from sim.derived.roofline import StoredModel
 
 DEMO = "mirrorsd demo --target TARGET --drafter"

@@ -13,7 +13,7 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import LanePair
-from planner.platform_plan.page import render_page
+from planner.platform_plan.plan_page import render_page
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import demand_of
 from planner.platform_plan.ranked_schedules import Doubts

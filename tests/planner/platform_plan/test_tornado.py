@@ -7,10 +7,10 @@ from decoding.errors import PlanError
 from hwprofiles.engines import platform_run_by
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
+from planner.platform_plan.changed_numbers.moved_question import MovedQuestion, Way
+from planner.platform_plan.changed_numbers.tornado import tornado, uncertain_numbers
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.platform_plan import plan_platform
-from planner.platform_plan.what_turns.moved_question import MovedQuestion, Way
-from planner.platform_plan.what_turns.tornado import tornado, uncertain_numbers
 from tests.planner.platform_plan.conftest import question
 from tests.planner.platform_plan.splits import planned, split_of
 
@@ -34,7 +34,9 @@ def test_the_question_asked_again_unchanged_has_todays_answer(asked):
 
 
 def test_numbers_with_which_nothing_can_be_timed_have_no_answer(asked, monkeypatch):
-    monkeypatch.setattr("planner.platform_plan.what_turns.moved_question._Times._tpot_s", lambda self, schedule: inf)
+    monkeypatch.setattr(
+        "planner.platform_plan.changed_numbers.moved_question._Times._tpot_s", lambda self, schedule: inf
+    )
     with pytest.raises(PlanError, match="timed nowhere"):
         asked.standing({"acceptance.rate": 0.123})
 

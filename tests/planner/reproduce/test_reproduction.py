@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.published.hidden_steps import NUM_STREAMS, WINDOW, stream_rate
+from planner.published.stream_rates import NUM_STREAMS, WINDOW, stream_rate
 from planner.reproduce.reproduction import Arms, RoundSeconds, tokens_per_round
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS
 from sim.acceptance.assumed import Bernoulli

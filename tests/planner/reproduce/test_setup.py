@@ -9,7 +9,7 @@ from decoding.schedule import Schedule
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
 from hwprofiles.sheets import link_sheet
-from planner.published.hidden_steps import WINDOW, mean_steps, stream_rate
+from planner.published.stream_rates import WINDOW, mean_steps, stream_rate
 from planner.reproduce.setup import Setup
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts

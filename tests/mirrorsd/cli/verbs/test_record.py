@@ -8,7 +8,7 @@ from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile, save_profile
-from mirrorsd.cli.chosen import models_of
+from mirrorsd.cli.option_values import models_of
 from mirrorsd.cli.options import DEFAULT_TARGET
 from sim.acceptance.replay import Replay
 from tests.mirrorsd.cli.calls import call, error_of, json_of

@@ -36,6 +36,8 @@ def test_each_line_of_a_table_says_what_was_drafted_after_how_many_tokens(tmp_pa
     assert "none (ratio, absolute, plain): no shipped device is called 'abacus'" in told.shown
     one_lost = TOLD["published_tokens_per_s"] | {"batch 8": 400.0}
     path.write_text(json.dumps({"cases": [TOLD | {"published_tokens_per_s": one_lost}]}))
-    assert f"a speed of {TOLD['id']} (ratio, absolute): the setting of a speed should be" in call("retrodict", path).shown
+    assert (
+        f"a speed of {TOLD['id']} (ratio, absolute): the setting of a speed should be" in call("retrodict", path).shown
+    )
     path.write_text(json.dumps({"cases": [TOLD]}))
     assert "case drafted published predicted" in " ".join(call("retrodict", path).stdout.split())

@@ -7,7 +7,7 @@ from operator import mul
 from typing import Any, Final
 
 from decoding.schedule import MAX_WINDOW
-from planner.imported.accepted import EngineAcceptance, require_total
+from planner.imported.engine_acceptance import EngineAcceptance, require_total
 from planner.imported.engine_page import Page, PageRow, Told
 
 _OLDER_SGLANG: Final = ("spec_accept_token_num", "spec_draft_token_num")

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from decoding.errors import MirrorsdError
 from hwprofiles.platform import Platform
+from planner.platform_plan.changed_numbers.moved_question import MovedQuestion, Standing, Way
 from planner.platform_plan.platform_plan import PlatformPlan
-from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
 from sim.derived.assumption import Assumption
 
 _AT_MOST_ONE: Final = ("efficiency", "unhidden_share", "rate", "first_alternative")

@@ -12,8 +12,8 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 from decoding.errors import ConfigError
-from planner.imported.accepted import EngineAcceptance
 from planner.imported.bench_curves import SERVED, UNNAMED, BenchTime, CurveOf, ModelSize, Sample
+from planner.imported.engine_acceptance import EngineAcceptance
 from planner.imported.engine_page import Page, PageRow, Told
 
 _TEST: Final = re.compile(r"(pp|tg) ?(\d{1,9})(?: @ d(\d{1,9}))?$")

@@ -23,13 +23,13 @@ from planner.pictures.plan_pictures import (
 from planner.plan_engines import best_with_engine, engine_of_batch, engines_of
 from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.changed_numbers.tornado import TornadoBar
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.measured_run import ComparedRuns
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule, schedule_names_of
-from planner.platform_plan.what_turns.tornado import TornadoBar
 from planner.wording import schedule_name
 from sim.evaluator import Evaluator
 
@@ -67,7 +67,7 @@ def render_page(
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names, verdict, runnable = schedule_names_of(leaders), advice(plan), best_with_engine(plan)
     return rendered(
-        Path(__file__).with_name("page.html"),
+        Path(__file__).with_name("plan_page.html"),
         plan=plan,
         verdict=verdict,
         warnings=verdict.warnings,

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from decoding.errors import ConfigError, MirrorsdError, shown
 from hwprofiles.overrides import devices_named
 from hwprofiles.quantity import number_in
+from planner.platform_plan.changed_numbers.moved_question import MovedQuestion, Standing, Way
 from planner.platform_plan.platform_plan import RATES, crossing
-from planner.platform_plan.what_turns.moved_question import MovedQuestion, Standing, Way
 from sim.derived.derived_profile import CONSTANTS
 from sim.derived.sheet_numbers import MOVABLE
 
