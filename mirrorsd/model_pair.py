@@ -133,7 +133,7 @@ class ModelPair:
         name = name_of(self.drafter) if traits.has_draft_model else self.head_for(schedule.method)
         if name is None:
             given = ", ".join(head.name for head in self.heads) or "none"
-            head = f"its own kind of head (the known ones are: {given})"
+            head = f"its own kind of head, but only these are known: {given}"
             needed = "a draft model" if traits.has_draft_model else head
             raise ConfigError(f"method {schedule.method} needs {needed}: name one with --drafter")
         return schedule.model_copy(update={"drafter": name})
@@ -165,7 +165,7 @@ def find_pair(
         ConfigError: there is no such `dtype`.
     """
     if dtype not in get_args(Dtype):
-        raise ConfigError(f"dtype is {shown(dtype)}; it has to be one of {', '.join(get_args(Dtype))}")
+        raise ConfigError(f"dtype is {shown(dtype)}: it must be one of {', '.join(get_args(Dtype))}")
     name = str(target)
 
     def check(folder: Path) -> None:

@@ -70,8 +70,8 @@ def test_times_of_an_engine_that_does_not_load_the_weights_are_told_as_such():
         advice(plan_pair("qwen3-8b", "qwen3-0.6b", platform, lengths=(64, 32), weights="awq-int4"))
         for platform in ("m4-max", "rtx4090", "gtx1080ti")
     )
-    assert any(one.startswith(said) and "--engine vllm takes another" in one for one in mac.warnings)
-    assert any("--engine transformers takes another" in one for one in older.warnings), "vLLM has no kernels for it"
+    assert any(one.startswith(said) and "choose --engine vllm" in one for one in mac.warnings)
+    assert any("choose --engine transformers" in one for one in older.warnings), "vLLM has no kernels for it"
     assert not any(said in one for one in card.warnings)
 
 

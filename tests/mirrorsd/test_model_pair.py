@@ -195,8 +195,8 @@ def test_a_schedule_names_what_drafts_or_somebody_else_does(tiny_folders, head_f
     [
         ("speculative", None, "needs a draft model: name one with --drafter"),
         ("mirror", NO_DRAFTER, "needs a draft model"),
-        ("hydra", None, "needs its own kind of head (the known ones are:  prompt-lookup"),
-        ("hydra", "prompt-lookup", "needs its own kind of head (the known ones are:  prompt-lookup"),
+        ("hydra", None, "needs its own kind of head, but only these are known: prompt-lookup"),
+        ("hydra", "prompt-lookup", "needs its own kind of head, but only these are known: prompt-lookup"),
     ],
 )
 def test_a_schedule_that_nothing_drafts_for_is_refused(tiny_folders, method, drafter, complaint):
@@ -229,7 +229,7 @@ def test_its_sizes_are_those_of_the_shape(name) -> None:
 def test_parts_that_no_decoder_has_are_refused(name) -> None:
     with pytest.raises(
         ModelError,
-        match=f"shape:{name}: a shape with(out gates| experts| layers of several kinds| parallel tracks) is simulated",
+        match=f"shape:{name}: a shape with(out gates| experts| layers of several kinds| parallel tracks) can be simulated",
     ):
         shipped_shape_folder(f"shape:{name}")
 
@@ -237,7 +237,7 @@ def test_parts_that_no_decoder_has_are_refused(name) -> None:
 def test_a_shape_without_gates_is_not_run_as_one_with_gates(monkeypatch) -> None:
     ungated = model_shape("smollm2-135m").model_copy(update={"is_gated": False})
     monkeypatch.setattr("mirrorsd.model_pair.model_shape", lambda _: ungated)
-    with pytest.raises(ModelError, match="shape:smollm2-135m: a shape without gates is simulated"):
+    with pytest.raises(ModelError, match="shape:smollm2-135m: a shape without gates can be simulated"):
         shipped_shape_folder("shape:smollm2-135m")
 
 

@@ -128,7 +128,7 @@ def test_two_runs_do_not_write_one_file(tmp_path):
 
 
 def test_rows_are_not_written_where_they_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="is no regular file"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         RunFile(Path(os.devnull), SETTINGS)
 
 

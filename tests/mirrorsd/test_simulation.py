@@ -31,7 +31,9 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_record_of_other_models_is_refused(call):
-    with pytest.raises(mirrorsd.MirrorsdError, match="the profile was measured with target .*, the record recorded"):
+    with pytest.raises(
+        mirrorsd.MirrorsdError, match="the profile was measured with target .*, but the record was recorded"
+    ):
         call(OTHER)
     for same in (False, True):
         assert require_same_models(machine(), RECORD, replayed=same) is None
@@ -84,7 +86,7 @@ def test_a_search_with_a_replayed_pair_tells_what_its_times_leave_out_too():
 def test_each_difference_is_refused_with_both_sides_and_what_to_do(name, other):
     ours = getattr(machine(), name)
     message = (
-        rf"^p\.yaml was measured with {name} {ours}, r\.npz recorded with {name} {other}\. "
+        rf"^p\.yaml was measured with {name} {ours}, but r\.npz was recorded with {name} {other}\. "
         r"Calibrate and record with the same models, weights and device; .* --replayed-acceptance \(replayed=True\)$"
     )
     with pytest.raises(ConfigError, match=message):
@@ -106,7 +108,7 @@ COMPILED = replace(RECORD, backend="openvino:CPU")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_record_of_another_back_end_is_refused_by_both_names(call):
     """Both are in bfloat16, and of the same models: in near ties they say something else."""
-    message = "the profile was measured with back end torch, the record recorded with back end openvino:CPU"
+    message = "the profile was measured with back end torch, but the record was recorded with back end openvino:CPU"
     with pytest.raises(ConfigError, match=message):
         call(COMPILED)
 
@@ -147,7 +149,7 @@ def test_a_schedule_on_a_lane_that_computes_otherwise_is_refused():
     pooled = SCHEDULE.model_copy(update={"target_lane": "both", "draft_lane": "both"})
     for call in (mirrorsd.predict, mirrorsd.simulate):
         assert call(pooled, of_two_back_ends(), RECORD)
-        with pytest.raises(ConfigError, match="measured with back end openvino:CPU, the record recorded with back end"):
+        with pytest.raises(ConfigError, match="with back end openvino:CPU, but the record was recorded with back end"):
             call(SCHEDULE, of_two_back_ends(), RECORD)
 
 

@@ -83,7 +83,7 @@ def _cells(found: "Reproduction") -> Any:
     from mirrorsd.cli.tables import plain_table
     from planner.wording import signed_percent
 
-    title = "Speed-up over plain decoding: predicted arms, published Mirror-SD, lead over EAGLE-3"
+    title = "Speed-ups: predicted arms, published Mirror-SD, lead over EAGLE-3"
     numbers = ("SD", "+ str.", "Mirror", "+ str.", "publ.", "error", "lead", "publ.")
     rows = (
         (

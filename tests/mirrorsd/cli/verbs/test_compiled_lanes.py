@@ -105,7 +105,7 @@ def test_what_was_recorded_there_is_what_lanes_there_do(made, files, tiny_folder
     assert result.exit_code == 0, result.stderr
     found = json.loads((root / "out" / "validate.json").read_text())
     told = f"drafter {copied} is assumed to be {tiny_folders.drafter}: it is not known whether they differ."
-    assert told in found["warnings"]
+    assert f"The schedule's {told}" in found["warnings"]
     assert [(one["method"], one["same_rounds"], one["events"]) for one in found["schedules"]] == [
         (method, True, []) for method in schedules
     ]

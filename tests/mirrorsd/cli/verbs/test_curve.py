@@ -56,7 +56,7 @@ def test_a_context_is_typed_as_in_a_plan():
         (("--device", "m4-max,rtx4090"), "--device m4-max,rtx4090: one device at a time"),
         (("--device", "rtx3090 12gb"), "needs 16.1 GB with its cache, and NVIDIA GeForce RTX 3090 has 12.0 GB"),
         (("--device", "epyc-9654", "--engine", "llama.cpp"), "--engine llama.cpp: engines are for GPUs, but epyc-9654"),
-        (("--device", "2xrtx3090"), "--device 2xrtx3090: a curve is of one device, rtx3090"),
+        (("--device", "2xrtx3090"), "--device 2xrtx3090: a curve is of one rtx3090"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_choices(words, told):

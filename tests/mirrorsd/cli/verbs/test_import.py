@@ -58,7 +58,7 @@ def test_numbers_that_round_to_none_or_to_one_are_shown_so(tmp_path):
     bench.write_text("\n".join(json.dumps(row | {"avg_ns": 1e6 * row["n_prompt"]}) for row in rows))
     serving.write_text(json.dumps({"completed": 4, "median_itl_ms": 9.0, "accept_length": 1.0}))
     shown = call("import", bench, serving, "--window", 2, exit_code=0).shown
-    assert "costs 100 % of one (100 to 100 %)" in shown
+    assert "costs 100 % of a pass over one row (100 to 100 %)" in shown
     assert "In a plan: --acceptance 0,0" in shown
 
 
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_not_written(tmp_path, page, option, told):
     [
         ("llama-bench.jsonl", ("--window", 4), ("--window: not used here; it is for metrics and answers",)),
         ("llama-bench.jsonl", ("--batch-size", 8), ("--batch-size: not used here; it is for vLLM's bench latency",)),
-        ("vllm-metrics.txt", ("--new-tokens", 8), ("--new-tokens: has no use here",)),
+        ("vllm-metrics.txt", ("--new-tokens", 8), ("--new-tokens: not used here",)),
         ("llama-bench.jsonl", ("--draft", "llama-3.2-1b", "--weights", "q4_0"), ("--draft: ", "--weights: ")),
     ],
 )
@@ -164,12 +164,12 @@ def test_a_plan_takes_an_engine_for_the_machine_that_it_is(imported):
 
 def test_weights_of_a_profile_are_those_that_the_files_tell_and_the_command_says_so(tmp_path):
     told, given, untold = (tmp_path / f"{name}.yaml" for name in ("told", "given", "untold"))
-    assert "taken" not in call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", given).said
+    assert "Assumed" not in call("import", *BENCHES, *MODELS, "--weights", "q4_0", "--profile-out", given).said
     said = call("import", *BENCHES, *MODELS, "--profile-out", told, exit_code=0).said
-    assert "Weights of Llama-3.1-8B are taken to be in q4_0 (--weights)" in said
+    assert "Assumed: weights of Llama-3.1-8B are in q4_0;" in said
     assert told.read_text() == given.read_text()
     serve = ("import", PAGES / "vllm-serve-1.json", "--target", "gpt-oss-20b", "--profile-out", untold)
-    assert "to be in mxfp4 (--weights)" in call(*serve, exit_code=0).said
+    assert "are in mxfp4; --weights" in call(*serve, exit_code=0).said
 
 
 def test_a_draft_in_another_format_keeps_it_and_its_table(tmp_path):
@@ -177,9 +177,9 @@ def test_a_draft_in_another_format_keeps_it_and_its_table(tmp_path):
     other, path = tmp_path / "draft.jsonl", tmp_path / "engine.yaml"
     other.write_text(BENCHES[1].read_text().replace("llama 1B Q4_0", "llama 1B Q8_0"))
     said = call("import", BENCHES[0], other, *MODELS, "--profile-out", path, exit_code=0).said
-    assert "Weights of Llama-3.1-8B are taken to be in q4_0, of Llama-3.2-1B in q8_0 (--weights)" in said
+    assert "Assumed: weights of Llama-3.1-8B are in q4_0, of Llama-3.2-1B in q8_0;" in said
     given = ("--weights", "q5_0", "--profile-out", tmp_path / "given.yaml")
-    assert "q4_0, of Llama-3.2-1B in q8_0 (--weights)" in call("import", BENCHES[0], other, *MODELS, *given).said
+    assert "q4_0, of Llama-3.2-1B in q8_0;" in call("import", BENCHES[0], other, *MODELS, *given).said
     texts = ("--acceptance", "0.75,0.667", "--context", 64, "--new-tokens", 32)
     asked, told = (
         json_of("plan", *MODELS, "--profile", path, *texts, *more) for more in ((), ("--draft-weights", "q8_0"))

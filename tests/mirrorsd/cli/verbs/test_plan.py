@@ -118,7 +118,7 @@ def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
     grid = told[told.index("Speed-up over plain decoding with npu; across: npu.dispatch_s") :].splitlines()
     assert grid[1].split() == ["npu.memory_bytes_per_s", "1", "ms", "5", "ms"]
     assert re.fullmatch(r"20 GB/s +0\.\d\d× +0\.\d\d×", grid[2])
-    assert grid[4].startswith("* this is the fastest; fastest: both on gpu")
+    assert grid[4].startswith("* the fastest of all ways; fastest: both on gpu")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_record_of_another_pair_is_replayed_on_purpose_only_and_named():
         ([*LAKE, "--add", ""], "no device is called ''; there are "),
         ([*LAKE, "--add", "rtx4090,nonsense"], "no device is called 'nonsense'; there are "),
         ([], "no machine is given: give --platform (a card such as rtx4090 or 2xrtx3090"),
-        ([*LAKE, "--profile", "mine.yaml"], "--platform lunar-lake and --profile mine.yaml are two machines"),
+        ([*LAKE, "--profile", "mine.yaml"], "--platform lunar-lake and --profile mine.yaml are different machines"),
         ([*LAKE, "--measured", "run.json", "--draft", "a,b"], "--measured needs a single machine and a single draft"),
         *(([*LAKE, "--batch", sizes], "write numbers from 1 to 256, such as") for sizes in ("1,257", "9" * 5000)),
     ],

@@ -56,7 +56,7 @@ def test_a_file_of_a_record_that_was_made_again_under_its_name_is_refused(shapes
         (("--prompt", "w5"), "has random weights and cannot read prompts"),
         ((), "give exactly one of --prompt TEXT, --prompts FILE and --replay RECORD"),
         (("--replay", "2"), "rates are from 0 to 1"),
-        (("--replay", "1", "--temperature", "1"), "temperature is 1.0: acceptance is replayed at temperature 0"),
+        (("--replay", "1", "--temperature", "1"), "temperature is 1.0, but acceptance is replayed at temperature 0"),
     ],
 )
 def test_what_shapes_cannot_do_is_said(shapes, schedule_file, words, complaint):

@@ -71,7 +71,7 @@ def test_a_record_of_other_models_is_refused_unless_it_is_asked_for(words, verb,
     given = words if verb == "simulate" else ("search", *words[3:], "--space", tmp_path / "space.yaml")
     refused = error_of(*given)
     assert f"{profile_path} was measured with target SmolLM2-135M-Instruct, drafter four-layer" in refused
-    assert f"{other_record} recorded with target bigger, drafter better" in refused
+    assert f"{other_record} was recorded with target bigger, drafter better" in refused
     given = (*given, "--replayed-acceptance")
     assert "Acceptance is replayed from another pair" in call(*given, exit_code=0).shown
     found = json_of(*given)

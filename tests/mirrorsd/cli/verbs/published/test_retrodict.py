@@ -28,7 +28,7 @@ def test_each_line_of_a_table_says_what_was_drafted_after_how_many_tokens(tmp_pa
     path.write_text(json.dumps({"cases": [by_context, TOLD | {"id": "none", "device": "abacus"}]}))
     told = call("retrodict", path)
     lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
-    assert lines.count("case setting drafted cached published predicted interval off by") == 2
+    assert lines.count("case setting drafted cached published predicted interval error") == 2
     assert any(line.startswith("a card 1k 4 assumed 1,024 60.0 ") for line in lines)
     assert any(line.startswith("a card 16k, 2 drafted 2 16,384 50.0 ") for line in lines)
     assert any(line.startswith("a card [b]code 4 assumed 512 65.0 ") for line in lines)

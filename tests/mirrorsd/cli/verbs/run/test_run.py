@@ -37,7 +37,7 @@ def test_a_head_can_be_named_in_place_of_the_schedules(in_threads, head_folders,
     words = ("run", "--target", tiny_folders.target, *SETTINGS, "--prompt", PROMPTS[0], "--schedule")
     named = json_of(*words, schedule, "--drafter", head_folders["medusa"])
     assert named["schedule"]["drafter"] == str(head_folders["medusa"])
-    told = "needs its own kind of head (the known ones are: "
+    told = "needs its own kind of head, but only these are known:"
     assert f"method medusa {told}" in error_of(*words, schedule, "--drafter", head_folders["streams"])
     missing = schedule_file(**TREES["eagle"], drafter=None)
     assert f"method eagle2 {told} prompt-lookup: name one" in error_of(*words, missing)
