@@ -165,7 +165,7 @@ def _baselines(baselines: Baselines) -> Iterator[str]:
     if baselines.left_out is not None:
         yield f"{error_percent(baselines.left_out)} if each task is left out of the fit"
     if baselines.constant is not None:
-        baseline = "one constant times vanilla SD, fitted to all other cells"
+        baseline = "one constant times vanilla SD, each cell left out of it"
         yield f"{error_percent(baselines.constant)} for a baseline: {baseline}"
 
 

@@ -34,7 +34,7 @@ def test_a_profile_of_a_device_never_runs_on_another_one():
     assert [spec.device.name for spec in profile_lanes(on("generic-cpu"))] == ["cpu"]
     with pytest.raises(ConfigError, match="lane 'cpu0' is on cuda:0 in the profile, but its name says cpu"):
         profile_lanes(on("cuda:0"))
-    with pytest.raises(ConfigError, match="device 'cuda:7' is not available:  this machine has no such device"):
+    with pytest.raises(ConfigError, match="device 'cuda:7' is not there: this machine has no such device"):
         profile_lanes(on("cuda:7", name="cuda:7"))
 
 
@@ -129,7 +129,7 @@ def test_a_schedule_may_name_a_lane_of_any_device_that_is_there():
     [
         ("npu", r"no lane 'npu', only cpu0, .* openvino:NPU may run it: .*lanes: {npu: LANE}"),
         ("card", "cuda:0 or openvino:GPU may run it"),
-        ("cuda:7", "'cuda:7' is not available:  this machine has no such device"),
+        ("cuda:7", "'cuda:7' is not available: this machine has no such device"),
         ("openvino:CPU@99", r"no lane 'openvino:CPU@99', only cpu0, [^.]*$"),
     ],
 )

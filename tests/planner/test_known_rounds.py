@@ -17,7 +17,7 @@ def test_what_was_run_is_told_apart_from_what_is_known():
     noisy = replace(plain, prompts={**plain.prompts, "b": PromptTime(1.1, 8, 1.0)})
     verdict = judge_measured([noisy, wider])
     assert "measured on 2 of 3 recorded prompts" in verdict.headline
-    assert "; 2.10× on the 2 that were run, for answers of up to 8 tokens" in verdict.lines[1]
+    assert "; 2.10× on the 2 prompts that were run, for answers of up to 8 tokens" in verdict.lines[1]
 
 
 def test_a_single_run_has_no_interval_to_lie_within():

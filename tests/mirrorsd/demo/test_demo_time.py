@@ -268,7 +268,7 @@ def test_where_texts_are_cut_the_minutes_are_told_in_which_they_are_not(demo_in,
 
     monkeypatch.setattr(module, "prompt_cost", slow)
     shortage = demo_in(World(), 2, max_new_tokens=128).facts["shortage"]
-    found = re.match(r"Texts were cut at (\d+) new tokens, not 128: .* --minutes (\d+) gives it\.", shortage)
+    found = re.match(r"Texts were cut at (\d+) new tokens, not 128: .* --minutes (\d+) would be enough\.", shortage)
     assert int(found[1]) < 128
     pace = 1.2
     assert demo_in(World(), int(found[2]), max_new_tokens=128).facts["shortage"] is None

@@ -246,32 +246,32 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
                 "vllm:spec_decode_num_drafts_total 9\nvllm:spec_decode_num_accepted_tokens_total 12\n"
                 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 8\n'
             ),
-            ":2: vllm:spec_decode_num_accepted_tokens is 12.0; expected 8, as vllm:spec_decode_num_accepted_tokens_per",
+            ":2: vllm:spec_decode_num_accepted_tokens is 12.0; expected 8, the sum of vllm:spec_decode_num_accepted_tokens_per",
         ),
         (
             (
                 '{"metrics": {"speculative_decoding": {"num_spec_steps": 4, "num_accepted_draft_tokens": 7, '
                 '"num_draft_tokens": 12, "per_step_accepted": [3, 0, 2, 1]}}}'
             ),
-            ":1: num_accepted_draft_tokens is 7; expected 6, as per_step_accepted tells",
+            ":1: num_accepted_draft_tokens is 7; expected 6, the sum of per_step_accepted",
         ),
         (
             '{"metrics": {"speculative_decoding": {"num_spec_steps": 5, "per_step_accepted": [3, 0, 2, 1]}}}',
-            ":1: num_spec_steps is 5; expected 4, as per_step_accepted",
+            ":1: num_spec_steps is 5; expected 4, the sum of per_step_accepted",
         ),
         (
             (
                 '{"metrics": {"speculative_decoding": {"num_spec_steps": 1, "num_accepted_draft_tokens": 1, '
                 '"per_step_accepted": [1], "num_spec_tokens": 1000000000000}}}'
             ),
-            "expected 1 to 16 places",
+            "expected 1 to 16 positions",
         ),
         ("sglang:spec_accept_length 2.5", "give the number, such as --window 4"),
         ("sglang:spec_accept_length 2.0\nsglang:spec_accept_rate 0.5", "give the number, such as --window 4"),
         ('{"timings": {"predicted_n": 5, "draft_n": 8, "draft_n_accepted": 9}}', "draft_n_accepted is 9; expected"),
         (
             '{"timings": {"predicted_n": 101, "draft_n": 700, "draft_n_accepted": 68}}',
-            "3.125 committed tokens per verification of 21.88 drafted ones; expected at most 16 drafted ones",
+            "3.125 committed tokens per verification with 21.88 drafted ones; expected at most 16 drafted",
         ),
         ('{"avg_latency": 1, "latencies": [1.0]}', "--batch-size 8 --new-tokens 128"),
         ('{"completed": 1, "median_itl_ms": 0, "max_concurrency": 1, "total_input_tokens": 1}', "median_itl_ms is 0;"),

@@ -134,7 +134,8 @@ def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_it
     windows = [choice.by_engine.best_window for choice in found.choices.values()]
     assert windows[0] > windows[-1]
     assert (
-        f"Of what vllm runs: {windows[0]} at 1, {windows[1]} at 8 and {windows[2] or 'none'} at 128." in found.in_words
+        f"Best draft length among schedules that vllm runs: {windows[0]} at 1, {windows[1]} at 8 and {windows[2] or 'none'} at 128."
+        in found.in_words
     )
     table = f"[[1, 1, {windows[0]}], [2, 8, {windows[1]}], [9, 128, {windows[2]}]]"
     assert f'"num_speculative_tokens_per_batch_size": {table}' in found.in_words
@@ -144,7 +145,7 @@ def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_it
 
 def test_batches_have_one_row_a_size_where_the_engine_runs_the_best(batches):
     assert all(len(choice.rows) == 1 for choice in batches.choices.values())
-    assert "Of what" not in batches.in_words
+    assert "Best draft length among" not in batches.in_words
 
 
 def test_the_answer_in_words_says_where_to_switch_off(batches):

@@ -55,7 +55,7 @@ def test_a_sampled_run_is_not_compared_with_recorded_greedy_drafts(plan, beside)
     recorded = replace(plan.question.record, assumed=None)
     known = replace(plan, question=replace(plan.question, record=recorded))
     run = beside(temperature=0.8).compared[0].run
-    with pytest.raises(PlanError, match=r"it ran at temperature 0.8, and the record is of 0"):
+    with pytest.raises(PlanError, match=r"it ran at temperature 0.8, but the record is of 0"):
         measured_run.beside(known, run)
     assert measured_run.beside(known, run.model_copy(update={"temperature": 0.0}))
 
@@ -115,10 +115,10 @@ def test_runs_that_the_plan_cannot_predict_are_named_with_the_reason(plan):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"target": "qwen3-8b"}, "of qwen3-8b in bfloat16, and the plan is of SmolLM2-135M in bf16"),
-        ({"dtype": "float32"}, "in float32, and the plan is of SmolLM2-135M in bf16$"),
-        ({"dtype": "int8"}, "in int8, and the plan is of SmolLM2-135M in bf16: ask with --weights int8$"),
-        ({"schedule": {"method": "autoregressive", "target_lane": "openvino:GPU"}}, "it ran on openvino:GPU, and the"),
+        ({"target": "qwen3-8b"}, "of qwen3-8b in bfloat16, but the plan is of SmolLM2-135M in bf16"),
+        ({"dtype": "float32"}, "in float32, but the plan is of SmolLM2-135M in bf16$"),
+        ({"dtype": "int8"}, "in int8, but the plan is of SmolLM2-135M in bf16: ask with --weights int8$"),
+        ({"schedule": {"method": "autoregressive", "target_lane": "openvino:GPU"}}, "it ran on openvino:GPU, but the"),
         ({"tpot_s": 0}, r"writes with --json \(tpot_s: .*"),
         ({"schedules": 3}, "writes with --json"),
         ({"schedules": [], "platform": {}}, "has no runs"),

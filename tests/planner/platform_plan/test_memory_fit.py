@@ -120,7 +120,7 @@ def test_the_gpu_of_a_mac_holds_what_macos_grants_it_and_other_devices_the_rest(
     total = total_gb * 1e9 * USABLE.value
     assert on_gpu.capacity_bytes == pytest.approx(usable_gb * 1e9, rel=0.003)
     assert (on_cpu.capacity_bytes, on_cpu.limit) == (pytest.approx(total), "")
-    assert ("by macOS's default" in on_gpu.in_words) is (total_gb < 128)
+    assert ("by the default limit of macOS" in on_gpu.in_words) is (total_gb < 128)
     (beside,) = needs_of(asked, LanePair("gpu", "cpu"))
     drafts_share = beside.needed_bytes - on_gpu.needed_bytes
     assert beside.capacity_bytes == pytest.approx(min(total, on_gpu.capacity_bytes + drafts_share))

@@ -57,8 +57,8 @@ def test_a_range_that_spans_nothing_is_refused_with_what_is_wrong(text, told):
     [
         ("gpu.memory_efficiency", 3.0, "from 1e-06 to 1"),
         ("gpu.memory_efficiency", 0.0, "from 1e-06 to 1"),
-        ("npu.dispatch_s", -1.0, "0 at least"),
-        ("gpu.bf16_flops", 0.0, "1 at least"),
+        ("npu.dispatch_s", -1.0, "at least 0"),
+        ("gpu.bf16_flops", 0.0, "at least 1"),
         ("memory_pool.efficiency", 1.1, "from 1e-06 to 1"),
     ],
 )

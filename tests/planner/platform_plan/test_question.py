@@ -81,8 +81,8 @@ def test_alternatives_that_are_given_stand_in_place_of_the_usual_ones():
         ("acceptance.rate", 1.5, "rates are from 0 to 1"),
         ("acceptance.rate", -0.5, "rates are from 0 to 1"),
         ("acceptance.rate", float("nan"), "rates are from 0 to 1"),
-        ("acceptance.first_alternative", 0.2, "is given as 0"),
-        ("acceptance.exit_coverage_after_layer_20", 0.2, "is given as 0"),
+        ("acceptance.first_alternative", 0.2, "is 0, which cannot be scaled to 0.2"),
+        ("acceptance.exit_coverage_after_layer_20", 0.2, "is 0, which cannot be scaled to 0.2"),
     ],
 )
 def test_what_cannot_be_moved_so_far_is_refused(name, value, said):
@@ -99,10 +99,10 @@ def test_another_tokenizer_is_refused_before_anything_is_played():
 @pytest.mark.parametrize(
     ("lengths", "said"),
     [
-        ((100_000, 8), r"Qwen3-14B has 40,960"),
-        ((40_960, 1), r"40,961 positions, and Qwen3-14B has 40,960; a prompt of 40,953 would do"),
-        ((64, 1_000_000), "Qwen3-14B has 40,960"),
-        ((10**12, 10**9), "Qwen3-14B has 40,960"),
+        ((100_000, 8), r"Qwen3-14B has only 40,960"),
+        ((40_960, 1), r"40,961 positions, but Qwen3-14B has only 40,960; a prompt of 40,953 would do"),
+        ((64, 1_000_000), "Qwen3-14B has only 40,960"),
+        ((10**12, 10**9), "Qwen3-14B has only 40,960"),
         ((64, MOST_NEW_TOKENS + 1), f"{MOST_NEW_TOKENS:,} are the most"),
     ],
 )
