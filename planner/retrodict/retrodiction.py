@@ -166,10 +166,8 @@ def worth(found: Retrodiction) -> str:
         if own["num"]:
             errors = [one[question] for one in summary["baselines"].values() if question in one]
             others = " and ".join(f"{100 * error:.0f} % {how}" for error, how in zip(errors, beside, strict=True))
-            told.append(
-                f"{what}: median error {100 * own['median_abs_error']:.0f} % over {counted(own['num'], 'speed')} ({others}); "
-                f"{100 * own['coverage']:.0f} % lie in their intervals."
-            )
+            error = f"median error {100 * own['median_abs_error']:.0f} % over {counted(own['num'], 'speed')}"
+            told.append(f"{what}: {error} ({others}); {100 * own['coverage']:.0f} % lie in their intervals.")
     return " ".join(told) or "Nothing was predicted."
 
 

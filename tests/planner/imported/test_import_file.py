@@ -246,7 +246,7 @@ def test_every_format_has_a_page_here_that_it_alone_is_taken_for():
                 "vllm:spec_decode_num_drafts_total 9\nvllm:spec_decode_num_accepted_tokens_total 12\n"
                 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 8\n'
             ),
-            ":2: vllm:spec_decode_num_accepted_tokens is 12.0; expected 8, the sum of vllm:spec_decode_num_accepted_tokens_per",
+            ":2: vllm:spec_decode_num_accepted_tokens is 12.0; expected 8, the sum of vllm:spec_decode",
         ),
         (
             (

@@ -133,10 +133,8 @@ def test_batches_say_what_the_engine_runs_whose_times_these_are_and_vllm_gets_it
         assert theirs.drafting.tokens_per_s < best.drafting.tokens_per_s
     windows = [choice.by_engine.best_window for choice in found.choices.values()]
     assert windows[0] > windows[-1]
-    assert (
-        f"Best draft length among schedules that vllm runs: {windows[0]} at 1, {windows[1]} at 8 and {windows[2] or 'none'} at 128."
-        in found.in_words
-    )
+    lengths = f"{windows[0]} at 1, {windows[1]} at 8 and {windows[2] or 'none'} at 128."
+    assert f"Best draft length among schedules that vllm runs: {lengths}" in found.in_words
     table = f"[[1, 1, {windows[0]}], [2, 8, {windows[1]}], [9, 128, {windows[2]}]]"
     assert f'"num_speculative_tokens_per_batch_size": {table}' in found.in_words
     assert render_page(plan, batches=found).count("<td>vllm</tr>") == 3

@@ -26,7 +26,8 @@ from tests.benchmarks.scripts import RESULTS, load_script
 
 SCRIPT = load_script("retrodictions")
 CASES = SCRIPT.CASES
-COLUMNS = json.loads((RESULTS / "retrodictions.json").read_text())["columns"]
+STORED = json.loads((RESULTS / "retrodictions.json").read_text())
+COLUMNS = STORED["columns"]
 TOLD = {
     "id": "a card",
     "device": "RTX 3090",
@@ -297,6 +298,20 @@ def test_what_a_plan_says_of_such_predictions_are_the_blind_results():
     assert ACCURACY.startswith(f"{len(gains)} published speed-ups")
     assert f"median error {all_off}, nine of ten within a factor of {factor:.1f}" in ACCURACY
     assert f"median error {of_heads} with heads of the target, {of_others} with other drafters" in ACCURACY
+    by_acceptance = STORED["gains_by_acceptance"]["all blind"].values()
+    assert sum(one["num"] for one in by_acceptance) == len(gains)
+    given, assumed = (f"{100 * one['median_abs_error']:.0f} %" for one in by_acceptance)
+    assert f"{given} where the source gives acceptance, {assumed} where it is assumed" in ACCURACY
+
+
+def test_where_errors_are_from_is_todays():
+    """By whether sources tell acceptance, and by the parts of a speed; its error has those of all of them."""
+    seen = [one for file in (SCRIPT.CASES, *SCRIPT.SEEN) for one in load_cases(file)]
+    cases = [one for one in seen if isinstance(one, Case)]
+    assert SCRIPT.gains_by_acceptance(COLUMNS, cases) == STORED["gains_by_acceptance"]
+    parts = SCRIPT.parts(retrodict([one for file in SCRIPT.SEEN for one in load_cases(file)]))
+    assert parts == pytest.approx(STORED["parts"], rel=1e-3)
+    assert max(parts[name] for name in ("plain speed", "tokens of a round", "cost of a round")) < parts["speed"]
 
 
 @pytest.mark.parametrize(
