@@ -11,15 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_NOTES: Final = re.compile(r"\(.*?\)|\.gguf$")
+_NOTES: Final = re.compile(r"\(.*?\)|(?:-\d{5}-of-\d{5})?\.gguf$")
 _FILE_TYPE: Final = re.compile(r"\.(?=i?q\d|b?f16|i1-)")
 """The dot before the weight format in a file's name, as in `Llama-3-8B.Q4_K_M.gguf`."""
 _OWNER: Final = re.compile(r"^[a-z0-9.-]+_(?=[a-z])")
 """An owner before the model's name, as in `bartowski/Qwen_Qwen3-8B-GGUF`."""
 _MAKERS: Final = re.compile(r"^(meta|mistralai|google|microsoft|c4ai)-")
 _BEHIND: Final = re.compile(
-    r"-(instruct|base|chat|it|pt|hf|gguf|mlx|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
-    r"nvfp4|mxfp4|[2-8]bit|w4a16|w8a8|w8a16|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
+    r"-(instruct|base|chat|it|pt|hf|gguf|mlx|think|thinking|mtp|qat|dwq|preview|fast|fp8|fp4|fp16|bf16|f16|awq|gptq|int4|int8|"
+    r"nvfp4|mxfp4|[2-8]bit|(quantized\.)?w\d+a\d+|autoround|dynamic|reasoning|dense|exl[23]|[\d.]+bpw|v\d(\.\d)?|\d{4}|ud|"
     r"i?q\d|i1|bnb|unsloth|unquantized|[km01]|x?x?[sml]|ov|cw)$"
 )
 """Endings of names that do not change the shape."""

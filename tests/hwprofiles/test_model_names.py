@@ -67,6 +67,15 @@ NAMES = {
     "mlx-community/gpt-oss-20b-MXFP4-Q8": "gpt-oss-20b",
     "mlx-community/Qwen3-30B-A3B-4bit-DWQ": "qwen3-30b-a3b",
     "mlx-community/Qwen3-8B-6bit": "qwen3-8b",
+    "gpt-oss-120b-mxfp4-00001-of-00003.gguf": "gpt-oss-120b",
+    "zai-org_GLM-4.5-Air-Q4_K_M-00001-of-00002.gguf": "glm-4.5-air",
+    "RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16": "llama-3.1-70b",
+    "RedHatAI/Qwen2.5-7B-Instruct-quantized.w8a8": "qwen2.5-7b",
+    "allenai/Olmo-3-32B-Think": "olmo-3-32b",
+    "qwen3-coder:30b": "qwen3-30b-a3b",
+    "deepseek-r1:8b": "qwen3-8b",
+    "CohereLabs/command-a-03-2025": "command-a-111b",
+    "NousResearch/Hermes-4-14B": "qwen3-14b",
 }
 
 
@@ -109,6 +118,8 @@ def test_an_alias_is_no_name_of_a_shape_and_leads_to_one():
         ("mistralai/Devstral-Small-2505", 131_072),
         ("mistralai/Magistral-Small-2506", 131_072),
         ("mistralai/Devstral-Small-2-24B-Instruct-2512", 262_144),
+        ("Qwen/Qwen3-VL-8B-Instruct", 262_144),
+        ("qwen3-coder:30b", 262_144),
     ],
 )
 def test_a_model_of_anothers_shape_has_its_own_longest_context(name, positions):
