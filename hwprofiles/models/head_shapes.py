@@ -28,6 +28,10 @@ _ALIASES: Final[Mapping[str, str]] = {
     "ngram": LOOKUP,
     "promptlookup": LOOKUP,
 }
+_PUBLISHED: Final = re.compile(
+    r"(?P<eagle3>eagle[-_ ]?3)|(?P<dflash>dflash)|(?P<medusa>medusa)|(?P<mtp>gemma-?4\b.*assistant)", re.IGNORECASE
+)
+"""What tells in the names of published heads which of `HEADS` they are, as in `yuhuili/EAGLE3-LLaMA3.1-Instruct-8B`."""
 BLOCK_LAYERS: Final = 5
 """Layers of DFlash's drafters for 4B to 8B targets (arXiv 2602.06036)."""
 MEDUSA_HEADS: Final = 4
@@ -64,9 +68,10 @@ _DENSE: Final[Mapping[str, Any]] = {
 
 
 def head_named(name: str) -> str | None:
-    """Return the key of `HEADS` that a name such as `EAGLE-3` or `ngram` means; None if none."""
-    plain = re.sub(r"[ _-]", "", name.lower())
-    return next((head for head in HEADS if head.replace("-", "") == plain), _ALIASES.get(plain))
+    """Return the key of `HEADS` that a name such as `EAGLE-3`, `ngram` or a published head's means; None if none."""
+    plain, published = re.sub(r"[ _-]", "", name.lower()), _PUBLISHED.search(name.rpartition("/")[2])
+    known = next((head for head in HEADS if head.replace("-", "") == plain), _ALIASES.get(plain))
+    return known or (published and published.lastgroup)
 
 
 def head_shape(name: str, target: ModelShape) -> ModelShape:

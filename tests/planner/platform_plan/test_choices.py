@@ -59,6 +59,24 @@ def test_a_page_shows_every_draft_over_its_acceptance_and_whose_that_is(choices)
 
 
 @pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3"),
+        ("RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3"),
+        ("AngelSlim/Qwen3-8B_eagle3", "eagle3"),
+        ("z-lab/Qwen3-8B-DFlash-b16", "dflash"),
+        ("FasterDecoding/medusa-vicuna-7b-v1.3", "medusa"),
+        ("google/gemma-4-31b-it-assistant", "mtp"),
+        ("eagle3-lab/Qwen3-0.6B", None),
+        ("Qwen/Qwen3-0.6B", None),
+        ("google/gemma-4-31b-it", None),
+    ],
+)
+def test_a_published_head_is_one_of_those_that_are_planned(name, head):
+    assert head_named(name) == head
+
+
+@pytest.mark.parametrize(
     ("head", "layers", "output_heads", "of_them_own", "method"),
     [
         ("mtp", 1, 1, 0, "speculative"),
