@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from decoding.schedule import Schedule
 from hwprofiles.curves.names import engine_of
-from hwprofiles.engines import EAGER, LAW_ENGINE, engine_on, loaders_on, reads, stands_for
+from hwprofiles.engines import ANYWHERE, EAGER, IK, LAW_ENGINE, engine_on, loaders_on, reads, stands_for
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.engine_commands import OURS, RunsOn, drafting_head, runs_on
+from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import PlatformPlan
 from planner.platform_plan.ranked_schedules import PlannedSchedule
 from planner.verdict import times
@@ -15,7 +16,10 @@ from sim.batch_prediction import BatchPrediction
 
 
 def engines_of(plan: PlatformPlan, one: PlannedSchedule, num_sequences: int = 1) -> tuple[RunsOn, ...]:
-    """Return the engines that can run a schedule on its lanes; transformers drafts for a single sequence only."""
+    """Return the engines that can run a schedule on its lanes.
+
+    Transformers drafts for a single sequence only, and all engines but llama.cpp need room on the cards for embeddings.
+    """
     return _engines_of(plan, one.schedule, one.pair, num_sequences)
 
 
@@ -24,8 +28,12 @@ def _engines_of(plan: PlatformPlan, schedule: Schedule, pair: LanePair, num_sequ
     target, draft = question.target, question.draft
     models = (target, draft) if schedule.traits.has_draft_model and draft.head is None else (target,)
     found = runs_on(question.platform, pair, schedule, models, drafting_head(draft))
-    drafts_many = num_sequences > 1 and schedule.num_speculative_tokens > 0
-    return tuple(engine for engine in found if not drafts_many or engine.engine != EAGER)
+    drafts = schedule.num_speculative_tokens > 0
+    whole = needs_of(question, pair, num_sequences=num_sequences, alone=not drafts, has_host=False)
+    barred = {EAGER} if num_sequences > 1 and drafts else set()
+    if not all(need.fits for need in whole):
+        barred |= {one.engine for one in found} - {ANYWHERE, IK}
+    return tuple(engine for engine in found if engine.engine not in barred)
 
 
 def engine_of_batch(plan: PlatformPlan, one: BatchPrediction | None) -> str:

@@ -202,19 +202,22 @@ def _bits(weights: str) -> float:
     return stored_weights(weights).bits
 
 
-def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False) -> list[MemoryNeed]:
+def needs_of(
+    question: Question, pair: LanePair, *, num_sequences: int = 1, alone: bool = False, has_host: bool = True
+) -> list[MemoryNeed]:
     """Return what each memory of a placement has to hold for `num_sequences`, each with the most branches it may have.
 
     The devices of a group hold equal shares of the weights, and of the caches what `ModelShape.kv_bytes` says. The
-    devices of a layer split hold the layers in its name, and their host the embeddings. With `alone` there is no draft.
+    devices of a layer split hold the layers in its name. With `alone` there is no draft. The host of cards holds the
+    embeddings, as in llama.cpp; without `has_host` the cards hold them, as in other engines.
     """
     platform = question.platform
     weights: defaultdict[str, float] = defaultdict(float)
     kv: defaultdict[str, float] = defaultdict(float)
     branches: defaultdict[str, float] = defaultdict(float)
     on_macs: defaultdict[str, float] = defaultdict(float)
-    held = [_held_by(question, pair.target, question.target)]
-    held += [] if alone else [_held_by(question, pair.draft, question.draft)]
+    held = [_held_by(question, pair.target, question.target, has_host=has_host)]
+    held += [] if alone else [_held_by(question, pair.draft, question.draft, has_host=has_host)]
     for place, of_model in enumerate(held):
         for member, (weights_bytes, kv_bytes) in of_model.items():
             memory = platform.room_of(member)
@@ -241,14 +244,14 @@ def needs_of(question: Question, pair: LanePair, *, num_sequences: int = 1, alon
     ]
 
 
-def _held_by(question: Question, lane: str, model: StoredModel) -> Mapping[str, tuple[float, float]]:
+def _held_by(question: Question, lane: str, model: StoredModel, *, has_host: bool) -> Mapping[str, tuple[float, float]]:
     """Return (weight bytes, cache bytes of one sequence) of a model on each device of its lane and on their host."""
     members, split = question.platform.members(lane), LayerSplit.of(lane)
     if split is not None:
         if model is question.target:
             return held_by(question, split)
         members = (split.last,)
-    host = host_of(question, members)
+    host = host_of(question, members) if has_host else None
     weights_bytes = model.shape.weight_bytes(model.weights) if host is None else bytes_on_cards(model)
     kv_bytes = model.kv_bytes(question.num_tokens, len(members))
     held = dict.fromkeys(members, (weights_bytes / len(members), kv_bytes))

@@ -5,6 +5,7 @@ import pytest
 from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import load_platform
 from mirrorsd.pair_on_platform import plan_pair
+from planner.plan_engines import engines_of
 from planner.platform_plan.device_pairs import USABLE, USABLE_OF_A_CARD, LanePair
 from planner.platform_plan.memory_fit import needs_of
 from planner.platform_plan.platform_plan import plan_platform
@@ -154,3 +155,12 @@ def test_a_device_that_shares_the_hosts_memory_has_no_part_of_it_by_its_data_she
     (path := tmp_path / "mine.yaml").write_text("{name: Mine, kind: npu, memory_bytes: 1 GB, bf16_flops: 10 TFLOPS}")
     machine = with_devices(load_platform("radeon-890m"), [f"{path}@unified-memory"])
     assert [one.memory for one in needs_of(asking(machine), LanePair("gpu", "mine"))] == ["memory"]
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"), [("rtx4080super", ["llama.cpp"]), ("rtx4090", ["llama.cpp", "vllm", "sglang"])]
+)
+def test_engines_that_keep_embeddings_on_cards_are_named_where_these_have_room(card, expected):
+    plan = plan_pair("llama-3.1-8b", "llama-3.2-1b", card, lengths=(512, 128), weights="bf16")
+    assert plan.plain.place == "target on gpu"
+    assert [one.engine for one in engines_of(plan, plan.plain)] == expected
