@@ -8,24 +8,22 @@ the rows of one window: while contexts are short, the cache that each sequence r
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from decoding.errors import ProfileError
 from hwprofiles.engines import READS_AGAIN
 from hwprofiles.lane_profile import LanePart, LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.machines.device_names import find_device
-from hwprofiles.model_shape import ModelShape
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.profile import Profile
 from hwprofiles.sheets import DeviceKind, device_sheet
-from hwprofiles.weights.formats import weights_in_name
 from planner.imported.bench_curves import UNNAMED, BenchCurve, CurveOf, settings_apart
+from planner.imported.timed_models import Timed
 
 _CPU: Final = re.compile(r"cpu|blas|blis|mkl|nvpl|processor|intel(?:\(r\))? core|xeon|epyc|ryzen|cortex|neoverse")
 """Parts of the names by which engines report CPUs; vLLM and SGLang report no device, and run on GPUs."""
 LANE: Final = "engine"
-_WEIGHTS: Final = "bf16"
 _NOTE: Final = "Imported from an engine's own benchmark; the engine's time between passes is not included."
 _FEW_LOGITS: Final = (
     "Times are of prompts: llama-bench computes logits only for the last row, but a verification needs them for all."
@@ -42,25 +40,6 @@ _OFF_BY: Final = 0.08
 8.2 % at most, up and down (benchmarks/results/llamacpp.json)."""
 _Grid = dict[int, dict[int, float]]
 """Seconds by rows and context."""
-
-
-class Timed(NamedTuple):
-    """What the user says about the timed models: their shapes, and the weight format if their names do not state it."""
-
-    target: ModelShape | None = None
-    draft: ModelShape | None = None
-    weights: str | None = None
-
-    def weights_of(self, model: str, shape: ModelShape | None) -> str:
-        """Return a model's weight format: by its name in the file, else as given, else as it is published."""
-        return weights_in_name(model) or self.weights or (_WEIGHTS if shape is None else shape.published_in)
-
-    def pass_bytes(self, shape: ModelShape | None, model: str | None) -> float:
-        """Return the bytes of weights that a pass over one row reads; 0 where the shape is not given."""
-        if shape is None or model is None:
-            return 0.0
-        weights = self.weights_of(model, shape)
-        return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
 
 
 def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Profile:  # noqa: B008 (it is immutable)
@@ -80,6 +59,7 @@ def engine_profile(curves: Sequence[BenchCurve], timed: Timed = Timed()) -> Prof
     grids = {model: _grid(model, own) for model, own in models.items()}
     target, *others = sorted(grids, key=lambda model: -min(grids[model][1].values()))
     draft = others[0] if others else None
+    timed.require(target, draft)
     device = next((curve.of.device for curve in curves if curve.of.device != UNNAMED), UNNAMED)
     of, num_layers = models[target][0].of, 1 if timed.target is None else timed.target.num_layers
     of = of._replace(device=device)

@@ -239,3 +239,17 @@ def test_other_drafts_do_not_pay_for_what_the_timed_draft_reads(tmp_path, import
     asked = ("--target", "llama-3.1-8b", "--draft", "prompt-lookup", "--context", 64, "--new-tokens", 32)
     one, other = (json_of("plan", *asked, "--profile", profile)["ranking"] for profile in (alone, imported))
     assert [row["tpot_s"] for row in one] == pytest.approx([row["tpot_s"] for row in other])
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((BENCHES[0], *MODELS), "llama 8B Q4_0 alone was timed: a benchmark of Llama-3.2-1B is needed too"),
+        (("small", *MODELS[:2]), "qwen3 0.6B Q8_0 was timed, which is Qwen3-0.6B, and not Llama-3.1-8B"),
+    ],
+)
+def test_times_of_another_model_are_not_those_of_the_target(tmp_path, asked, expected):
+    small = tmp_path / "small.jsonl"
+    small.write_text(BENCHES[0].read_text().replace("llama 8B Q4_0", "qwen3 0.6B Q8_0"))
+    files = [small if one == "small" else one for one in asked]
+    assert expected in error_of("import", *files, "--profile-out", tmp_path / "engine.yaml")
