@@ -28,10 +28,17 @@ ANYWHERE: Final = "llama.cpp"
 """The engine that runs on every GPU of a known architecture."""
 _APART: Final = ("AWS", "Google", "Habana", "Tenstorrent")
 """Makers of accelerators for which neither llama.cpp nor OpenVINO has a back end."""
-_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe", "int4-experts": "q4_x"}
-"""Formats of llama.cpp's files of gpt-oss and Kimi, by the published format: Q8_0 replaces 16 bits beside experts."""
+_IN_LLAMA_CPP: Final = {"mxfp4": "mxfp4_moe", "mxfp4-fp8": "mxfp4_moe", "int4-experts": "q4_x"}
+"""Formats of llama.cpp's files of gpt-oss, DeepSeek V4 and Kimi, by the published format: Q8_0 replaces what is beside
+experts."""
 _FILES_OF: Final[Mapping[str, Mapping[str, str]]] = {
-    "mlx": {"mxfp4": "mlx-mxfp4", "int4": "mlx-4bit", "int4-experts": "mlx-4bit", "int8": "mlx-8bit"},
+    "mlx": {
+        "mxfp4": "mlx-mxfp4",
+        "mxfp4-fp8": "mlx-mxfp4",
+        "int4": "mlx-4bit",
+        "int4-experts": "mlx-4bit",
+        "int8": "mlx-8bit",
+    },
     ANYWHERE: _IN_LLAMA_CPP,
     "ds4": _IN_LLAMA_CPP,
 }
@@ -57,7 +64,7 @@ _KEEPS_16_BITS: Final = "ollama"
 """Runs llama.cpp's kernels, but its files of gpt-oss keep the published 16 bits of all weights beside experts."""
 _READ_BY: Final = {ANYWHERE: (ANYWHERE, IK), "mlx": ("mlx",), LAW_ENGINE: (LAW_ENGINE, EAGER)}
 """Engines that load the formats of `_MADE_FOR`: transformers has quantizers for AWQ, GPTQ, FP8 and W8A8."""
-_OF_SERVERS: Final = ("mxfp4", "nvfp4", "nvfp4a16")
+_OF_SERVERS: Final = ("mxfp4", "mxfp4-fp8", "nvfp4", "nvfp4a16")
 """Further formats that checkpoints for servers (vLLM, SGLang) have."""
 _PUBLISHED_APART: Final = ("eagle", "eagle3", "dflash", "medusa")
 """Heads that are published as checkpoints of their own; MTP layers are in their target's checkpoint."""

@@ -98,6 +98,12 @@ def test_llama_cpp_has_files_of_its_own_of_what_is_published_in_mxfp4(platform, 
     assert question.target.weights == weights
 
 
+@pytest.mark.parametrize(("platform", "engine"), [("8xh200", "vllm"), ("M3 Ultra 512 GB", "llama.cpp")])
+def test_a_model_whose_checkpoint_mixes_formats_is_run_by_servers_where_these_run(platform, engine):
+    plan = plan_pair("deepseek-ai/DeepSeek-V4-Flash", "mtp", platform, lengths=(64, 32))
+    assert engines_of(plan, plan.plain)[0].engine == engine
+
+
 @pytest.mark.parametrize(("platform", "weights"), [("h200", "int4-experts"), ("epyc-9755", "q4_x")])
 def test_later_kimis_are_published_with_experts_in_four_bits_and_the_first_in_eight(platform, weights):
     later, first = (
