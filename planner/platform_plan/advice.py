@@ -21,6 +21,7 @@ from planner.platform_plan.memory_fit import split_by_llama_cpp, weights_that_fi
 from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.question import MOST_DRAFTED, Question
 from planner.platform_plan.ranked_schedules import PlannedSchedule
+from planner.platform_plan.split_places import layer_split
 from planner.platform_plan.trade_offs import differences, saves
 from planner.published.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
@@ -129,6 +130,9 @@ def _why(plan: PlatformPlan) -> Iterator[str]:
             if beside.outcome == "cannot tell" and beside.value > _CLOSE and saves(one, best):
                 yield f"not distinguishable from {_beside(plan, one, best)}"
     yield from _too_large(plan)
+    if best is None and LayerSplit.of(plan.plain.pair.target) and layer_split(plan.question, has_draft=True) is None:
+        draft = plan.question.draft
+        yield f"no memory has room for {draft} ({draft.shape.weight_bytes(draft.weights) / 1e9:.1f} GB) beside it"
     if needed is None:
         return
     if needed.at is not None:

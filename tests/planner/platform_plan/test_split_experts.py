@@ -9,7 +9,9 @@ from costs.cost_model import Part
 from costs.prices import Prices
 from costs.round_plan import LAYER
 from hwprofiles.models.head_shapes import head_shape
+from mirrorsd.pair_on_platform import plan_pair
 from planner.plan_engines import engines_of
+from planner.platform_plan.advice import advice
 from planner.platform_plan.platform_plan import plan_platform
 from planner.platform_plan.question import demand_of
 from planner.platform_plan.split_places import held_by, in_words, layer_split
@@ -151,3 +153,9 @@ def test_a_public_speed_of_reading_a_prompt_with_experts_on_the_cpu_is_near_what
     costs = derived_profile(asked.platform, demand_of(asked, [split.lane])).costs
     seconds = float(costs[split.lane].seconds(Part("prefill"), 4096, np.zeros(1))[0])
     assert 4096 / seconds == pytest.approx(380, rel=0.2)
+
+
+def test_a_draft_that_has_no_room_beside_a_split_is_said_to_have_none():
+    plan = plan_pair("gpt-oss-120b", "gpt-oss-20b", "rtx4070", lengths=(512, 128))
+    assert plan.drafting is None
+    assert "no memory has room for gpt-oss-20b in mxfp4_moe (12.1 GB) beside it" in advice(plan).why
