@@ -71,7 +71,7 @@ def head_named(name: str) -> str | None:
     """Return the key of `HEADS` that a name such as `EAGLE-3`, `ngram` or a published head's means; None if none."""
     plain, published = re.sub(r"[ _-]", "", name.lower()), _PUBLISHED.search(name.rpartition("/")[2])
     known = next((head for head in HEADS if head.replace("-", "") == plain), _ALIASES.get(plain))
-    return known or (published and published.lastgroup)
+    return known or (published.lastgroup if published is not None else None)
 
 
 def head_shape(name: str, target: ModelShape) -> ModelShape:

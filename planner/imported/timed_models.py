@@ -36,8 +36,8 @@ class Timed(NamedTuple):
         if self.draft is not None and draft is None:
             raise ProfileError(f"{target} alone was timed: a benchmark of {self.draft.name} is needed too")
         for model, shape in ((target, self.target), (draft, self.draft)):
-            named = model and named_shape(model, shipped_models())
-            if not named or shape is None:
+            named = None if model is None else named_shape(model, shipped_models())
+            if named is None or shape is None:
                 continue
             known = model_shape(named.shape)
             if not isclose(known.num_parameters, shape.num_parameters, rel_tol=_ALIKE):
