@@ -160,7 +160,7 @@ class DraftCalls:
         sequence, features = self._sequence, None if verdict is None else verdict.features
         committed = self._unsent()
         num_read = 0 if features is None or verdict is None else verdict.num_accepted + 1
-        if self._schedule.reads_features and len(committed) != num_read:
+        if self._schedule.reads_features and len(committed) != num_read and not self._is_lost:
             name = self._schedule.method
             raise ConfigError(
                 f"{name} drafts not once in every round, by its verdict: a draft that reads features has to"
