@@ -222,7 +222,7 @@ def interrupted_loads(act):
 def test_a_draft_that_dies_while_it_loads_leaves_a_text_in_bfloat16_as_it_was(coarse_engine, tiny_folders):
     expected = coarse_engine.generate(AUTOREGRESSIVE, PROMPT, max_new_tokens=24, eos_token_ids=()).tokens
     coarse_engine.lane("small").kill("it is to load again")
-    for name in ("speculative", "hybrid mirror", "mirror with features"):
+    for name in ("speculative", "speculative with features", "hybrid mirror", "mirror with features"):
         schedule = for_folders(SCHEDULES[name], tiny_folders)
         with interrupted_loads(kill):
             found = coarse_engine.generate(schedule, PROMPT, max_new_tokens=24, eos_token_ids=())
