@@ -81,11 +81,8 @@ def run_recipe(
         TrainingError: wrong data, recipe, checkpoint or folder, or the training diverges.
         ModelError: the target cannot be loaded or trained for.
     """
-    decoder = load_decoder(target.folder, dtype=torch.bfloat16).to(usable_device(device))
-    decoder.config.require_rotary("trained drafts, heads and exits")
-    task_class = _TASKS[recipe.kind]
-    task_class.require_fit(recipe, decoder)
-    config = decoder.config
+    config, place = ModelConfig.from_folder(target.folder), usable_device(device)
+    config.require_rotary("trained drafts, heads and exits")
     found = read_conversations(data_paths, vocab_size=config.vocab_size, max_tokens=config.max_position)
     conversations = with_held_out(found, recipe.num_held_out)
     kept_ids = _kept_ids(recipe, conversations, config)
@@ -96,6 +93,9 @@ def run_recipe(
         num_held_out=recipe.num_held_out,
         num_left_out=len(found) - len(conversations),
     )
+    decoder = load_decoder(target.folder, dtype=torch.bfloat16).to(place)  # takes long: wrong data are refused by now
+    task_class = _TASKS[recipe.kind]
+    task_class.require_fit(recipe, decoder)
     origin = {"recipe": recipe.model_dump(mode="json"), _TARGET: target.name, "data": data.fingerprint}
     _claim(out_folder, origin | {_WEIGHTS: weights_digest(decoder)} | _base_draft(recipe))
     states = TargetStates(state_folder or out_folder / STATE_FOLDER, decoder, conversations, recipe.state_layers)

@@ -114,6 +114,19 @@ def test_conversations_that_come_twice_are_judged_or_trained_on(named_target, da
     assert "| left out: prompts of held-out ones | 4 |" in card.text
 
 
+def test_too_few_conversations_and_damaged_ones_are_refused_before_the_target_is_loaded(
+    named_target, data_path, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("training.run.load_decoder", lambda *_, **__: pytest.fail("the target was loaded"))
+    with pytest.raises(TrainingError, match="num_held_out 14 leaves nothing to train on: there are 14 conversations"):
+        run_recipe(EXITS.model_copy(update={"num_held_out": 14}), named_target, [data_path], tmp_path / "mine")
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text('{"prompt": [1], "answer": [')
+    with pytest.raises(TrainingError, match=r"damaged\.jsonl:1: expected an object with token lists"):
+        run_recipe(EXITS, named_target, [damaged], tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
 def test_a_run_of_other_data_is_refused(named_target, data_path, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text("".join(gzip.decompress(data_path.read_bytes()).decode().splitlines(keepends=True)[:-1]))

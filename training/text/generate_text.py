@@ -18,6 +18,7 @@ import torch
 from decoding.errors import TrainingError
 from decoding.files import is_gzipped, replace_file
 from decoding.progress import ReportCount
+from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, load_decoder
 from runtime.models.model_folder import NamedFolder
 from runtime.models.tokenizer import Tokenizer, require_embedded
@@ -51,8 +52,10 @@ def write_self_text(
     if not tokenizer.has_chat_template:
         msg = "has no chat template, which text is generated in; train on token files that you write yourself"
         raise TrainingError(f"{model.folder}: {msg}")
-    target = load_decoder(model.folder, dtype=torch.bfloat16).to(usable_device(device))
-    rows = read_conversations(sources, vocab_size=target.config.vocab_size) if sources else ()
+    place, vocab_size = usable_device(device), ModelConfig.from_folder(model.folder).vocab_size
+    _require_sources(recipe, sources)
+    rows = read_conversations(sources, vocab_size=vocab_size) if sources else ()
+    target = load_decoder(model.folder, dtype=torch.bfloat16).to(place)
     generate_conversations(recipe, target, tokenizer, path, target_name=model.name, sources=rows, progress=progress)
 
 
@@ -122,14 +125,18 @@ def _too_long(num_tokens: int, recipe: TextRecipe, longest: int) -> TrainingErro
 def _turns_of(
     recipe: TextRecipe, target: Decoder, tokenizer: Tokenizer, sources: Sequence[Conversation], longest: int
 ) -> "OpenedTurns | PassageTurns":
+    _require_sources(recipe, sources)
     if isinstance(recipe, SelfTextRecipe):
-        if sources:
-            raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
         return OpenedTurns(recipe, target, tokenizer, longest)
-    if not sources:
+    return PassageTurns(recipe, tokenizer, sources)
+
+
+def _require_sources(recipe: TextRecipe, sources: Sequence[object]) -> None:
+    if recipe.kind == "selfgen" and sources:
+        raise TrainingError("a recipe of kind 'selfgen' takes no passages: leave the token files away")
+    if recipe.kind == "passages" and not sources:
         msg = "a recipe of kind 'passages' needs conversations to take them from: name token files (--passages)"
         raise TrainingError(msg)
-    return PassageTurns(recipe, tokenizer, sources)
 
 
 def _answered(
