@@ -265,9 +265,10 @@ class RecipeFile(RootModel[Annotated[TrainingRecipe, Field(discriminator="kind")
     """A YAML file with a recipe of any kind."""
 
 
-def shipped_recipes() -> dict[str, Path]:
-    """Return the paths of the shipped recipes, by name."""
-    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
+def shipped_recipes(*, for_text: bool | None = None) -> dict[str, Path]:
+    """Return the paths of the shipped recipes, by name: all (None), those for text, or all others."""
+    paths = sorted((Path(__file__).parent / "recipes").glob("*.yaml"))
+    return {path.stem: path for path in paths if for_text in (None, path.stem.endswith(("-selfgen", "-passages")))}
 
 
 def load_recipe(path: Path) -> TrainingRecipe:

@@ -113,7 +113,7 @@ def generate(
     """Generate training text with the target; run it again to resume."""
     from training.recipe import load_text_recipe
 
-    wanted = load_text_recipe(_recipe_path(recipe))
+    wanted = load_text_recipe(_recipe_path(recipe, for_text=True))
     say("Loading torch and the target ...")
     from runtime.models.hf_config import unheeded
     from training.text.generate_text import write_self_text
@@ -153,7 +153,7 @@ def _train(
 ) -> None:
     from training.recipe import StreamSizes, load_recipe
 
-    wanted = load_recipe(_recipe_path(recipe))
+    wanted = load_recipe(_recipe_path(recipe, for_text=False))
     if kind not in (None, wanted.kind):
         raise ConfigError(f"{recipe}: is a recipe of kind {wanted.kind!r}, not {kind!r}")
     say("Loading torch and the target ...")
@@ -189,12 +189,13 @@ def _taught(target: str, progress: "ReportProgress") -> "NamedFolder":
     return named_model(target, progress=progress)
 
 
-def _recipe_path(name: str) -> Path:
+def _recipe_path(name: str, *, for_text: bool) -> Path:
     from training.recipe import shipped_recipes
 
     shipped = shipped_recipes()
     if name not in shipped and not Path(name).is_file():
-        raise ConfigError(f"{name}: is neither a file nor a shipped recipe ({', '.join(shipped)})")
+        known = ", ".join(shipped_recipes(for_text=for_text))
+        raise ConfigError(f"{name}: is neither a file nor a shipped recipe ({known})")
     return shipped.get(name, Path(name))
 
 

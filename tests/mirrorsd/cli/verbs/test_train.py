@@ -106,7 +106,7 @@ def test_the_targets_states_lie_where_they_are_asked_for(words, recipe, tmp_path
     [
         ({"--recipe": "OTHER"}, "is a recipe of kind 'exit', not 'draft'"),
         ({"--target": "shape:qwen3-0.6b"}, "shape:qwen3-0.6b: has random weights, from which nothing can be learnt"),
-        ({"--recipe": "mine"}, "nor a shipped recipe (smollm2-135m-draft4"),
+        ({"--recipe": "mine"}, "smollm2-135m-medusa, smollm2-135m-streams)"),
     ],
 )
 def test_what_is_wrong_is_named(words, recipe, changes, message):
@@ -136,6 +136,11 @@ def test_ctrl_c_says_what_was_saved_once_something_is(words, recipe, tmp_path, m
     assert result.exit_code == 130
     told = "Nothing was written." if not (is_late or is_there) else f"in {out}; the same command continues"
     assert told in " ".join(result.stderr.split())
+
+
+def test_only_recipes_for_text_are_named_where_text_is_asked_for(tmp_path):
+    told = error_of("train", "generate", "--recipe", "mine", "--out", tmp_path / "text.jsonl")
+    assert "no shipped recipe of that name (smollm2-135m-passages, smollm2-135m-selfgen)" in told
 
 
 def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
