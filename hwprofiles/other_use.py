@@ -141,11 +141,17 @@ def _stat(proc: Path, pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def busy(use: Use | None, effect: str = f"what is measured is {LESS_CERTAIN}", *, is_over: bool = False) -> str | None:
-    """Return a warning about other programs, in the past tense if `is_over`; None if use is low or not known."""
+def busy(
+    use: Use | None, effect: str | None = f"what is measured is {LESS_CERTAIN}", *, is_over: bool = False
+) -> str | None:
+    """Return a warning about other programs, in the past tense if `is_over`; None if use is low or not known.
+
+    `effect` says what they do to the work; None if the user has been told already.
+    """
     if use is None or not use.is_noticeable:
         return None
     host = f" and the host of this virtual machine {use.host:.1f}" if use.host >= _SHOWN else ""
-    verb, when = ("used", " meanwhile") if is_over else ("are using", "")
+    verb, when = ("used", " on average") if is_over else ("are using", "")
+    told = "" if effect is None else f": {effect}"
     cores = f"{use.num_cores} core{'s' * (use.num_cores != 1)}"
-    return f"Other programs {verb} {use.programs:.1f} of the {cores}{host}{when}: {effect}."
+    return f"Other programs {verb} {use.programs:.1f} of the {cores}{host}{when}{told}."

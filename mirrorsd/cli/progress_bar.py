@@ -104,6 +104,12 @@ class OthersWatch:
             self._looked_s = self._clock()
             self.warn(busy(self._others.lately(), *self._effects))
 
+    def sum_up(self) -> None:
+        """Warn of what others used in all; say what that does to the work unless a warning has."""
+        from hwprofiles.other_use import busy
+
+        self.warn(busy(self._others.so_far(), *((None,) if self.said else self._effects), is_over=True))
+
     def warn(self, note: str | None) -> None:
         """Print and keep a warning, if there is one."""
         if note is not None:
@@ -123,9 +129,8 @@ class OthersWatch:
 @contextmanager
 def watching_others(*, effect: str | None = None) -> Iterator[OthersWatch]:
     """Watch while the body runs, and warn at its end of what others used in all; `effect` as in `OthersWatch`."""
-    from hwprofiles.other_use import OtherUse, busy
+    from hwprofiles.other_use import OtherUse
 
-    others = OtherUse()
-    watch = OthersWatch(others, effect=effect)
+    watch = OthersWatch(OtherUse(), effect=effect)
     yield watch
-    watch.warn(busy(others.so_far(), *(() if effect is None else (effect,)), is_over=True))
+    watch.sum_up()

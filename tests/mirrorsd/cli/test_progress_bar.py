@@ -49,4 +49,16 @@ def test_it_is_summed_up_in_the_end_with_what_others_do_to_the_work(said, monkey
         watch.on(lambda *step: heard.append(step))("working", 0.5)
     assert heard == [("working", 0.5)]
     assert len(watch.said) == is_said
-    assert said() == "Other programs used 0.8 of the 2 cores meanwhile: it takes longer.\n" * is_said
+    assert said() == "Other programs used 0.8 of the 2 cores on average: it takes longer.\n" * is_said
+
+
+def test_what_others_do_to_the_work_is_said_once(said):
+    clock = Clock()
+    watch = OthersWatch(Others(BUSY, so_far=BUSY), effect="it takes longer", clock=clock)
+    clock.now_s = 6
+    watch.look()
+    watch.sum_up()
+    assert said().splitlines() == [
+        "Other programs are using 0.8 of the 2 cores: it takes longer.",
+        "Other programs used 0.8 of the 2 cores on average.",
+    ]
