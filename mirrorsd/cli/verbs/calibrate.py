@@ -86,8 +86,10 @@ def calibrate(
             reach = reach_words(prompts, max_new_tokens, max_window)
             timed_on = Device.of_lane(profile.lanes[0].name).name  # a record is valid for lanes of its device
             on = () if timed_on == usual_device(pair) else ("--device", timed_on)
-            names_beside = (out.with_name("record.npz"), out.with_name(f"{out.stem.removesuffix('-profile')}.npz"))
-            record, is_there = beside(names_beside, lambda path: fit_each_other(profile, AcceptanceRecord.load(path)))
+            own = [out.with_name(name) for name in ("record.npz", f"{out.stem.removesuffix('-profile')}.npz")]
+            if out.name != "profile.yaml":
+                own.reverse()  # by its name `record` finds a profile of that name
+            record, is_there = beside(own, lambda path: fit_each_other(profile, AcceptanceRecord.load(path)))
             if is_there:
                 say_next("search", "--profile", out, "--record", record, "--out", out.with_name("best.yaml"))
             else:

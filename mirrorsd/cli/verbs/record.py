@@ -84,7 +84,7 @@ def record(
         say(f"[yellow]{escaped(warning)}[/]")
     if write_json(result, json):
         show(_in_words(result))
-        names_beside = (out.with_name("profile.yaml"), out.with_name(f"{out.stem}-profile.yaml"))
+        names_beside = [out.with_name(f"{name}.yaml") for name in ("profile", f"{out.stem}-profile", out.stem)]
         profile, is_there = beside(names_beside, lambda path: fit_each_other(load_profile(path), made))
         if is_there:
             say_next("search", "--profile", profile, "--record", out, "--out", out.with_name("best.yaml"))

@@ -105,17 +105,24 @@ def test_a_slowdown_is_told_with_the_side_of_each_lane(words, tmp_path, monkeypa
     assert "Slowdown when both work at once: target on draft 1.75x, draft on target 2.00x" in shown
 
 
-@pytest.mark.parametrize(("name", "of_its_own"), [("profile.yaml", "profile.npz"), ("mine-profile.yaml", "mine.npz")])
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("profile.yaml", "record.npz", "profile.npz"),
+        ("mine-profile.yaml", "mine.npz", "record.npz"),
+        ("mine.yaml", "mine.npz", "record.npz"),
+    ],
+)
 def test_a_record_of_the_same_models_leads_to_the_search_and_no_other_is_written_over(
-    words, tmp_path, asked, name, of_its_own
+    words, tmp_path, asked, name, first, second
 ):
     out, record = tmp_path / name, acceptance_record(num_prompts=3, num_tokens=40)
     words = (*words, "--device", "cpu", "--out", out)
-    assert call(*words).stderr.endswith(f"--out {tmp_path / 'record.npz'}\n")
-    replace(record, target="another").save(tmp_path / "record.npz")
-    assert call(*words).stderr.endswith(f"--out {tmp_path / of_its_own}\n")
-    record.save(tmp_path / of_its_own)
-    found = f"mirrorsd search --profile {out} --record {tmp_path / of_its_own} --out {tmp_path / 'best.yaml'}\n"
+    assert call(*words).stderr.endswith(f"--out {tmp_path / first}\n")
+    replace(record, target="another").save(tmp_path / first)
+    assert call(*words).stderr.endswith(f"--out {tmp_path / second}\n")
+    record.save(tmp_path / second)
+    found = f"mirrorsd search --profile {out} --record {tmp_path / second} --out {tmp_path / 'best.yaml'}\n"
     assert call(*words).stderr.endswith(f"Next: {found}")
 
 

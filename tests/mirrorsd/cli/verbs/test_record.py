@@ -69,6 +69,14 @@ def test_a_record_leads_to_the_search_or_to_the_calibration_that_it_needs(words,
     assert said.endswith(f"Next: mirrorsd search --profile {profile} --record '{out}' --out {tmp_path / 'best.yaml'}\n")
 
 
+@pytest.mark.parametrize("name", ["mine.yaml", "mine-profile.yaml"])
+def test_a_record_finds_the_profile_that_led_to_it_by_its_name(words, prompt_file, tmp_path, name):
+    words = (*words, "--prompts", prompt_file(PROMPTS[0]), "--out", tmp_path / "mine.npz")
+    call(*words, exit_code=0)
+    save_profile(profile_of(AcceptanceRecord.load(tmp_path / "mine.npz")), tmp_path / name)
+    assert f"Next: mirrorsd search --profile {tmp_path / name} " in call(*words).stderr
+
+
 def profile_of(record, **other):
     """A made-up profile of the recorded models, on lanes like the recorded ones."""
     names = {"target": record.target, "drafter": record.drafter, "dtype": record.dtype}
