@@ -81,8 +81,9 @@ def search(
             replaying = ("--replayed-acceptance",) if replayed_acceptance else ()
             say_next("search", "--profile", profile, *accepting, *widened, *replaying, "--out", "best.yaml")
         elif record is not None and not replayed_acceptance:
+            is_open = found.verdict.pays == "cannot_tell" and found.verdict.claim is not None
             say_command(
-                "Next",
+                "Until then" if is_open else "Next",
                 run_command(
                     out, found.recommended.schedule, models_of(accepted).words, temperature=accepted.temperature
                 ),

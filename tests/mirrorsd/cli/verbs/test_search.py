@@ -160,3 +160,11 @@ def test_what_would_change_the_answer_is_sought_where_it_is_shown_alone(words, m
     assert "speculation" in call(*words(), exit_code=0).stdout
     assert "sought" in error_of(*words(), "--explain")
     assert "sought" in error_of(*words(), "--json")
+
+
+def test_where_the_answer_is_open_the_command_is_for_the_time_until_it_is_known(words, tmp_path):
+    acceptance_record(num_prompts=1, num_tokens=40).save(tmp_path / "one.npz")
+    found = call(*words(record=tmp_path / "one.npz"), "--out", tmp_path / "best.yaml")
+    assert "more than one prompt would decide; until then use " in found.shown
+    assert "\nUntil then: mirrorsd run --schedule " in found.stderr
+    assert "Next: mirrorsd" not in found.stderr
