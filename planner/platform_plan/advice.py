@@ -25,16 +25,7 @@ from planner.platform_plan.split_places import layer_split
 from planner.platform_plan.trade_offs import differences, saves
 from planner.published.published_gains import ACCURACY, published_like
 from planner.verdict import Claim, SpeculationVerdict, times
-from planner.wording import (
-    counted,
-    factor,
-    listing,
-    milliseconds,
-    on_lanes,
-    percent,
-    schedule_name,
-    tokens_per_second,
-)
+from planner.wording import counted, factor, listing, milliseconds, on_lanes, percent, schedule_name, tokens_per_second
 
 _CLOSE: Final = 0.85
 """A placement that may be as fast as the best one, and saves something, is named from this share of its speed on."""
