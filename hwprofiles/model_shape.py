@@ -201,10 +201,22 @@ class ModelShape(Heads):
         """Return bytes of a layer's parameters with `num_experts` of its experts (1 for a dense model)."""
         form = stored_weights(weights)
         dense_bits = (form.dense_bits if self.num_experts else None) or form.bits
-        return self.read_parameters * dense_bits / 8 + self._expert_bytes(weights, num_experts)
+        share, hidden = self.expert_share, self.hidden_size
+        odd = form.odd_bytes((hidden, self.attention_parameters))
+        odd += share * form.odd_bytes(*self._matrices(hidden, self.shared_intermediate_size))
+        odd += (1 - share) * form.odd_bytes(*self._matrices(hidden, self.dense_intermediate_size))
+        return self.read_parameters * dense_bits / 8 + odd + self._expert_bytes(weights, num_experts)
 
     def _expert_bytes(self, weights: str, num_experts: float) -> float:
-        return self.expert_share * num_experts * self.expert_parameters * stored_weights(weights).bits / 8
+        form, width = stored_weights(weights), self.expert_hidden_size or self.hidden_size
+        odd = form.odd_bytes(*self._matrices(width, self.intermediate_size))
+        return self.expert_share * num_experts * (self.expert_parameters * form.bits / 8 + odd)
+
+    def _matrices(self, width: int, intermediate_size: int) -> tuple[tuple[int, float], ...]:
+        """Return lengths of rows, and parameters, of what widens states to a feed-forward part, and of what ends it."""
+        whole = self._feed_forward(width, intermediate_size)
+        last = whole / (3 if self.is_gated else 2)
+        return (width, whole - last), (intermediate_size, last)
 
     def layer_flops(self, rows: float, context: Number, *, is_prompt: bool = False) -> Number:
         """Return FLOPs of one layer over `rows` tokens that attend to `context` cached ones and to each other."""
@@ -257,7 +269,8 @@ class ModelShape(Heads):
 
     def head_bytes(self, weights: str) -> float:
         """Return bytes of the `lm_head`, for the kept vocabulary only if there is one."""
-        return (self.kept_vocabulary or self.vocab_size) * self.width * stored_weights(weights).head_bits / 8
+        bits = stored_weights(weights).head_bits_of(self.hidden_size)
+        return (self.kept_vocabulary or self.vocab_size) * self.width * bits / 8
 
     def head_flops(self, rows: float) -> float:
         """Return FLOPs of the `lm_head` over `rows` tokens."""

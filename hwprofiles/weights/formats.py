@@ -23,6 +23,10 @@ _IN_MLX: Final = re.compile(
     r"mxfp4(?:[-_]q[468])?(?!_)|mxfp8|nvfp4|(?:bf|fp|f)16|(?<=-int)\d+|(?<=-q)\d|(?<![\d.])\d+(?:\.\d+)?(?=[ -]?bit)"
 )
 """The part of an MLX repository's name that tells the weight format."""
+_BLOCK: Final = 256
+"""Weights of a block of most GGUF types; llama.cpp stores rows of other lengths in another type."""
+_Q6_K: Final = 6.5625
+_Q8_0: Final = 8.5
 Bits = Annotated[float, Field(gt=0.5, le=32), BeforeValidator(float)]
 
 
@@ -31,6 +35,7 @@ class StoredWeights(StrictModel):
 
     Attributes:
         bits: effective bits of a weight in the layers.
+        odd_bits: effective bits of weights in rows whose length is no multiple of 256; None: as `bits`.
         dense_bits: effective bits of a mixture's weights outside of experts; None: as `bits`.
         head_bits: effective bits of the `lm_head`, tied or not.
         embedding_bits: effective bits of an embedding table that is not tied to the `lm_head`.
@@ -40,12 +45,22 @@ class StoredWeights(StrictModel):
     """
 
     bits: Bits
+    odd_bits: Bits | None = None
     dense_bits: Bits | None = None
     head_bits: Bits
     embedding_bits: Bits
     like: Annotated[str, Field(pattern="^(bf16|int8|int4)$")]
     aliases: Many[str] = ()
     source: Annotated[str, Field(min_length=1)]
+
+    def odd_bytes(self, *matrices: tuple[int, float]) -> float:
+        """Return by how many bytes the layers' matrices, (length of a row, parameters), are larger than by `bits`."""
+        more = (self.odd_bits or self.bits) - self.bits
+        return sum(parameters for width, parameters in matrices if width % _BLOCK) * more / 8
+
+    def head_bits_of(self, width: int) -> float:
+        """Return the bits of one weight of an `lm_head` with rows so long: no Q6_K has odd ones."""
+        return _Q8_0 if self.head_bits == _Q6_K and width % _BLOCK else self.head_bits
 
 
 @cache

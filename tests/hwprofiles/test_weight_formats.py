@@ -20,6 +20,10 @@ LLAMA_8B_BITS |= {"q4_k_m": 4.8944, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.
 """Bits a weight of whole files, as llama.cpp's README prints them."""
 FILE_GB = [
     ("llama-3.1-70b", "q4_k_m", 43.1e9),  # llama.cpp, tools/quantize/README.md (its GB are GiB x 1.0737)
+    ("glm-4.5-air", "q4_k_m", 70.56e9),  # llama-bench's 65.71 GiB of 106.85 B parameters; rows of 1,408
+    ("deepseek-v2-lite", "q4_k_m", 10.36e9),  # 9.65 GiB
+    ("qwen2.5-0.5b", "q4_k_m", 391.9e6),  # 373.71 MiB; rows of 896
+    ("gemma-3-1b", "q4_k_m", 799.5e6),  # 762.49 MiB; rows of 1,152
     ("qwen3-8b", "awq-int4", 6.1e9),
     ("qwen3-30b-a3b", "q4_k_m", 18.6e9),
     ("qwen3-14b", "fp8", 16.3e9),
