@@ -25,7 +25,7 @@ def asked(shape="qwen3-8b", weights=None, **changed) -> Case:
         ("llama.cpp", "gpt-oss-20b", None, "mxfp4_moe"),
         ("mlx-lm", "gpt-oss-20b", None, "mlx-mxfp4"),
         ("mlx-lm", "gpt-oss-20b", "mxfp4-q8", "mlx-mxfp4_q8"),
-        ("mlx-lm", "DeepSeek-V4-Flash", None, "mxfp4_moe"),
+        ("mlx-lm", "DeepSeek-V4-Flash", None, "mlx-mxfp4"),
         ("mlx-lm", "mlx-community/Qwen3-8B-6bit", None, "mlx-6bit"),
         ("mlx-lm", "Qwen3-8B-5bit", None, "mlx-5bit"),
         ("mlx-lm", "qwen3-8b", "3-bit", "mlx-3bit"),

@@ -140,7 +140,7 @@ def test_ctrl_c_says_what_was_saved_once_something_is(words, recipe, tmp_path, m
 
 def test_only_recipes_for_text_are_named_where_text_is_asked_for(tmp_path):
     told = error_of("train", "generate", "--recipe", "mine", "--out", tmp_path / "text.jsonl")
-    assert "no shipped recipe of that name (smollm2-135m-passages, smollm2-135m-selfgen)" in told
+    assert "nor a shipped recipe (smollm2-135m-passages, smollm2-135m-selfgen)" in told
 
 
 def test_own_text_needs_a_chat_template(tiny_folders, tmp_path):
