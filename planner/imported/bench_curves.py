@@ -166,14 +166,14 @@ def _curve(of: CurveOf, samples: list[tuple[str, Sample]]) -> BenchCurve:
         if most > _ONE_MODEL * least:
             raise ConfigError(
                 f"{source}: a pass over {counted(rows, 'row')} of {of.model} took {milliseconds(least)} and "
-                f"{milliseconds(most)}, so these are two models: give each a file of its own"
+                f"{milliseconds(most)}, so these seem to be two models: give each a file of its own"
             )
     means = {rows: BenchTime(*map(median, zip(*own, strict=True))) for rows, own in sorted(times.items())}
     for (few, less), (many, more) in pairwise(means.items()):
         if not 1 / _PER_ROW <= more.time_s / less.time_s <= _PER_ROW * many / few:
             raise ConfigError(
                 f"{source}: passes of {of.model} over {counted(few, 'row')} and {counted(many, 'row')} took "
-                f"{milliseconds(less.time_s)} and {milliseconds(more.time_s)}, so the units differ"
+                f"{milliseconds(less.time_s)} and {milliseconds(more.time_s)}, so the units seem to differ"
             )
     of = of._replace(context=round(fmean(one.curve.context for _, one in samples)))
     return BenchCurve(of=of, times=means, source=source)

@@ -113,9 +113,10 @@ def _once(given: Iterable[Path]) -> tuple[list[Path], tuple[str, ...]]:
     firsts: dict[Path, Path] = {}
     repeated = []
     for path in given:
-        first = firsts.setdefault(path.resolve(), path)
-        if first is not path:
-            repeated.append(f"{path} is the same file as {first}: it was read once.")
+        whole = path.resolve()
+        if whole in firsts:
+            repeated.append(f"{path} is the same file as {firsts[whole]}: it was read once.")
+        firsts.setdefault(whole, path)
     return list(firsts.values()), tuple(repeated)
 
 

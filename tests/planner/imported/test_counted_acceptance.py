@@ -39,6 +39,9 @@ def test_files_of_one_name_are_told_apart_by_their_folders_and_one_given_twice_c
         "trtllm-metrics.txt",
     ]
     assert found.repeated == (f"{again} is the same file as {monday}: it was read once.",)
+    assert import_files([monday, monday], Told()).repeated == (
+        f"{monday} is the same file as {monday}: it was read once.",
+    )
 
 
 @pytest.mark.parametrize(

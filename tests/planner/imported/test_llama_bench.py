@@ -164,7 +164,7 @@ def test_a_model_is_none_of_another_size_where_a_table_rounds_it(tmp_path):
 def test_times_of_two_models_that_nothing_tells_apart_are_refused(tmp_path):
     faster = BATCHED.replace("0.320", "0.060").replace("0.448", "0.080")
     with pytest.raises(
-        ConfigError, match=r"bench: a pass over 1 row of .* took 1\.88 ms and 10\.0 ms, so these are two models"
+        ConfigError, match=r"bench: a pass over 1 row of .* took 1\.88 ms and 10\.0 ms, so these seem to be two models"
     ):
         read_bench(written(tmp_path, BATCHED + faster))
     again = BATCHED.replace("0.320", "0.360")
@@ -176,7 +176,7 @@ def test_times_of_two_models_that_nothing_tells_apart_are_refused(tmp_path):
 def test_times_of_several_units_are_refused(tmp_path, seconds):
     """A curve of them would tell that further rows cost nothing, or a thousand passes each."""
     with pytest.raises(
-        ConfigError, match=r"bench: passes of .* over 1 row and 4 rows took 10\.0 ms and .* so the units differ"
+        ConfigError, match=r"bench: passes of .* over 1 row and 4 rows took 10\.0 ms and .* so the units seem to differ"
     ):
         read_bench(written(tmp_path, BATCHED.replace("0.448", seconds)))
 
