@@ -40,12 +40,13 @@ def advice(plan: PlatformPlan) -> SpeculationVerdict:
     best, plain = plan.drafting, plan.plain
     chosen = plan.recommended
     name = schedule_name(chosen.schedule, chosen.placement)
+    doubt = "; the uncertainty of the acceptance comes on top" * plan.turns_on_acceptance
     return SpeculationVerdict(
         pays=plan.pays,
         claim=None if best is None else Claim(one=best.place, other=plain.place, ratio=plan.compared(best)),
         basis="no drafting can be predicted on this platform"
         if best is None
-        else f"predicted from {_numbers(plan)} and {plan.question.basis}",
+        else f"predicted from {_numbers(plan)} and {plan.question.basis}{doubt}",
         recommended=name,
         schedule=chosen.schedule,
         why=tuple(_why(plan)),

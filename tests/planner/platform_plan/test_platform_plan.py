@@ -163,6 +163,9 @@ def test_where_the_answer_turns_on_an_acceptance_that_nobody_measured_it_is_not_
     plan = replace(lunar_lake, question=replace(lunar_lake.question, acceptance=doubtful))
     assert (lunar_lake.pays, plan.pays) == ("yes", "cannot_tell")
     assert advice(plan).next_step[0].startswith("measure the acceptance")
+    assert plan.comparison.low > 1, "an interval that contradicts the answer unless its headline says what is not in it"
+    assert advice(plan).headline.endswith("; the uncertainty of the acceptance comes on top.")
+    assert "on top" not in advice(lunar_lake).headline
 
 
 def test_the_break_even_ends_where_the_ratio_that_is_told_does(lunar_lake):
