@@ -287,12 +287,14 @@ def _show_machines(machines: Sequence[MachineChoice], weights: str | None) -> No
 def _show_command(found: PlatformPlan) -> None:
     """Show the command of the engine that runs the fastest schedule, on one line so that it can be copied."""
     from planner.plan_engines import best_with_engine, engines_of
+    from planner.platform_plan.engine_commands import OURS
     from planner.wording import factor
 
     best = best_with_engine(found)
     if best is not None:
         engine = engines_of(found, best)[0]
-        name = engine.engine if best.speedup >= 1 else f"{engine.engine}, {factor(best.speedup)} plain decoding"
+        name = "To run it on that machine" if engine.engine == OURS else engine.engine
+        name += f", {factor(best.speedup)} plain decoding" * (best.speedup < 1)
         results().print(f"{name}: [bold]{escaped(engine.options)}[/]", soft_wrap=True)
 
 
