@@ -14,7 +14,7 @@ _SHORTEST_S: Final = 15.0
 
 
 class StageReport(NamedTuple):
-    """The state of a job: stage, its number (from 1), step, estimated seconds left in all, and share done (0 to 1)."""
+    """The state of a job: stage, number (from 1), step, estimated seconds left in all, share done (it never falls)."""
 
     stage: str
     number: int

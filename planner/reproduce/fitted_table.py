@@ -167,7 +167,7 @@ def constant_error(cells: Sequence[PublishedCell]) -> float | None:
 
 
 def left_out_error(found: Reproduction) -> float | None:
-    """Return the mean |error| if constants are fitted without the task they predict; None without a fit or tasks."""
+    """Return the mean |error| of constants fitted without the task they predict; None without a fit or for one task."""
     compared = [cell for cell in found.table.cells if cell.mirror is not None]
     tasks = dict.fromkeys(cell.task for cell in compared)
     if not found.fitted or len(tasks) <= 1:

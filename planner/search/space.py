@@ -41,7 +41,7 @@ class Halves:
 
 
 def halves(record: AcceptanceRecord) -> Halves | None:
-    """Return halves with equally many prompts of each kind; None for few prompts. Texts of a prompt stay together."""
+    """Return halves with about as many prompts of each kind; None for few prompts. A prompt's texts stay together."""
     numbers = record.prompt_numbers
     if record.num_prompts < FEWEST:
         return None

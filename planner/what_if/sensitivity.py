@@ -76,7 +76,7 @@ class BreakEven(NamedTuple):
 
     @classmethod
     def of(cls, draws: Sequence[float | None]) -> "BreakEven | None":
-        """Return the break-even of some draws; None if there is none in any one of them."""
+        """Return the break-even of some draws; None if any of them has none."""
         found = [draw for draw in draws if draw is not None]
         if len(found) < len(draws):
             return None
