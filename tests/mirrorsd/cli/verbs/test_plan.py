@@ -207,6 +207,11 @@ def test_a_command_that_loses_to_plain_decoding_says_so():
     assert re.match(r"llama\.cpp, 0\.\d+× plain decoding: llama-server -m ", command)
 
 
+def test_the_command_that_only_this_program_can_run_is_not_announced_by_its_own_name():
+    answer = run(*PAIR_ON_CPU).stdout.strip().split("\n\n")[0].splitlines()
+    assert answer[-1].startswith(("To run it on that machine: mirrorsd demo ", "To run it on that machine, 0."))
+
+
 def test_machines_are_compared_in_the_same_weights():
     both, slower = ("--platform", "rtx4090,lunar-lake"), ("--set", "gpu.memory_efficiency=0.5")
     compared, alone = found(*both, *slower), found("--platform", "rtx4090", "--weights", "int4", *slower)
