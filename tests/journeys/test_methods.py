@@ -45,7 +45,7 @@ def user(tmp_path_factory, tiny_folders, heads, forked_lanes):  # noqa: F811
     models = ("--target", "my models/target", "--drafter", "my models/feature_drafter", "--exits", "my models/exits")
     models += ("--heads", ",".join(["prompt-lookup", *(f"my models/{head}" for head in heads)]))
     how = ("--prompts", "my prompts.jsonl", "--dtype", "float32", "--device", "cpu", "--max-new-tokens", 12)
-    how += ("--max-window", 2, "--quick", "--minutes", 0.1)
+    how += ("--max-window", 2, "--quick", "--minutes", 1)
     walk("mirrorsd", "calibrate", *models, *how, "--out", "profile.yaml")
     return walk
 
