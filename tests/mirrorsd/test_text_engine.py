@@ -292,10 +292,7 @@ def test_an_engine_that_knows_prompts_cuts_their_texts_and_decodes_others_itself
         (lambda: Reach(max_new_tokens=2.5), "max_new_tokens is 2.5: it must be a whole number"),
         (lambda: Reach(max_window=0), "max_window is 0: it must be at least 1"),
         (lambda: Reach(num_texts=1.5, temperature=1.0), "num_texts is 1.5: it must be a whole number"),
-        (
-            lambda: find_pair("smollm2-135m-instruct", dtype="x"),
-            "dtype is 'x': it must be one of bfloat16, float32",
-        ),
+        (lambda: find_pair("smollm2-135m-instruct", dtype="x"), "dtype is 'x': it must be one of bfloat16, float32"),
         (lambda: bundled_prompts("x"), "there is no prompt set 'x'; prompt sets: demo, pool, long"),
     ],
 )

@@ -3,11 +3,12 @@
 import json
 
 from tests.mirrorsd.cli.calls import call, json_of
-from tests.planner.retrodict.test_retrodiction import CASES, TOLD
+from tests.planner.retrodict.test_retrodiction import TOLD
+from tests.planner.retrodict.test_stored_predictions import SCRIPT
 
 
 def test_scripts_get_what_was_promised():
-    found = json_of("retrodict", CASES)
+    found = json_of("retrodict", SCRIPT.CASES)
     keys = {"id", "question", "drafted", "published", "predicted", "low", "high", "error"}
     assert all(keys <= set(one) for one in found["cases"])
     assert {"ratio", "absolute", "baselines", "skipped"} <= set(found["summary"])
@@ -16,7 +17,7 @@ def test_scripts_get_what_was_promised():
 
 
 def test_people_get_tables_and_what_they_are_worth():
-    told = call("retrodict", CASES)
+    told = call("retrodict", SCRIPT.CASES)
     assert "Gain of speculation: " in told.stdout
     assert "Not predicted: ane-both (absolute, plain): the case does not say how weights are stored" in told.shown
 
