@@ -32,7 +32,7 @@ class Mixer(StrictModel):
         num_layers: number of layers of this kind.
         parameters: of the mixing matrices of one layer.
         cached_elements: elements kept per token, and read for each later token.
-        indexed_elements: elements of an indexer's keys per token; always read for all tokens.
+        indexed_bytes: bytes of an indexer's keys per token, whatever the cache's bits; always read for all tokens.
         window: number of past tokens that are kept and read; None: all.
         read_tokens: most kept tokens that one token reads (sparse attention); None: all.
         flops_per_key: FLOPs per pair of a token and a key that it reads.
@@ -45,7 +45,7 @@ class Mixer(StrictModel):
     num_layers: Size
     parameters: Amount
     cached_elements: Amount = 0
-    indexed_elements: Amount = 0
+    indexed_bytes: Amount = 0
     window: Size | None = None
     read_tokens: Size | None = None
     flops_per_key: Amount = 0
@@ -57,8 +57,8 @@ class Mixer(StrictModel):
     def kept_bytes(self, num_tokens: float, cache_bits: float, num_devices: int = 1) -> float:
         """Return the cache bytes of a sequence that each of `num_devices` keeps for one layer."""
         kept = num_tokens if self.window is None else min(num_tokens, self.window)
-        num_elements = kept * self.cached_elements + num_tokens * self.indexed_elements
-        return (num_elements * cache_bits / 8 + self.state_bytes) / self._num_shares(num_devices)
+        num_bytes = kept * self.cached_elements * cache_bits / 8 + num_tokens * self.indexed_bytes
+        return (num_bytes + self.state_bytes) / self._num_shares(num_devices)
 
     def moved_bytes(
         self, rows: float, context: Number, cache_bits: float, *, num_states: float, num_devices: int = 1
@@ -67,8 +67,8 @@ class Mixer(StrictModel):
 
         `num_states`: how often the state of linear attention is written.
         """
-        num_elements = (self._reached(context) + rows) * self.cached_elements + (context + rows) * self.indexed_elements
-        moved: Number = num_elements * cache_bits / 8 + (1 + num_states) * self.state_bytes
+        cached = (self._reached(context) + rows) * self.cached_elements * cache_bits / 8
+        moved: Number = cached + (context + rows) * self.indexed_bytes + (1 + num_states) * self.state_bytes
         return moved / self._num_shares(num_devices)
 
     def _num_shares(self, num_devices: int) -> float:
@@ -211,7 +211,7 @@ class LatentAttention(StrictModel):
             num_layers=num_layers,
             parameters=queries + kept + output + index * index_share * has_index,
             cached_elements=self.kv_rank + self.rope_dim,
-            indexed_elements=self.index_dim / 2 * index_share,
+            indexed_bytes=self.index_dim * index_share,
             read_tokens=self.read_tokens or None,
             flops_per_key=2 * num_heads * (2 * self.kv_rank + self.rope_dim),
             prompt_flops_per_key=None if self.read_tokens else 2 * num_heads * (head_dim + self.value_dim),

@@ -56,6 +56,16 @@ def test_latent_attention_keeps_one_vector_a_token():
         assert model_shape(name).layer_kv_bytes(1, 100_000) < model_shape("kimi-k2").layer_kv_bytes(1, 100_000) / 5
 
 
+@pytest.mark.parametrize("name", ["deepseek-v3.2", "deepseek-v4-flash"])
+def test_keys_of_an_indexer_have_eight_bits_whatever_the_cache_has(name):
+    shape, far = model_shape(name), 1 << 20
+    indexed = 61 * 128 if name == "deepseek-v3.2" else 21 * 128 / 4
+    grown = [shape.kv_bytes(far + 1024, bits) - shape.kv_bytes(far, bits) for bits in (16, 8)]
+    assert 2 * grown[1] - grown[0] == pytest.approx(1024 * indexed)
+    read = [shape.layer_kv_bytes(1, float(far), bits) - shape.layer_kv_bytes(1, far / 2, bits) for bits in (16, 8)]
+    assert 2 * read[1] - read[0] == pytest.approx(far / 2 * indexed / shape.num_layers)
+
+
 @pytest.mark.parametrize(
     ("name", "num_devices", "num_shares"),
     [
