@@ -213,7 +213,7 @@ class ModelShape(Heads):
         return self.expert_share * num_experts * (self.expert_parameters * form.bits / 8 + odd)
 
     def _matrices(self, width: int, intermediate_size: int) -> tuple[tuple[int, float], ...]:
-        """Return lengths of rows, and parameters, of what widens states to a feed-forward part, and of what ends it."""
+        """Return (length of a row, parameters) of a feed-forward part: of its first matrices, and of its last."""
         whole = self._feed_forward(width, intermediate_size)
         last = whole / (3 if self.is_gated else 2)
         return (width, whole - last), (intermediate_size, last)
@@ -269,7 +269,7 @@ class ModelShape(Heads):
 
     def head_bytes(self, weights: str) -> float:
         """Return bytes of the `lm_head`, for the kept vocabulary only if there is one."""
-        bits = stored_weights(weights).head_bits_of(self.hidden_size)
+        bits = stored_weights(weights).head_bits_of(self.width)
         return (self.kept_vocabulary or self.vocab_size) * self.width * bits / 8
 
     def head_flops(self, rows: float) -> float:

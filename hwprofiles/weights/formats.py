@@ -54,13 +54,14 @@ class StoredWeights(StrictModel):
     source: Annotated[str, Field(min_length=1)]
 
     def odd_bytes(self, *matrices: tuple[int, float]) -> float:
-        """Return by how many bytes the layers' matrices, (length of a row, parameters), are larger than by `bits`."""
+        """Return the bytes that matrices, each (length of a row, parameters), take beyond `bits` for odd rows."""
         more = (self.odd_bits or self.bits) - self.bits
         return sum(parameters for width, parameters in matrices if width % _BLOCK) * more / 8
 
     def head_bits_of(self, width: int) -> float:
-        """Return the bits of one weight of an `lm_head` with rows so long: no Q6_K has odd ones."""
-        return _Q8_0 if self.head_bits == _Q6_K and width % _BLOCK else self.head_bits
+        """Return the bits of a weight of an `lm_head` with rows of `width`: llama.cpp stores odd rows as Q8_0."""
+        is_of_blocks = self.odd_bits is not None or self.head_bits == _Q6_K
+        return _Q8_0 if is_of_blocks and width % _BLOCK else self.head_bits
 
 
 @cache

@@ -24,6 +24,8 @@ FILE_GB = [
     ("deepseek-v2-lite", "q4_k_m", 10.36e9),  # 9.65 GiB
     ("qwen2.5-0.5b", "q4_k_m", 391.9e6),  # 373.71 MiB; rows of 896
     ("gemma-3-1b", "q4_k_m", 799.5e6),  # 762.49 MiB; rows of 1,152
+    ("gemma-4-26b-a4b", "iq2_m", 10.71e9),  # bartowski's, 9.97 GiB; rows of 704
+    ("qwen2.5-0.5b", "iq3_m", 343e6),  # bartowski's, 327 MiB
     ("qwen3-8b", "awq-int4", 6.1e9),
     ("qwen3-30b-a3b", "q4_k_m", 18.6e9),
     ("qwen3-14b", "fp8", 16.3e9),
@@ -88,6 +90,15 @@ def test_every_alias_means_one_format():
 def test_a_name_that_is_unknown_is_told_what_is_close(typed, hint):
     with pytest.raises(ConfigError, match=f"no weight format is called .*{hint}"):
         weights_named(typed)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("q4_k_m", 8.5), ("q4_0", 8.5), ("q5_0", 8.5), ("q6_k", 8.5), ("iq2_m", 8.5), ("q8_0", 8.5), ("mlx-5bit", 5.5)],
+)
+def test_a_gguf_head_with_rows_of_no_whole_blocks_is_in_eight_bits(name, bits):
+    assert stored_weights(name).head_bits_of(896) == bits
+    assert stored_weights(name).head_bits_of(1024) == stored_weights(name).head_bits
 
 
 def test_only_the_experts_of_gpt_oss_are_in_four_bits():
