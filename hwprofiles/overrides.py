@@ -1,8 +1,9 @@
 """What-if changes of a platform (`--set`, `--add`): `{"npu.memory_bytes_per_s": "+10%"}`; changed sources say so.
 
-A key is PART.FIELD. PART is a device, a memory pool or a link (`gpu-npu`); a pattern (`memory*`) or the beginning of a
-sheet's name (`links:thunderbolt`) selects several. A value is a number with or without a unit (`80 GB/s`), a change
-(`+10%`, `2x`), or `none`, which removes the number; for fields that are not quantities it is YAML.
+A key is PART.FIELD. PART is a device, a memory pool or a link (`gpu-npu`). A pattern (`memory*`) selects several
+devices or pools; `devices:` or `links:` before the beginning of a sheet's id (`links:thunderbolt`) selects all that
+have it. A value is a number with or without a unit (`80 GB/s`), a change (`+10%`, `2x`), or `none`, which removes the
+number; for fields that are not quantities it is YAML.
 """
 
 import itertools

@@ -1,7 +1,8 @@
 """Finds the device that a label means (`RTX 4090`, `2x NVIDIA GeForce RTX 3090`, `Apple M3 Ultra 512 GB`, `h100x2`).
 
-Text in brackets or behind a comma (`(TP4)`, `, Windows`) says how a device was used and is ignored. `machine_of` makes
-a platform of a device: a PC or server with its cards, or the device's whole chip, with the usual CPU and links.
+Text in brackets or behind a comma (`, Windows`) says how a device was used, not which one it is; it may tell the number
+of devices (`(TP4)`). `machine_of` makes a platform of a device: a PC or server with its cards, or the device's whole
+chip, with the usual CPU and links.
 """
 
 import re
