@@ -308,8 +308,8 @@ class SelfTextRecipe(_AnswerRecipe):
 class PassageRecipe(_AnswerRecipe):
     """Long user turns: requests about passages, which are answers of existing conversations.
 
-    In a template, `{passage}` stands for whole answers with `passage_tokens` (least, most) or more in total, and
-    `{question}` for the user turn that one of them answered.
+    In a template, `{passage}` stands for whole answers, added until they reach a random number of tokens between both
+    `passage_tokens`, and `{question}` for the user turn that one of them answered.
     """
 
     kind: Literal["passages"] = "passages"

@@ -62,13 +62,13 @@ def make_batch(states: TargetStates, indices: Sequence[int]) -> Batch:
 
 
 def answer_states(states: TargetStates, indices: Sequence[int], layer: int) -> Tensor:
-    """Return the states after `layer` at the positions that predict answer tokens, [M, D]."""
+    """Return the states after `layer` at the positions that predict answer tokens, as in the batch, [M, D]."""
     parts = [states.rows(layer, index)[-len(states.conversations[index].answer) - 1 : -1] for index in indices]
     return torch.cat(parts).to(states.device)
 
 
 def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """Return the exit features: `normalise_features` of the states after `layers`, padded, [B, T, E * D] bfloat16."""
+    """Return `normalise_features` of the states after `layers`, zero-padded on the right, [B, T, E * D] bfloat16."""
     hidden_BTED = torch.stack([states.padded(layer, indices) for layer in layers], dim=2)
     return normalise_features(hidden_BTED, states.target.config.norm_eps)  # type: ignore[no-any-return]
 
@@ -76,7 +76,10 @@ def exit_features(states: TargetStates, indices: Sequence[int], layers: Sequence
 def shifted_features(
     states: TargetStates, indices: Sequence[int], layers: Sequence[int], present: Tensor
 ) -> Tensor | None:
-    """Return each position's features of the position before, zero where not `present` [B, T]; None without layers."""
+    """Return at each position the exit features of the one before, [B, T, E * D]; None without layers.
+
+    They are zero where not `present` [B, T], and at position 0.
+    """
     if not layers:
         return None
     shifted = pad(exit_features(states, indices, layers)[:, :-1], (0, 0, 1, 0))

@@ -267,7 +267,7 @@ def _reserve(path: Path, num_bytes: int) -> None:
 
 
 def _batches(indices: Sequence[int], conversations: Sequence[Conversation]) -> list[list[int]]:
-    """Group `indices`, which are sorted by length, into batches of at most `_ROWS_PER_BATCH` padded tokens."""
+    """Group `indices`, sorted by length, into batches of one, or of at most `_ROWS_PER_BATCH` padded tokens."""
     batches: list[list[int]] = [[]]
     for index in indices:
         if (len(batches[-1]) + 1) * len(conversations[index].ids) > _ROWS_PER_BATCH and batches[-1]:
