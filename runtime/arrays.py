@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 def inference(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function run in torch's inference mode, if torch has been imported."""
+    """Make a function run in torch's inference mode, if torch has been imported and the mode is not on already."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

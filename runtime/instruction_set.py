@@ -44,7 +44,7 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
     except OSError:
         return True
     has_any = "avx_vnni" in flags or ("avx512_vnni" in flags and not allowed.startswith("AVX2"))
-    return has_any or "avx2" not in flags  # OpenVINO decides on CPUs of other architectures
+    return has_any or "avx2" not in flags  # on CPUs without AVX2 OpenVINO decides by itself
 
 
 def chosen_by(
@@ -52,7 +52,8 @@ def chosen_by(
 ) -> list[str]:
     """Return what decides which kernels run: the system's description of some cores, and oneDNN's settings.
 
-    `cores` are by default those of this process. The list is empty if the system does not describe its cores.
+    `cores` are by default those of this process, as the cores of a machine may differ. The list is empty if the system
+    does not describe its cores.
     """
     try:
         sections = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")

@@ -160,7 +160,7 @@ class Lane:
         return message
 
     def measure(self, measurement: Measurement) -> list[float]:
-        """Return the seconds of each run, timed in the lane; raise `LaneError` if the model for it is not loaded."""
+        """Return the seconds of each run, timed in the lane; raise `LaneError` if it cannot time this part."""
         return self.request(MeasureRole.measure, measurement).result().value
 
     @contextmanager
@@ -216,7 +216,7 @@ class Lane:
 
 
 class Reply(NamedTuple, Generic[R]):
-    """The answer to a request that was sent at `sent_s`."""
+    """The answer to a request, which had been handed to the socket at `sent_s`."""
 
     lane: Lane
     id: int

@@ -32,7 +32,7 @@ DRAFT_LOAD_DEADLINE_S: Final = 600.0
 _ROWS: Final = 64
 """Rows by which a deadline grows by `least_s`."""
 _PATIENCE: Final = 20
-"""A deadline is at least this many times the longest operation so far, as a machine under load is slow."""
+"""A deadline is at least this many times the longest operation so far, as a machine under load is slow but not hung."""
 
 
 class Deadline:

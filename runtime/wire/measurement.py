@@ -22,7 +22,8 @@ Part = Literal[
 - `verify_tree`: a verification of a tree of `rows` - 1 nodes, whose accepted path is moved behind the text;
 - `stream`: the same by a target whose streams draft the next tree, of the largest size;
 - `lm_head`: what a verification does after its last layer, timed right after that layer;
-- `exit`: what a prefix does after its exit layer, with its message, timed right after the target's last layer;
+- `exit`: what a prefix does after its exit layer, with candidates and their message, timed right after the target's
+  last layer;
 - `draft_step`: a step of the draft model, with proposals: a row for each branch and for each of its `num_guesses`, or
   several rows of the text, one of which proposes;
 - `draft_start`: the step of a draft with exit features that reads its window again and starts `num_proposals` branches;

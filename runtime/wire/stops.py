@@ -8,7 +8,8 @@ from threading import Event, Thread
 from typing import Final
 
 _STOP_S: Final = 1.0
-"""A wait that ends this much too late counts as a stop; that also happens with ten busy programs on each core."""
+"""A wait that ends this much too late counts as a stop. So does one on a machine with ten busy programs for each core,
+whose times hold what the process waited for a core."""
 
 
 class Stops:

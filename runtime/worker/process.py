@@ -55,7 +55,7 @@ def _cores_of(cores: Sequence[int], rank: int, num_ranks: int) -> Sequence[int]:
 
 
 def ends_with(parent: int) -> bool:
-    """Make Linux kill this process when its parent ends; return whether the parent is still running."""
+    """Make Linux kill this process, even a hanging one, when its parent ends; return whether the parent still runs."""
     if sys.platform != "linux":
         return True
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
