@@ -147,7 +147,10 @@ class HydraDrafter(HeadDrafter):
         return Window(tuple(tokens[path] for path in self._tree), parents=parents_of(self._tree))
 
     def timed_step(self, measurement: Measurement) -> Callable[[], object]:
-        """See `WindowDrafter`; the step runs the prefix layer over `rows` rows and drafts children of `rows` nodes."""
+        """See `WindowDrafter`; the step runs the prefix layer over `rows` rows and drafts children of `rows` nodes.
+
+        No real step of so many rows computes more.
+        """
         rows, context = measurement.rows, measurement.context
         size = len(self.model.target_norm)
         self.cache.start(context + rows)

@@ -185,7 +185,8 @@ def shipped_for(target: str) -> tuple[NamedFolder, ...]:
 def find_drafter(name_or_path: str) -> Path:
     """Return the folder of a drafter, head or exit adapters, given by a shipped name, a folder, or a model's name.
 
-    For the folder of a training run it is the subfolder with the weights. Raises `ModelError` if there is none.
+    For the folder of a training run it is the subfolder with the weights. Raises `ModelError`, with the shipped
+    names, if there is none.
     """
     if name_or_path in shipped_names():
         return SHIPPED_FOLDER / name_or_path

@@ -169,7 +169,7 @@ _ROWS_PER_PIECE = 64
 
 
 class StreamTree:
-    """The streams of a decoder, the kept rows of its head, and the static tree that they draft."""
+    """The streams of a decoder, the kept rows of its head, and their static tree of best ids at any temperature."""
 
     methods: tuple[Method, ...] = ("speculative_streaming",)
     raw_features = True

@@ -39,7 +39,7 @@ def window_of(paths: Sequence[Path], candidates: Sequence[Sequence[int]]) -> Win
 
 
 def following(ids: Sequence[int], start: int, depth: int) -> Tensor:
-    """Return the next `depth` tokens from each position of a text after `start`, [N, depth]; -1 after its end."""
+    """Return the next `depth` tokens from each position of a text, `start` on, [N, depth]; -1 after its end."""
     padded = torch.tensor([*ids[start:], *[-1] * (depth - 1)])
     return padded.unfold(0, depth, 1)
 
@@ -103,7 +103,7 @@ class GrowingTree:
             self.nodes += [node for node in new if (self.parents[node], self.tokens[node]) == wanted][:1]
 
     def next_rows(self) -> tuple[list[int], Tensor]:
-        """Return the tokens of the frontier and the features of their parents, [R, D], as the next rows to feed."""
+        """Make the frontier the rows to feed next; return its tokens and the features of their parents, [R, D]."""
         parent_rows = [self.rows[self.parents[node]] for node in self.frontier]
         itself_RR = self.seen_RF.new_full((len(parent_rows),) * 2, -math.inf).fill_diagonal_(0)
         self.seen_RF = torch.cat([self.seen_RF[parent_rows], itself_RR], dim=1)

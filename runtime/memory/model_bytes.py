@@ -45,7 +45,7 @@ def weight_bytes(config: ModelConfig, dtype: Dtype) -> int:
     gone = ["lm_head.weight"] if config.random_seed is None else [name for name in shapes if len(shapes[name]) == 2]
     others = num_parameters(config) - config.num_layers * config.num_layer_parameters
     others -= sum(prod(shapes[name]) for name in gone if name in shapes)
-    # `lm_head` is int8 in both formats
+    # `lm_head` is int8 in both formats, as int4 harms it most
     head = matrix_bytes(config.vocab_size, config.hidden_size, "int8")
     return matrices_bytes(config, dtype) + head + others * ITEM_BYTES[dtype] + tables
 

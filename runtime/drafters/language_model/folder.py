@@ -213,7 +213,7 @@ def require_fit(folder: Path, target_folder: Path) -> None:
 
 
 def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
-    """Raise `ModelError` if the tokens of both models' tokenizers differ."""
+    """Raise `ModelError`, with the first such id and both tokens, if the tokens of the models' tokenizers differ."""
     from runtime.models.tokenizer import Tokenizer
 
     draft, target = (Tokenizer.from_folder(folder).tokens() for folder in (draft_folder, target_folder))
