@@ -78,7 +78,7 @@ class Backend(ABC):
     """For the self-test: slots filled before its rows, so that the rows cross from one size of memory to the next."""
     most_branched_positions: int | None = None
     """Positions up to which branches of different lengths may share a call and keep their bits (None: any).
-    Beyond, the longest branch of a call decides the order of sums."""
+    Beyond, the longest branch of a call decides the order of sums, so a test at one position proves nothing there."""
 
     @property
     def least_rows(self) -> int:
@@ -172,7 +172,7 @@ class Backend(ABC):
         return None
 
     def product(self, weight_OI: Array) -> Head | None:  # noqa: ARG002
-        """Return a function that multiplies rows with a draft's matrix; None if torch has to compute it."""
+        """Return products of rows with a draft's matrix, in the type of arithmetic; None if torch has to compute it."""
         return None
 
     @abstractmethod
@@ -206,7 +206,7 @@ def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:
 
 
 class TreeRows(NamedTuple):
-    """The rows of a drafted tree, after the last committed token: depths [T], and the additive mask among them [T, T].
+    """The rows of a drafted tree, the last committed token first: depths [T], and the additive mask among them [T, T].
 
     The keys of nodes are in the order of the tree, not of the text, so sums over keys are in another order than in
     plain decoding. Unlike chains, trees are therefore not exact to the last bit (`benchmarks/exactness.py` counts).

@@ -62,7 +62,7 @@ class SequenceCache:
         self.cursor = stop
 
     def fill_random(self, length: int) -> None:
-        """Fill `length` positions with random keys and values, to time calls after them."""
+        """Fill the memory with random keys and values, to time calls after the first `length` positions."""
         self.memory.start_random(length)
         self.cursor = length
 

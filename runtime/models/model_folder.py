@@ -28,7 +28,7 @@ _LEFT_OUT = ["*/*", "consolidated*"]
 
 
 class NamedFolder(NamedTuple):
-    """A model's folder, and the name of the model for model cards."""
+    """The folder of a model or drafter, and its name in files and model cards."""
 
     name: str
     folder: Path

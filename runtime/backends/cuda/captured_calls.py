@@ -203,8 +203,8 @@ class CapturedCall(LayerKeys):
     def __call__(self, x_BTD: Tensor, numbers_2BT: Numbers, mask_TS: Tensor | None = None) -> Tensor:
         """Return the hidden states of the texts and rows in `x_BTD`, which may be fewer than the call has.
 
-        `numbers_2BT` are positions and slots of all rows. Each row sees its text up to its slot, unless the additive
-        mask over the first slots hides some.
+        They are in new memory. `numbers_2BT` are positions and slots of all rows. Each row sees its text up to its slot,
+        unless the additive mask over the first slots hides some.
         """
         if self._is_masked:
             self._mask_B1TS.zero_()
@@ -250,7 +250,7 @@ class CapturedHead:
         self._replay = capture.captured(lambda: self._out_RV.copy_(decoder.logits(self._x_RD)))
 
     def __call__(self, x_RD: Tensor) -> Tensor:
-        """Return the logits of the rows in `x_RD`, which may be fewer than the call has."""
+        """Return the logits of the rows in `x_RD`, which may be fewer than the call has, in new memory."""
         used = slice(len(x_RD))
         self._x_RD[used] = x_RD
         self._replay()

@@ -76,7 +76,7 @@ def fuse(decoder: Decoder) -> None:
 
 
 def add_and_normalise(x: Tensor, added: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return the sum of `x` and `added` (if any), and its RMS norm with a weight; both shaped as `x`."""
+    """Return the rounded sum of `x` and `added` (if any), and the RMS norm of that with a weight; both like `x`."""
     size = x.shape[-1]
     total, out = x if added is None else torch.empty_like(x), torch.empty_like(x)
     block = triton.next_power_of_2(size)

@@ -69,7 +69,8 @@ def is_small(num_bytes: int) -> bool:
 def size_of_copy(size: Size, num_bytes: int) -> Size | None:
     """Return the size of the copy for calls of a size in a decoder of `num_bytes`; None if there is no copy for them.
 
-    Calls over many texts share a copy. Copies for few texts take at most half of the room for copies.
+    Calls over many texts share a copy, as a new layout takes less than padding then. Copies for few texts take at most
+    half of the room for copies.
     """
     num_copies = COPIES_BYTES // num_bytes
     if not is_small(num_bytes):

@@ -122,11 +122,11 @@ class CompiledDecoder(Backend):
         return self._new_head(rows_VD)
 
     def product(self, weight_OI: NDArray[Any]) -> Head:
-        """See `Backend`; the matrix is not quantised, as adapters are near the identity and features are sums."""
+        """See `Backend`; it does not quantise, as adapters are near the identity and features are added to states."""
         return self._new_head(weight_OI, "float32" if self._form == "float32" else "bfloat16")
 
     def prompt_head(self, rows_ED: NDArray[Any]) -> Head:
-        """See `Backend`; computed row by row in numpy, as a graph would not pay for so few outputs."""
+        """See `Backend`; in numpy, as a graph does not pay for few outputs, and row by row, so that bits are alike."""
         wide_ED = rows_ED.astype(np.float32)
 
         def logits(x: Floats) -> Floats:

@@ -56,7 +56,7 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
 
 
 GRAPH_VERSION: Final = 2
-"""To be raised when graphs of the same weights change, so that files compiled before are not used."""
+"""To be raised when a graph of the same weights computes differently, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
 ANY: Final = -1

@@ -87,7 +87,7 @@ class GrowingMemory:
         self._use(max(self._num_slots, self.num_slots(num_slots)), num_kept)
 
     def use(self, num_slots: int, *, num_kept: int) -> None:
-        """Use the smallest buffer of `num_slots` slots, with the first `num_kept`; later slots are written next."""
+        """Use the smallest buffer of at least `num_slots` slots, with the first `num_kept`; others are written next."""
         self._use(self.num_slots(num_slots), num_kept)
 
     def _use(self, size: int, num_kept: int) -> None:
@@ -129,9 +129,10 @@ class GrowingCache(SequenceCache):
             start = stop
 
     def rows(self, first: int, positions: Sequence[int], mask: NDArray[np.float32] | None) -> CallRows:
-        """Return the slots and the mask for the next rows from `first` on, which must be one of `parts`.
+        """Return the slots and the mask for the next rows from `first` on, which must lie in one of `parts`.
 
-        They see each other in text order, or by an additive mask [T, cursor + first + T].
+        They must be written before others. They see each other in text order, or by an additive mask [T, cursor + first
+        + T].
         """
         start, num_rows = self.cursor + first, len(positions)
         # a tree that does not fit into its buffer uses the next one

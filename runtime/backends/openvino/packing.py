@@ -156,7 +156,7 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _to_steps(weight: NDArray[np.float32], largest: int) -> tuple[NDArray[np.int8], NDArray[Any]]:
-    """Return integers up to `largest`, and a scale for each vector of the last dimension."""
+    """Return integers up to `largest`, and for each vector of the last dimension its scale, rounded first."""
     scale = (np.abs(weight).max(axis=-1, keepdims=True) / np.float32(largest)).astype(BFLOAT16)
     scale[scale == 0] = 1
     return (weight / scale.astype(np.float32)).round().clip(-largest, largest).astype(np.int8), scale
