@@ -151,7 +151,7 @@ def random_arrays(shapes: Mapping[str, Sequence[int]], seed: int, dtype: np.dtyp
     """Return random arrays by name: matrices are views of one block of small random numbers, norms ones, biases zeros.
 
     The rows of a matrix overlap in the block, and begin at a place that depends on seed and name. So no two rows are
-    equal, and models of any size take no more memory than the block.
+    equal, and a model of any size takes no more memory than a copy of the block for each width of its matrices.
     """
     block = np.random.default_rng(seed).standard_normal(_BLOCK, np.float32)
     blocks: dict[float, NDArray[Any]] = {}

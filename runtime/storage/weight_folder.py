@@ -107,7 +107,7 @@ EmbeddedTarget: TypeAlias = "Decoder | StoredDecoder"
 
 @dataclass(frozen=True, slots=True)
 class TrainedWeights(Generic[C]):
-    """The content of a folder that fits its target: arrays, and target ids of its vocabulary [draft_vocab_size]."""
+    """The content of a folder that fits its target: arrays, and kept target ids, ascending [draft_vocab_size]."""
 
     config: C
     arrays: dict[str, NDArray[Any]]

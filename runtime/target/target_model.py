@@ -39,7 +39,7 @@ class TargetModel:
     """A decoder, its exits, and the state of one sequence."""
 
     num_streams = 0
-    """Rows that draft within a pass, after those of the window; they need slots too."""
+    """Rows of streams, which draft after a verdict; they need slots after those of the text."""
 
     def __init__(self, backend: Backend, early_exit: EarlyExit) -> None:
         self.backend, self.early_exit = backend, early_exit

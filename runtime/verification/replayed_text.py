@@ -1,4 +1,4 @@
-"""Runs with a known text and given acceptance, in which the models still do all their work, such as random ones.
+"""Runs with a known text and given acceptance, in which the models, mostly with random weights, do all their work.
 
 The target's and the draft's tokens depend on their position alone: both give the text, except that the draft gives
 another token where one is to be refused. Windows, verdicts and kept keys then follow from the rules as always, and hits
@@ -50,7 +50,7 @@ class ReplayedText:
         return self.drafted[place] if place < len(self.drafted) else own
 
     def draft_alternatives(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """Return the draft's candidates for a position, its drafted token included; `own` are the model's."""
+        """Return the draft's candidates for a position, its drafted token included: as many as `own`, the model's."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)
@@ -58,7 +58,7 @@ class ReplayedText:
         return _edited(own, [*offered, self.drafted[place]], self.text[place])
 
     def exit_candidates(self, position: int, own: Sequence[int]) -> tuple[int, ...]:
-        """Return an exit's candidates for a position; `own` are the model's."""
+        """Return an exit's candidates for a position: as many as `own`, the model's."""
         place = position - self.prompt_length
         if place >= len(self.text):
             return tuple(own)

@@ -52,7 +52,7 @@ def is_lossy(rule: Verification, temperature: float) -> bool:
 
 
 def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the weights of a softmax [V], 1 for the likeliest id; raise `LaneError` for infinite or NaN logits."""
+    """Return the weights of a softmax [V], 1 for the likeliest id; raise `LaneError` if the best is infinite or NaN."""
     # in place: allocating an array for each step takes up to twice as long as everything else
     weights = as_array(logits_V).astype(np.float64)
     if not math.isfinite(most := weights.max()):
@@ -64,7 +64,7 @@ def relative_probabilities(logits_V: Array, temperature: float) -> Probabilities
 
 
 def probabilities(logits_V: Array, temperature: float) -> Probabilities:
-    """Return the softmax of logits in float64 [V]; errors as in `relative_probabilities`."""
+    """Return the softmax of logits in float64 [V]; see `relative_probabilities`, which are enough to sample from."""
     weights = relative_probabilities(logits_V, temperature)
     weights /= weights.sum()
     return weights
@@ -97,7 +97,7 @@ def sample(weights: Probabilities, draw: float) -> int:
 
 
 def truncated(logits_V: Array, temperature: float, count: int) -> Candidates:
-    """Return the `count` likeliest ids and their renormalised probabilities, from which a draft samples."""
+    """Return the `count` likeliest ids and their renormalised probabilities, which a draft samples from and sends."""
     ids = ranked_ids(logits_V[None], min(count, len(logits_V)))[0]
     return Candidates(tuple(ids.tolist()), tuple(probabilities(logits_V[ids], temperature).tolist()))
 

@@ -203,8 +203,8 @@ class CapturedCall(LayerKeys):
     def __call__(self, x_BTD: Tensor, numbers_2BT: Numbers, mask_TS: Tensor | None = None) -> Tensor:
         """Return the hidden states of the texts and rows in `x_BTD`, which may be fewer than the call has.
 
-        They are in new memory. `numbers_2BT` are positions and slots of all rows. Each row sees its text up to its slot,
-        unless the additive mask over the first slots hides some.
+        They are in new memory. `numbers_2BT` are positions and slots of all rows. Each row sees its text up to its
+        slot, unless the additive mask over the first slots hides some.
         """
         if self._is_masked:
             self._mask_B1TS.zero_()
