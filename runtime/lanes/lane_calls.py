@@ -68,8 +68,8 @@ class TargetCalls:
     def prepare(self, start: SequenceStart, reader: DrafterTraits | None) -> None:
         """Compile what the sequence needs, if the device compiles; like loading, this has no deadline.
 
-        First a ping detects a lane that hangs; it gets extra time, as the lane may still be busy with the request of an
-        interrupted caller.
+        Before, a ping finds a lane that hangs, which is killed; it gets extra time, as the lane may still be busy with
+        the request of an interrupted caller.
         """
         if self._lane.spec.device.prepares:
             ready = self._lane.request(LaneServer.ping)

@@ -85,7 +85,7 @@ class LaneServer:
         group: "Group | None" = None,
         on_failure: Callable[[Exception], object] = lambda _: None,
     ) -> None:
-        """Args: `on_failure` is called with each error, before an answer reports it."""
+        """Args: `on_failure` is called with each error that an answer will report, once it is known."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
         self._kept = KeptDrafters()
