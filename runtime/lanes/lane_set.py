@@ -88,7 +88,7 @@ class LaneSet:
         *args: P.args,
         **options: P.kwargs,
     ) -> tuple[Lane, R]:
-        """Return the lane and its reply to a loading operation, unless its last one of this kind was the same.
+        """Return the lane and its reply to a loading operation, sent unless its last one of this kind was the same.
 
         A lane that does not load in time is killed.
         """
