@@ -1,4 +1,4 @@
-"""The torch back end, which runs the decoder layer by layer: the reference, and the default on cores without OpenVINO.
+"""The torch back end, which runs the decoder layer by layer: the reference, and the fallback if nothing is compiled.
 
 `backend_opener` chooses torch's back end for a lane, this one or that of `runtime.backends.cuda`.
 """
