@@ -5,6 +5,7 @@ in a loop and in a run matters differently.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from math import log
 from typing import Final, NamedTuple
 
@@ -69,10 +70,13 @@ def run_levels(
     # draft models' windows would scale the times of all rows
     drafting = [run for run in (*silent, *heads) if run.schedule.num_rows > 1]
     branching = [run for run in silent if run.schedule.traits.overlaps]
-    steps = draft_levels(silent, profile)
+    step_ratios = levels_by_lane(silent, (Work.ROLLOUT_STEP,), profile)
+    steps = shared_levels(step_ratios, STEP)
     profile = profile.model_copy(update={"contention": slowed(steps)})
     passes = shared_levels(levels_by_lane(plain, _PASSES, profile), PASS)
-    features_steps = draft_levels(featured, profile, around=steps)
+    # around the level of all lanes' steps: every lane of `steps` may have one that `is_own`
+    of_all_lanes = settled([*chain.from_iterable(step_ratios.values())], STEP)
+    features_steps = draft_levels(featured, profile, STEP._replace(around=of_all_lanes))
     if not apart_by_rows:
         return RunLevels(passes, passes, steps, steps, features_steps)
     wide_passes = _wide_levels(drafting, _PASSES, profile, passes)
@@ -80,9 +84,8 @@ def run_levels(
     return RunLevels(passes, wide_passes, steps, wide_steps, features_steps)
 
 
-def draft_levels(runs: Sequence[CalibrationRun], profile: Profile, *, around: Levels | None = None) -> Levels:
-    """Return the levels of rollouts' steps; the prior's expected level is the first one of `around`, if given."""
-    prior = STEP._replace(around=next(iter(around.values()))) if around else STEP
+def draft_levels(runs: Sequence[CalibrationRun], profile: Profile, prior: Prior = STEP) -> Levels:
+    """Return the levels of rollouts' steps."""
     return shared_levels(levels_by_lane(runs, (Work.ROLLOUT_STEP,), profile), prior)
 
 

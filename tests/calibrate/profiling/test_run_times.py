@@ -129,6 +129,18 @@ def test_passes_of_draft_heads_count_for_the_level_of_several_rows_and_for_no_ot
     assert levels.steps["cpu1"].factor == pytest.approx(1.0)
 
 
+def test_steps_with_features_are_expected_at_the_level_of_all_lanes_and_not_at_the_first_lanes_own():
+    engine = FakeEngine({"cpu0": Laws(step_in_run=1.3), "cpu1": Laws(step_in_run=1.0)})
+    swapped = SPECULATIVE.model_copy(update={"target_lane": "cpu1", "draft_lane": "cpu0"})
+    runs = [decode(engine, anchors_of(engine), one, CONTEXTS, 16) for one in (SPECULATIVE, swapped)]
+    levels = run_levels(runs * 3, profile_of({name: Laws() for name in engine.laws}), lambda _steps: ())
+    assert levels.steps["cpu0"].is_own
+    assert levels.steps["cpu1"].is_own
+    lower, upper = (levels.steps[name].factor for name in ("cpu1", "cpu0"))
+    for found in levels.features_steps.values():
+        assert lower + 0.05 < found.factor < upper - 0.05
+
+
 def test_a_run_of_a_single_round_says_nothing():
     engine = FakeEngine({"cpu0": Laws()})
     run = decode(engine, anchors_of(engine), PLAIN, CONTEXTS, 1)
