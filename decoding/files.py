@@ -181,7 +181,7 @@ def reserved(folder: Path, num_bytes: int) -> Iterator[None]:
     """Reserve `num_bytes` on a folder's disk during the body, for results that are written after it.
 
     Raises `ConfigError` if there is not enough room or the folder is not writable. Where a system cannot reserve space,
-    nothing is checked.
+    the room is not checked.
     """
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.is_dir())
     try:

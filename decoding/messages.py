@@ -55,8 +55,8 @@ NO_WINDOW = Window(())
 class ExitSignal(NamedTuple):
     """An early exit's message: for each of the len(window) + 1 verified rows its ids, best first, and log-probs.
 
-    The log-probs are over the exit's reduced vocabulary. `features` are the rows' hidden states, for a draft model that
-    reads them.
+    Logits are never sent; the log-probs are over the exit's reduced vocabulary. `features` are the rows' hidden states,
+    for a draft model that reads them.
     """
 
     candidates: tuple[tuple[int, ...], ...]

@@ -44,7 +44,7 @@ def decode_s(traces: Sequence[Trace]) -> float:
 
 
 def prefill_s(traces: Sequence[Trace]) -> float | None:
-    """Return the sum of the times before decoding; None if that of any trace is unknown."""
+    """Return the sum of the times before decoding; None if that of any trace is unknown, or without traces."""
     known = [trace.prefill_s for trace in traces if trace.prefill_s is not None]
     return sum(known) if traces and len(known) == len(traces) else None
 

@@ -186,7 +186,7 @@ class AcceptanceRecord:
 
     @property
     def distinct(self) -> "AcceptanceRecord":
-        """The record with only the first text of each prompt."""
+        """The record with only the first text of each prompt: its greedy texts are equal, whatever their names."""
         firsts = [self.prompt_numbers.index(number) for number in range(self.num_prompts)]
         return replace(self, prompts=tuple(self.prompts[place] for place in firsts))
 

@@ -211,7 +211,7 @@ def _names(has: Callable[[MethodTraits], bool]) -> str:
 
 
 def load_schedule(path: str | Path) -> Schedule:
-    """Return the schedule in a YAML file; raise `ConfigError` if the file is missing or wrong."""
+    """Return the schedule in a YAML file; raise `ConfigError`, with line and value, if it is missing or wrong."""
     return load_yaml(path, Schedule)
 
 

@@ -48,7 +48,7 @@ def grow(share: Callable[[Path], float], num_nodes: int, depth: int, num_ranks: 
     """Return the `num_nodes` paths of the largest total share, best first: every step adds the best remaining path.
 
     `share` returns how often texts follow a path. A node comes after its parent and its better siblings; of paths with
-    equal shares, the one with lower ranks comes first. Paths have at most `depth` ranks below `num_ranks`.
+    equal shares, the first in the order of tuples comes first. Paths have at most `depth` ranks below `num_ranks`.
     """
     tree: list[Path] = []
     growing: list[tuple[float, Path]] = [(-share((0,)), (0,))]

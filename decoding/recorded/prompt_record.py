@@ -221,7 +221,7 @@ class PromptRecord:
         return agreeing(self.text, self.chain_drafts[chain])
 
     def tree_lengths(self, tree: int, size: int) -> Ids:
-        """Return how many tokens of a tree of `size` nodes agree with the text at each position, [N]."""
+        """Return how many tokens of a tree of `size` nodes agree with the text at each position, [N], up to its end."""
         ranks = self.tree_ranks[tree]
         lengths = np.cumprod((ranks >= 0) & (ranks < size), axis=1).sum(axis=1).astype(np.int32)
         bounded: Ids = np.minimum(lengths, np.arange(len(ranks), 0, -1, dtype=np.int32))
