@@ -11,7 +11,7 @@ from hwprofiles.profile import Profile
 
 
 def fair_share_slowdowns(wanted: Sequence[Floats], total: float) -> list[Floats]:
-    """Return how many times longer each device takes with its max-min fair share of a memory bandwidth.
+    """Return by what factor (1 or more) each device is slower with its max-min fair share of a memory bandwidth.
 
     Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): a device gets what it wants, but at most a common
     level. If the k devices that want least get all they want, (total - their sum) / (n - k) is left for each other one;

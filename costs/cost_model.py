@@ -188,7 +188,7 @@ def all_reduce_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_
 
 
 def all_gather_s(num_bytes: float, num_devices: int, *, latency_s: float, bytes_per_s: float) -> float:
-    """Return the seconds of an all-gather by Bruck's algorithm, in which a device's bytes double with each step."""
+    """Return the seconds of an all-gather by Bruck's algorithm (any count): a device's bytes double with each step."""
     return _num_levels(num_devices) * latency_s + (num_devices - 1) / num_devices * num_bytes / bytes_per_s
 
 

@@ -36,7 +36,7 @@ class Durations:
 
     Attributes:
         segments_s: times of the target's operations, in the order of `plan.segments`.
-        drafting_s: the share of each of `segments_s` that is drafting: streams, or rows that the draft model reads
+        drafting_s: the seconds of each of `segments_s` that are drafting: streams, or rows that the draft model reads
             again.
         step_s: times of a draft model's steps by kind.
         catch_up_s: [n] is the first step of a rollout that reads n committed tokens before the last one.
@@ -126,7 +126,7 @@ class DurationTables:
             raise OutOfRangeError(reason)
 
     def _beyond_positions(self, schedule: Schedule, plan: RoundPlan) -> str | None:
-        """Return the message of `require_positions`, or None. All paths of a tree share their positions."""
+        """Return the message of `require_positions`, or None. Tree paths, and sequences of a batch, share positions."""
         longest = self._range[-1] + schedule.num_speculative_tokens + 1
         for lane, part, _ in plan.demands:
             facts = self._facts(lane, part)

@@ -102,7 +102,8 @@ class RoundPlan:
         streams: the part that drafts in each segment, if the target drafts for itself.
         step: the part that a step of drafting calls; None without a drafter. For branches see `part_of`.
         step_rows: rows of a draft model's steps, by kind.
-        most_rows: the same for rounds in which draft and exit name no root in common, which have the widest steps.
+        most_rows: the same for rounds in which draft and exit name no root in common, which have the widest steps; how
+            often they do name one, only a record tells.
         unread: number of committed tokens before the last that the first step of a rollout reads, indexed by the
             number of drafted tokens accepted in the round before; empty without a draft lane.
         later_rows: rows of each step of a rollout after the first.

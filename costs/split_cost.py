@@ -35,7 +35,7 @@ class SplitPart(NamedTuple):
         num_layers: number of layers here, with their KV caches.
         num_experts: number of layers whose experts are here, in mean layers; differs from `num_layers` if experts are
             on another device than their layer.
-        errs_as: a label; predictions for devices with the same label have the same error.
+        errs_as: a label; errors of devices with the same label are fully correlated.
     """
 
     device: str
@@ -46,7 +46,7 @@ class SplitPart(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """A link over which hidden states go `times` times in a pass."""
+    """A path, of one link or several, that hidden states take `times` times in a pass."""
 
     times: int
     latency_s: float
@@ -63,7 +63,7 @@ class SplitCost:
     Attributes:
         parts: the devices in the order of a pass; the last one has the `lm_head` and what drafts on this lane.
         has_host: whether the first part is on the CPU.
-        handovers: the links between the parts, in the order of a pass.
+        handovers: the paths between the parts, in the order of a pass.
         state_bytes: bytes of the hidden state of a row.
         shape, weights: the target's shape and its weight format.
     """

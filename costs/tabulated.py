@@ -97,7 +97,7 @@ def _table(cost: LaneCost, part: Part, rows: Sequence[int], contexts: Floats) ->
 
 
 def _bends(*grids: Floats) -> list[int]:
-    """Return the indices along the first axis, evenly spaced, where a grid is not linear; the ends are included."""
+    """Return the indices along the first axis, whose points are equidistant, where a grid bends, and both ends."""
     bends = {0, len(grids[0]) - 1}
     for grid in grids:
         is_bend = np.abs(np.diff(grid, n=2, axis=0)).max(axis=1) > _SAME * np.abs(grid).max()
