@@ -38,7 +38,8 @@ anchors before and after it do not show (`machine` in benchmarks/results/demos.j
 _EVERY_ANCHORS: Final = 3
 """The time between two anchors is at least so many anchors long, so that they take a quarter of the time at most."""
 _HANGS_S: Final = 600.0
-"""A lane without an answer for so long hangs. The first anchor may take long, as it compiles the target."""
+"""A lane that owes an anchor for so long hangs. The first one may take long: it compiles the target, as loading a draft
+may."""
 
 MOST_TAKES: Final = 3
 """A measurement during which this process was stopped is repeated, up to so many takes; the last one counts anyway."""

@@ -27,7 +27,7 @@ _LEAST_STEP = 16
 _FIT_WINDOW, _FIT_TOP_K = 4, 2
 _FIT_WINDOW_OF_FEATURES = 2
 """Window of fitted mirror runs with features. It is short, as it is when mirror pays, because the time beyond the
-tables depends on the rows of the step that starts branches: it is reading weights that the target evicted from
+tables shrinks with more rows of the step that starts branches: it is reading weights that the target evicted from
 caches."""
 _CHECK_WINDOW, _CHECK_TOP_K = 2, 4
 _FIT_TREE, _CHECK_TREE = (3, 8, 4), (2, 5, 3)

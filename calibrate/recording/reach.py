@@ -35,7 +35,7 @@ class Reach:
         trees: depth and top_k of the dynamic trees to record; static trees have a fixed shape.
         temperature: sampling temperature of the target's texts; 0: greedy, with one text per prompt.
         seed: of a prompt's first text; further texts have the following seeds.
-        enough: called before each prompt except the first with the seconds that it would take; True ends the record.
+        enough: called before each text but the first of a run, with the seconds that it may take; True ends the record.
     """
 
     exit_layers: tuple[int, ...] | None = None

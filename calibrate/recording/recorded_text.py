@@ -1,9 +1,9 @@
 """Writes the target's texts, greedy or sampled, and keeps the hidden states on the way.
 
-A text equals that of plain decoding on the same back end to the last bit. Texts of several prompts are written side by
-side, each as a branch (`runtime.backends.kv_memory.BranchCaches`). If the back end turns out not to be batch-invariant,
-which is tested whenever a text begins or memory grows, each text is written alone. So is a text longer than
-`Backend.most_branched_positions`.
+A text equals that of plain decoding with its seed on the same back end, to the last bit. Texts of several prompts are
+written side by side, each as a branch (`runtime.backends.kv_memory.BranchCaches`). If the back end turns out not to be
+batch-invariant, which is tested whenever a text begins or memory grows, each text is written alone. So is a text longer
+than branches that compute alike (`Backend.most_branched_positions`).
 
 Shape legend: as in `runtime.models.decoder`; P tokens of the prompt, N of the text, R texts.
 """
