@@ -31,7 +31,7 @@ class Evaluator:
     ) -> None:
         """Take the arguments of `predict`; `tables` are those of another evaluator on the same machine, to reuse.
 
-        Raises `RecordError` if the record has no text, or only texts shorter than `max_new_tokens`.
+        Raises `RecordError` if the record has no text, or its texts were cut before `max_new_tokens`.
         """
         self._acceptance = replay_of(acceptance)
         self._max_new_tokens = max_new_tokens

@@ -136,7 +136,7 @@ class JoinedRecord:
         return self._candidates[exit_layer]
 
     def lengths(self, max_new_tokens: int | None) -> list[int]:
-        """Return the number of new tokens of each prompt, [P]; raises `RecordError` if the record has shorter texts."""
+        """Return the number of new tokens of each prompt, [P]; raises `RecordError` if the texts were cut earlier."""
         most = self.record.max_new_tokens
         wanted = most if max_new_tokens is None else max_new_tokens
         if not 1 <= wanted <= most:

@@ -27,7 +27,7 @@ def _at_every_place(rates: object) -> object:
 
 
 MOST_DRAWN_TOKENS: Final = 1 << 21
-"""Most tokens to draw, times the number of exits, trees and so on: these take seconds, and 100 bytes per token."""
+"""Most tokens to draw, counted again for each exit, tree, block and lookup: it takes seconds, and 100 bytes a token."""
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 Rates = Annotated[Many[Rate], BeforeValidator(_at_every_place), Field(min_length=1, max_length=MAX_WINDOW)]

@@ -72,7 +72,7 @@ def fastest_round(
 def fastest_reading(platform: Platform, machine: DerivedProfile, context: float) -> Callable[[Schedule], float]:
     """Return a function that gives a lower bound of the seconds of a schedule's rounds by peak bandwidths alone.
 
-    Only reading weights and caches takes time. The bound is 0 for measured lanes.
+    Only reading weights and caches takes time. The bound is 0 for measured lanes, whose tables say what was reached.
     """
     at_peak: dict[str, LaneCost] = {
         lane: cost.at_peak(_peak_bytes_per_s(platform, lane))
