@@ -38,7 +38,7 @@ def expanded(path: str | Path) -> Path:
 def named_path(name: str | Path) -> Path:
     """Return the path that a user named, with `~` expanded; it need not exist.
 
-    Raises `ConfigError` if no file can have that name, or the user after `~` is unknown.
+    Raises `ConfigError` if no file can have that name, or the home that its `~` stands for is unknown.
     """
     try:
         path = Path(name).expanduser()

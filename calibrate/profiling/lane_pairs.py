@@ -60,7 +60,7 @@ def contention_of(pair: _Pair, samples: Samples, step_level: Level, source: str)
 
     The second factor is common to all pairs, unless a pair clearly differs. The draft's slowdown is divided by
     `step_level`: when the target has evicted the draft's cache, the level already includes that. Slowdowns are at least
-    1; lower ones are noise. The level's error belongs to the steps' times and is not added here.
+    1; lower ones are noise, or in the level. The level's error belongs to the steps' times and is not added here.
     """
     target, draft = (shared_levels(_by_pair(samples, role), _PRIOR)[pair] for role in ("target", "draft"))
     anchors, unrest = _anchor_slowdown(pair, samples)
