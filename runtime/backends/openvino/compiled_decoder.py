@@ -2,7 +2,7 @@
 
 On CPUs graphs have dynamic shapes: such a graph packs its weights once, at its first call, and gives a row the same
 bits for any number of rows. It is not kept on disk: reading it would take memory for the weights once more for every
-way to cut the layers. Hidden states between graphs are float32. The embedding is looked up in numpy, since a graph would
+way to cut the layers. Hidden states between graphs are float32. The embedding is looked up in numpy: a graph would
 copy it.
 """
 
