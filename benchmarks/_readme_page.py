@@ -36,6 +36,7 @@ def headline() -> dict[str, str]:
     rounds, covered, corrected = (whole[name] for name in ("rounds_equal", "actual_coverage", "interval_coverage"))
     ours = min(one["tpot_s"]["median"] for name, one in engines.items() if is_ours(name))
     theirs = engines["llama.cpp, 4-bit"]["tpot_s"]["median"]
+    lengths = " or ".join(map(str, sorted({one["max_new_tokens"] for one in found["demos"].values()})))
     lines = (
         (
             f"- Over {whole['num_demos']} demos in a row the median error of a predicted time per token is "
@@ -51,7 +52,7 @@ def headline() -> dict[str, str]:
             f"{corrected['covered']} the time with the machine's own changes of speed taken out."
         ),
         (
-            f"- Does speculation pay, for answers of up to 256 tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
+            f"- Does speculation pay, for answers of up to {lengths} tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
             "the speed of plain decoding by prompt lookup (rounds are recorded, the cost of one is measured). Without "
             "answers that repeat themselves, which are easy to draft, today's fit of these runs makes it "
             f"{min(fewer):.2f}× to {max(fewer):.2f}× ({told})."

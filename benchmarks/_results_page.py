@@ -42,7 +42,7 @@ def sections() -> dict[str, str]:
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
         "held-out": held_out(read_result(RESULTS / "held-out.json")),
         "rounds": rounds(
-            {"Zen 5": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
+            {"Zen 4": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
         ),
         "power": verdict_power.summary(read_result(RESULTS / "verdict-power.json")),
         "corrections": corrections(read_result(RESULTS / "ablations.json")),
@@ -117,17 +117,20 @@ def rounds(summaries: Mapping[str, Json]) -> str:
 
 
 def corrections(result: Json) -> str:
-    """Return the percentage points of error that each correction of a profile saves, on two kinds of runs."""
+    """Return the percentage points of error that each correction of a profile saves, by series and kind of runs."""
 
     def saved(bought: Json, runs: str) -> str:
         error, without = (bought[runs][name] for name in ("error", "refitted"))
         return "-" if error is None else f"{round(100 * (without - error), 1) + 0:.1f}"
 
-    kinds = {"percentage points, demos' runs": "schedules", "runs held back": "held_back_runs"}
+    series = {"runs of the five demos": "demos", "29 November": "demos-2026-11-29", "28 November": "demos-2026-11-28"}
+    columns = {told: (name, "schedules") for told, name in series.items()}
+    columns["runs held back"] = ("demos", "held_back_runs")
     found = {_CORRECTIONS[name]: one for name, one in result["overheads"].items()}
     found |= {f"dropped since: {name}": result["removed"][key] for key, name in _DROPPED.items()}
     rows = [
-        {"correction": name} | {told: saved(one["demos"], runs) for told, runs in kinds.items()}
+        {"correction": name}
+        | {told: saved(one[key], runs) if key in one else "-" for told, (key, runs) in columns.items()}
         for name, one in found.items()
     ]
     return table(rows) + "\n"

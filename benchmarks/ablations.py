@@ -1,6 +1,7 @@
 """What every overhead of a profile buys: how much worse predictions are without it, on the committed demos.
 
     python benchmarks/ablations.py                 about two minutes; runs nothing, works it out from raw data
+    python benchmarks/ablations.py --folder F --series NAME     of older demos, whose raw data an earlier commit has
 
 There are two kinds of runs to compare with: the texts that the demos ran (other prompts in each, up to 256 new tokens),
 and the runs that their calibrations held back to check themselves (16 new tokens, other windows than those that
@@ -43,6 +44,8 @@ from sim.evaluator import Evaluator
 
 LEAST_GAIN: Final = 0.005
 LEAST_RUNS: Final = 5
+DEMOS: Final = "demos"
+"""The series that is in the tree."""
 LEVEL_BY_ROWS: Final = "level_by_rows"
 """No overhead: levels of their own for several rows, which can only be left out of the fit."""
 _CHANGED: Final = 1e-4
@@ -94,11 +97,11 @@ class Demo(NamedTuple):
 
 def main() -> None:
     """Work everything out and write it."""
-    arguments(__doc__).parse_args()
+    options = arguments(__doc__, folder=RESULTS / "demos", series=(DEMOS, "name of these demos")).parse_args()
     pair = find_pair(EMBEDDED)
     known = read_result(_OUT) if _OUT.exists() else {"overheads": {}, "removed": {}}
-    demos = [Demo.load(folder) for folder in sorted((RESULTS / "demos").iterdir())]
-    found = {name: known["overheads"].get(name, {}) | {"demos": bought} for name, bought in gains(demos, pair)}
+    demos = [Demo.load(folder) for folder in sorted(options.folder.iterdir())]
+    found = {name: known["overheads"].get(name, {}) | {options.series: bought} for name, bought in gains(demos, pair)}
     write_result(
         _OUT,
         {

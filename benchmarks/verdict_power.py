@@ -116,9 +116,10 @@ def main() -> None:
 
 
 def joined(records: list[AcceptanceRecord]) -> AcceptanceRecord:
-    """Return the prompts of all records, each once."""
-    prompts = {prompt.name: prompt for one in records for prompt in one.prompts}
-    return replace(records[0], prompts=tuple(prompts.values()))
+    """Return the prompts of all records, each once: of some with the longer text of two, as demos cut theirs."""
+    longest = sorted(records, key=lambda one: one.max_new_tokens)
+    prompts = {prompt.name: prompt for one in longest for prompt in one.prompts}
+    return replace(longest[-1], prompts=tuple(prompts.values()))
 
 
 def simulated(accepted: AcceptanceRecord, profile_path: Path, noises: tuple[tuple[float, float], ...]) -> Population:
