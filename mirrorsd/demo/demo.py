@@ -220,7 +220,7 @@ class Demo:
         cost = self._cost(plan.profile, known.max_new_tokens)
         own_s = more_s(self._short_runs_s(plan, candidates), cost.run_s, left_s)
         others = self._prompts[len(known.prompts) :]
-        if len(known.prompts) < FIRST_PROMPTS or not others:
+        if not others:
             return None
         stages.expect(MORE, _LOADING_S + own_s)
         stages.expect(RUN, left_s - own_s)

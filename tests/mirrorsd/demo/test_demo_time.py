@@ -209,6 +209,12 @@ def test_the_usual_time_is_enough_for_all_schedules_on_six_prompts_and_more(demo
     assert world.now_s <= 1.2 * 390
 
 
+def test_further_prompts_are_recorded_also_where_time_ran_out_among_the_first(demo_in):
+    outcome = demo_in(World(record_over=3.0), 6.5)
+    assert len(outcome.plan.record.prompts) < FIRST_PROMPTS
+    assert outcome.facts["num_recorded_prompts"] > FIRST_PROMPTS
+
+
 @pytest.mark.parametrize(
     ("minutes", "trouble"),
     [
