@@ -105,7 +105,7 @@ def test_half_of_the_schedules_are_taken_to_lose_early():
     """Ten of a second: warmed up, two prompts of all and two of half of them; and three whole texts."""
     runs_s = 10 + 2 * 10 + 2 * 5 + 3 * 2
     assert more_s([1.0] * 10, 2.0, 100.0) == 100 - runs_s
-    assert more_s([1.0] * 10, 2.0, 50.0) == 50 / 4, "a quarter at least"
+    assert more_s([1.0] * 10, 2.0, 50.0) == 50 / 2, "half at least"
 
 
 def test_what_decides_the_answer_comes_first():
