@@ -205,7 +205,7 @@ def judge_measured(
     holders: dict[Badge, MeasuredSchedule | None] = {
         "recommended": winner,
         "predicted fastest on all prompts": min(schedules, key=lambda one: one.predicted_s, default=None),
-        "measured fastest": runs.fastest,
+        "measured fastest on the same prompts": runs.fastest,
     }
     return SpeculationVerdict(
         pays="cannot_tell" if {as_run, corrected} == {"yes", "no"} else as_run,

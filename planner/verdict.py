@@ -10,7 +10,7 @@ from planner.paired_ratio import MOST_PAIRS, Outcome, Ratio, pairs_needed
 from planner.wording import counted, factor
 
 Pays = Literal["yes", "no", "cannot_tell"]
-Badge = Literal["recommended", "predicted fastest on all prompts", "measured fastest"]
+Badge = Literal["recommended", "predicted fastest on all prompts", "measured fastest on the same prompts"]
 
 PAYS: Final[Mapping[Outcome, Pays]] = {"faster": "yes", "slower": "no", "cannot tell": "cannot_tell"}
 """The answer that follows from comparing the best drafting with the best plain schedule."""

@@ -45,6 +45,6 @@ def judged(data: ReportData) -> ReportData:
         Ratio(value=1.42, num_pairs=6, prompts_error=0.08),
         recommended=name,
         schedule=other.candidate.schedule,
-        badges={name: ("recommended", "measured fastest")},
+        badges={name: ("recommended", "measured fastest on the same prompts")},
     )
     return replace(data, measured=verdict)

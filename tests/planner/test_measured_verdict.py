@@ -106,7 +106,7 @@ def check(verdict, schedules):
         if runs[verdict.recommended] in finished:
             for other in finished:
                 assert paired_ratio(times_s(other), times_s(runs[verdict.recommended])).outcome != "faster"
-        fastest = [name for name, badges in verdict.badges.items() if "measured fastest" in badges]
+        fastest = [name for name, badges in verdict.badges.items() if "measured fastest on the same prompts" in badges]
         if len(finished) == len(schedules):
             assert sum(times_s(runs[fastest[0]])) == pytest.approx(min(sum(times_s(one)) for one in finished))
 
@@ -196,7 +196,7 @@ def test_the_answer_the_choice_and_what_is_said(case):
 def test_badges_mark_what_is_best_at_what():
     verdict = judged(ran("plain", 1.0), ran("tree", 1.2, predicted_s=0.8))
     assert verdict.badges == {
-        "plain": ("recommended", "measured fastest"),
+        "plain": ("recommended", "measured fastest on the same prompts"),
         "tree": ("predicted fastest on all prompts",),
     }
 
@@ -331,7 +331,7 @@ def test_measured_fastest_is_what_the_table_shows():
     assert runs.fastest_of([synchronous, tree]) == tree
     assert runs.fastest == synchronous
     verdict = judge_measured([plain, synchronous, tree])
-    assert "measured fastest" in verdict.badges["synchronous"]
+    assert "measured fastest on the same prompts" in verdict.badges["synchronous"]
     assert ("measured fastest" in verdict.next_step[0]) == (verdict.recommended == "synchronous")
 
 

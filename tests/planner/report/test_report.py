@@ -192,7 +192,7 @@ def test_judged_runs_decide_everything_and_the_prediction_stands_second(judged):
     chosen = judged.measured.schedule
     [row] = [row for row in result_rows(judged) if row.is_recommended]
     assert row.result.candidate.schedule == chosen != judged.plan.search.winner.schedule
-    assert row.badges == ("recommended", "measured fastest")
+    assert row.badges == ("recommended", "measured fastest on the same prompts")
     assert all(not other.badges for other in result_rows(judged) if other is not row and other.name != row.name)
     assert (tokens_per_second(row.result.measured_s), "measured, with the recommended schedule") in tiles(judged)
     page = Page(render_report(judged))
