@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import Array, concatenated, inference
-from runtime.backends.kv_memory import BranchCaches, Segment, SequenceCache, WindowAndBranches
+from runtime.arrays import Array, inference
+from runtime.backends.kv_memory import BranchCaches, Segment, SequenceCache
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
@@ -114,19 +114,10 @@ class Backend(ABC):
         """Run layers `start` + 1 to `stop`, and return the hidden states [B, T, D].
 
         `positions` are positions in the text, [T] or [B, T]. `mask` is additive, [T, cursor + T]; None is causal.
-        `cache` is a text, or a result of `BranchCaches.rows` or `BranchCaches.after_window`; its cursor does not move.
-        Raises `LaneError` if a text has too few KV positions.
+        `cache` is a text, whose cursor does not move, or a result of `BranchCaches.rows`. Raises `LaneError` if a text
+        has too few KV positions.
         """
-        segment = start, stop
-        if start == stop:
-            return x_BTD
-        if not isinstance(cache, WindowAndBranches):
-            return self._run_rows(x_BTD, segment, positions, mask, cache)
-        count, text = cache.num_window, cache.text
-        window = self._run_rows(x_BTD[:, :count], segment, positions[:count], None, text)
-        cache.branches.copy(text, slice(start, stop), text.cursor, text.cursor + count)
-        after = self._run_rows(x_BTD[0, count:, None], segment, positions[count:, None], None, cache.rows)
-        return concatenated([window, after.swapaxes(0, 1)], axis=1)
+        return x_BTD if start == stop else self._run_rows(x_BTD, (start, stop), positions, mask, cache)
 
     def run_keeping(
         self,

@@ -85,18 +85,15 @@ class BranchCaches(ABC):
             self.memory.start(num_slots)
         self._num_copied, self._num_slots = 0, num_slots
 
+    @inference
     def follow(self, text: SequenceCache, *, num_final: int, stop: int) -> None:
         """Copy new KV positions of a sequence, up to `stop`, to all branches; the first `num_final` will not change."""
-        self.copy(text, slice(None), self._num_copied, stop)
-        self._num_copied = num_final
-
-    @inference
-    def copy(self, text: SequenceCache, layers: slice, start: int, stop: int) -> None:
-        """Copy some KV positions of a sequence to all branches, in some layers."""
         if self.num_branches:
+            start = self._num_copied
             self.memory.reserve(stop, num_kept=stop)
-            given = text.memory.slots[layers, :, :, :, start:stop]
-            self.memory.slots[layers, :, : self.num_branches, :, start:stop] = given
+            given = text.memory.slots[..., start:stop, :]
+            self.memory.slots[:, :, : self.num_branches, :, start:stop] = given
+        self._num_copied = num_final
 
     @inference
     def give(self, branch: int, start: int, stop: int, text: SequenceCache) -> None:
@@ -119,29 +116,9 @@ class BranchCaches(ABC):
     def rows(self, branches: slice, positions_RT: Sequence[Sequence[int]]) -> Any:
         """Return a `cache` for `run_layers` over the next rows of some branches, [R, T, D], at these positions."""
 
-    def after_window(self, text: SequenceCache, num_window: int, branches: slice, positions: Sequence[int]) -> Any:
-        """Return a `cache` for `run_layers` over a window of the sequence and then a row of some branches after it.
-
-        The hidden states of such a call are [1, num_window + R, D].
-        """
-        if self.num_branches:
-            # the memory must not grow later, when the window is copied: `rows` is bound to the one of now
-            self.memory.reserve(text.cursor + num_window, num_kept=text.cursor)
-        rows = self.rows(branches, [[position] for position in positions])
-        return WindowAndBranches(text, num_window, self, rows)
-
 
 class BranchRows(NamedTuple):
     """A `cache` for rows of branches: what the back end's call needs, and the positions of the rows."""
 
     call: Any
     positions_RT: Any
-
-
-class WindowAndBranches(NamedTuple):
-    """A `cache` for rows of a sequence followed by one row of some branches."""
-
-    text: SequenceCache
-    num_window: int
-    branches: BranchCaches
-    rows: BranchRows

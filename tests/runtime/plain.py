@@ -49,7 +49,8 @@ def smallest_margin(target, prompt, text):
 def draft_states(draft, ids, features_BTE=None, dtype=torch.float32):
     """The draft's normalised hidden states of a text read at once, [T, D]."""
     mask = causal_mask(len(ids), dtype)
-    states = draft.run(torch.tensor([ids]), positions=torch.arange(len(ids)), mask=mask, features_BTE=features_BTE)
+    added_BTD = None if features_BTE is None else draft.fused(features_BTE)
+    states = draft.run(torch.tensor([ids]), positions=torch.arange(len(ids)), mask=mask, added_BTD=added_BTD)
     return states.hidden_TD[0]
 
 

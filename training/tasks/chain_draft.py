@@ -93,7 +93,8 @@ def random_presence(shape: torch.Size, featureless_share: float, generator: torc
 def answer_logits(draft: DraftModel, rows: Batch, features_BTE: Tensor | None) -> Tensor:
     """Return the draft's logits at the answer positions of a batch, [M, V]."""
     with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
-        states = draft.run(rows.ids, positions=rows.positions, mask=rows.mask, features_BTE=features_BTE)
+        added_BTD = None if features_BTE is None else draft.fused(features_BTE)
+        states = draft.run(rows.ids, positions=rows.positions, mask=rows.mask, added_BTD=added_BTD)
         return draft.decoder.lm_head(states.hidden_TD[rows.predicting])  # type: ignore[no-any-return]
 
 

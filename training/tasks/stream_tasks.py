@@ -243,7 +243,8 @@ class _StreamsOfDraftTask(StreamsTask[D]):
         features = shifted_features(self.states, batch, self.draft.config.exit_features, present)
         with torch.autocast(rows.ids.device.type, dtype=torch.bfloat16):
             where, half = {"positions": rows.positions, "mask": rows.mask}, self.draft.half_layer
-            x_BTD = self.draft.lower_half(rows.ids, half, features_BTE=features, **where)
+            added_BTD = None if features is None else self.draft.fused(features)
+            x_BTD = self.draft.lower_half(rows.ids, half, added_BTD=added_BTD, **where)
             final_BTD, keys = run_along(self.draft.decoder, x_BTD, half)
         final_MD = self.draft.decoder.normalise(final_BTD[rows.predicting])
         return StreamTexts(replace(rows, final_MD=final_MD), x_BTD, keys)

@@ -116,12 +116,9 @@ class BranchSet:
         active, num_window = list(self._branches.values()), len(self._window.tokens)
         predecessors = [*range(num_window), *(branch.root.row for branch in active)]
         ids_R1, positions_R1 = [[branch.root.token] for branch in active], [self._places(one, 1) for one in active]
-        states = self._drafter.feed_with_window(
-            [*chain(*ids_R1)], [*chain(*positions_R1)], self._features_TE[predecessors]
-        )
+        states = self._drafter.feed_with_window(ids_R1, positions_R1, self._features_TE[predecessors])
         self._window_is_cached = True
-        by_branch = DraftStates(states.entering_TD[:, None], states.hidden_TD[:, None])
-        self._extend(active, ids_R1, positions_R1, by_branch)
+        self._extend(active, ids_R1, positions_R1, states)
         return num_window + len(active)
 
     def _guess(self, active: Sequence[_Branch]) -> list[list[int]]:

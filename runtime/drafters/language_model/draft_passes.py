@@ -101,25 +101,28 @@ class DraftPasses(ABC):
         return concatenated([zeros(features_TE, 1, features_TE.shape[-1]), features_TE])
 
     def run(
-        self, ids_BT: Any, *, positions: Any, mask: Any = None, cache: Any = None, features_BTE: Array | None = None
+        self, ids_BT: Any, *, positions: Any, mask: Any = None, cache: Any = None, added_BTD: Array | None = None
     ) -> DraftStates:
         """Run all layers over rows; states are [B, T, D].
 
-        `positions`, `mask` and `cache` are as in `Decoder.run_layers`. `features_BTE` [B, T, E * D] are those of
-        `normalise_features` for the previous positions; a row of zeros means no features.
+        `positions`, `mask` and `cache` are as in `Decoder.run_layers`. `added_BTD` is what features of the previous
+        positions add (`fused`).
         """
-        has_halves = self.streams is not None or self._reads(features_BTE)
+        has_halves = self.streams is not None or added_BTD is not None
         half, where = self.half_layer if has_halves else 0, {"positions": positions, "mask": mask, "cache": cache}
-        entering = self.lower_half(ids_BT, half, features_BTE=features_BTE, **where)
+        entering = self.lower_half(ids_BT, half, added_BTD=added_BTD, **where)
         x_BTD = self._runner.run_layers(entering, half, self.decoder.config.num_layers, **where)
         return DraftStates(entering, self._runner.normalise(x_BTD))
 
     def step(
         self, ids_T: Any, *, positions: Any, cache: SequenceCache, features_TE: Array | None = None
     ) -> DraftStates:
-        """Run the next rows of a text and move the cache's cursor behind them; states are [T, D]."""
-        features_BTE = None if features_TE is None else features_TE[None]
-        states = self.run(ids_T[None], positions=positions, cache=cache, features_BTE=features_BTE)
+        """Run the next rows of a text and move the cache's cursor behind them; states are [T, D].
+
+        `features_TE` [T, E * D] are those of `normalise_features` for the previous positions; zeros mean no features.
+        """
+        added_BTD = None if features_TE is None else self.fused(features_TE[None])
+        states = self.run(ids_T[None], positions=positions, cache=cache, added_BTD=added_BTD)
         cache.advance(len(ids_T))
         return DraftStates(states.entering_TD[0], states.hidden_TD[0])
 
@@ -167,18 +170,15 @@ class DraftPasses(ABC):
         """The number of layers below the one where streams begin or, without streams, features are added."""
         return self.config.streams.start_layer if self.config.streams else self.config.feature_layer
 
-    def lower_half(self, ids_BT: Any, half: int, *, features_BTE: Array | None = None, **where: Any) -> Array:
+    def lower_half(self, ids_BT: Any, half: int, *, added_BTD: Array | None = None, **where: Any) -> Array:
         """Embed rows and run the first `half` layers; return the hidden states after them, [B, T, D]."""
         runner, done = self._runner, 0
         # a target may have padding tokens that a draft's embedding lacks; a wrong embedding only costs acceptance
         x_BTD = runner.embedding(ids_BT.clip(max=self.decoder.config.vocab_size - 1))
-        if self._reads(features_BTE):
+        if added_BTD is not None:
             done = self.config.feature_layer
-            x_BTD = runner.run_layers(x_BTD, 0, done, **where) + self.fused(features_BTE)
+            x_BTD = runner.run_layers(x_BTD, 0, done, **where) + added_BTD
         return runner.run_layers(x_BTD, done, half, **where) if done < half else x_BTD
-
-    def _reads(self, features_BTE: Array | None) -> bool:
-        return features_BTE is not None and bool(self.config.exit_features)
 
     @property
     def _runner(self) -> Any:

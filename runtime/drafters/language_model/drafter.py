@@ -168,14 +168,11 @@ class Drafter(WindowDrafter):
         branches: slice,
         ids_RT: Sequence[Sequence[int]],
         positions_RT: Sequence[Sequence[int]],
-        features_RE: Array | None = None,
+        added_RTD: Array | None = None,
     ) -> DraftStates:
-        """Feed the next tokens of some branches; states are [R, T, D]. Features are only for a single row of each."""
+        """Feed the next tokens of some branches, perhaps with what features add; states are [R, T, D]."""
         rows = self.branches.rows(branches, positions_RT)
-        features_R1E = None if features_RE is None else features_RE[:, None]
-        return self.model.run(
-            np.array(ids_RT, np.int64), positions=rows.positions_RT, cache=rows, features_BTE=features_R1E
-        )
+        return self.model.run(np.array(ids_RT, np.int64), positions=rows.positions_RT, cache=rows, added_BTD=added_RTD)
 
     @inference
     def guess_in_branches(
@@ -194,24 +191,22 @@ class Drafter(WindowDrafter):
         return [[self.propose.ids[index] for index in guessed] for guessed in guessed_R1J[:, 0].tolist()]
 
     @inference
-    def feed_with_window(self, ids: Sequence[int], positions: Sequence[int], features_TE: Array) -> DraftStates:
-        """Feed the window again with features, and the roots of all branches; return the states of the roots, [R, D].
+    def feed_with_window(
+        self, ids_R1: Sequence[Sequence[int]], positions_R1: Sequence[Sequence[int]], features_TE: Array
+    ) -> DraftStates:
+        """Feed the window again with features, then the roots of all branches; return the roots' states, [R, 1, D].
 
-        `ids` and `positions` are those of the roots; `features_TE` are of the position before every token fed.
+        `features_TE` are of the position before every token fed.
         """
         tokens, start = self.window.tokens, len(self.text)
-        num_window, stop = len(tokens), start + len(tokens)
+        positions, added_TD = np.arange(start, start + len(tokens)), self.model.fused(features_TE)
+        of_window, of_roots = added_TD[None, : len(tokens)], added_TD[len(tokens) :, None]
         self._truncate(start)
-        self.start_branches(0)
-        states = self.model.run(
-            np.array([[*tokens, *ids]]),
-            positions=np.array([*range(start, stop), *positions]),
-            cache=self.branches.after_window(self.cache, num_window, slice(len(ids)), positions),
-            features_BTE=features_TE[None],
-        )
-        self.cache.advance(num_window)
+        self.model.run(np.array([tokens]), positions=positions, cache=self.cache, added_BTD=of_window)
+        self.cache.advance(len(tokens))
         self.cached += tokens
-        return DraftStates(states.entering_TD[0, num_window:], states.hidden_TD[0, num_window:])
+        self.start_branches(len(tokens))
+        return self.feed_branches(slice(0, len(ids_R1)), ids_R1, positions_R1, of_roots)
 
     def finish_branch(
         self, committed: Sequence[int], branch: int, proposals: list[Proposal], entering_1D: Array

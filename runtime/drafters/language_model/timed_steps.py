@@ -62,7 +62,7 @@ def _text(drafter: Drafter, ids: list[int], context: int, features_TE: Array | N
 
 
 def _branches(
-    drafter: Drafter, ids: list[int], context: int, features_RE: Array | None, num_branches: int
+    drafter: Drafter, ids: list[int], context: int, _: Array | None, num_branches: int
 ) -> Callable[[], object]:
     """Return a step in which every branch has a row, and one for each guess to verify; all rows propose."""
     drafter.branches.fill_random()
@@ -71,7 +71,7 @@ def _branches(
     positions_RT, branches = [positions] * num_branches, slice(num_branches)
 
     def run() -> None:
-        states = drafter.feed_branches(branches, ids_RT, positions_RT, features_RE)
+        states = drafter.feed_branches(branches, ids_RT, positions_RT)
         drafter.propose(states.hidden_TD.reshape(-1, states.hidden_TD.shape[-1]), positions * num_branches)
 
     return run
@@ -82,17 +82,17 @@ def _start(
 ) -> Callable[[], object]:
     """Return a step of the window's rows and of the roots of all branches, which propose."""
     num_window = len(ids) - num_branches
-    tokens, roots = ids[:num_window], ids[num_window:]
+    tokens, roots = ids[:num_window], [[token] for token in ids[num_window:]]
     drafter.branches.fill_random()
     drafter.text, drafter.window = [0] * context, Window(tuple(tokens))
     # roots after every row of the window in turn
-    positions = [context + place % (num_window + 1) for place in range(num_branches)]
+    positions = [[context + place % (num_window + 1)] for place in range(num_branches)]
 
     def run() -> None:
         drafter.cached = [0] * context
         drafter.cache.set_length(context)
         states = drafter.feed_with_window(roots, positions, features_TE)
-        drafter.propose(states.hidden_TD, [position + 1 for position in positions])
+        drafter.propose(states.hidden_TD[:, 0], [position + 1 for [position] in positions])
 
     return run
 

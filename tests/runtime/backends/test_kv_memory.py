@@ -148,11 +148,19 @@ def test_a_branch_goes_on_from_the_text_that_it_was_given(reader, form):
 def test_branches_after_a_window_see_it(reader, form):
     (text, _), branches = reader.text(prompt(10)), reader.branches(2)
     branches.follow(text, num_final=10, stop=10)
-    place = branches.after_window(text, 3, slice(0, 2), [11, 13])
-    found = reader.feed([[1, 2, 3, 4, 5]], place, [10, 11, 12, 11, 13])[0]
-    for row, ids in ((2, [1, 2, 3]), (3, [1, 4]), (4, [1, 2, 3, 5])):
-        assert same(form, found[row], reader.alone([*prompt(10), *ids]))
-    assert text.cursor == 10
+    read_window(reader, [1, 2, 3], text, branches)
+    rows = branches.rows(slice(0, 2), [[11], [13]])
+    found = reader.feed([[4], [5]], rows, rows.positions_RT)
+    for branch, ids in enumerate(([1, 4], [1, 2, 3, 5])):
+        assert same(form, found[branch, 0], reader.alone([*prompt(10), *ids]))
+
+
+def read_window(reader, window, text, branches):
+    """Read a window after a text, and give it to all branches."""
+    start = text.cursor
+    reader.feed([window], text, range(start, start + len(window)))
+    text.advance(len(window))
+    branches.follow(text, num_final=start, stop=text.cursor)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -162,11 +170,11 @@ def test_branches_see_a_window_that_goes_on_in_larger_memory(reader, form):
     assert len({Device.of_lane("openvino:CPU").num_slots(stop) for stop in (length + 2, length + 8)}) == 2
     (text, _), branches = reader.text(prompt(length)), reader.branches(2)
     branches.follow(text, num_final=length, stop=length)
-    place = branches.after_window(text, len(window), slice(0, 2), [length, length + 1])
-    positions = [*range(length, length + len(window)), length, length + 1]
-    found = reader.feed([[*window, 20, 21]], place, positions)[0]
-    for row, ids in ((7, window), (8, [20]), (9, [1, 21])):
-        assert same(form, found[row], reader.alone([*prompt(length), *ids]))
+    read_window(reader, window, text, branches)
+    rows = branches.rows(slice(0, 2), [[length], [length + 1]])
+    found = reader.feed([[20], [21]], rows, rows.positions_RT)
+    for branch, ids in enumerate(([20], [1, 21])):
+        assert same(form, found[branch, 0], reader.alone([*prompt(length), *ids]))
     rows = branches.rows(slice(0, 2), [[length + 1], [length + 2]])
     found = reader.feed([[22], [23]], rows, rows.positions_RT)
     for branch, ids in enumerate(([20, 22], [1, 21, 23])):

@@ -50,20 +50,19 @@ class Foretelling(Drafter):
             self.known = self.known_in_branches[branch]
         return super().finish_branch(committed, branch, *args)
 
-    def feed_branches(self, branches, ids_RT, positions_RT, features_RE=None):
+    def feed_branches(self, branches, ids_RT, positions_RT, added_RTD=None):
         for branch, ids, positions in zip(range(branches.start, branches.stop), ids_RT, positions_RT, strict=True):
             # rows after the window share a place, and the first there is the last one that was meant
             self.fed.setdefault(branch, {}).update(reversed([*zip(positions, ids, strict=True)]))
-        return super().feed_branches(branches, ids_RT, positions_RT, features_RE)
+        return super().feed_branches(branches, ids_RT, positions_RT, added_RTD)
 
-    def feed_with_window(self, ids, positions, features_TE):
-        self.fed = {branch: {place: id_} for branch, (place, id_) in enumerate(zip(positions, ids, strict=True))}
+    def feed_with_window(self, ids_R1, positions_R1, features_TE):
         before = len(self.text)
         self.known_in_branches = [
             torch.cat([self.known, features_TE[: place - before], own[None]])
-            for place, own in zip(positions, features_TE[len(self.window.tokens) :], strict=True)
+            for (place,), own in zip(positions_R1, features_TE[len(self.window.tokens) :], strict=True)
         ]
-        return super().feed_with_window(ids, positions, features_TE)
+        return super().feed_with_window(ids_R1, positions_R1, features_TE)
 
     def start_branches(self, num_tokens):
         if num_tokens:

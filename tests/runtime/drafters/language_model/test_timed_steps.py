@@ -30,22 +30,23 @@ class Noted(Drafter):
 
 
 @pytest.mark.parametrize(
-    ("measurement", "rows"),
+    ("measurement", "calls"),
     [
-        (Measurement(part="draft_step", rows=1, context=20), 1),
-        (Measurement(part="draft_step", rows=3, context=20), 3),
-        (Measurement(part="draft_step", rows=3, context=20, with_features=True, num_proposals=1), 3),
-        (Measurement(part="draft_start", rows=7, context=20, with_features=True, num_proposals=4), 7),
-        (Measurement(part="draft_step", rows=12, context=20, num_guesses=3), 12),
+        (Measurement(part="draft_step", rows=1, context=20), [1]),
+        (Measurement(part="draft_step", rows=3, context=20), [3]),
+        (Measurement(part="draft_step", rows=3, context=20, with_features=True, num_proposals=1), [3]),
+        (Measurement(part="draft_start", rows=7, context=20, with_features=True, num_proposals=4), [3, 4]),
+        (Measurement(part="draft_step", rows=12, context=20, num_guesses=3), [12]),
     ],
 )
-def test_a_timed_step_is_one_call_of_all_its_rows_every_time(measurement, rows):
+def test_a_timed_step_feeds_all_its_rows_every_time(measurement, calls):
+    """In one call, or that of a window and then that of its branches."""
     noted = Noted(tiny_draft(tiny_target(), exit_features=(1, 3), feature_layer=1))
     run = noted.timed_step(measurement)
     noted.calls.clear()
     for _ in range(3):
         run()
-    assert noted.calls == [rows] * 3
+    assert noted.calls == calls * 3
 
 
 def test_the_step_that_starts_branches_reads_features():
