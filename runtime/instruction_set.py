@@ -22,11 +22,7 @@ _KERNEL_VARIABLES: Final = ("ONEDNN_", "DNNL_")
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
     """Forbid AMX tiles on a CPU that has them, unless a user has set a limit."""
-    try:
-        has_tiles = "amx_tile" in (cpu_info or _CPU_INFO).read_text(encoding="utf-8")
-    except OSError:
-        return
-    if has_tiles:
+    if "amx_tile" in _described_cores(cpu_info):
         environment.setdefault(ISA_VARIABLE, _WITHOUT_TILES)
 
 
@@ -39,10 +35,7 @@ def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None 
     allowed = environment.get(ISA_VARIABLE, "")
     if allowed in _WITHOUT_VNNI:
         return False
-    try:
-        flags = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").split()
-    except OSError:
-        return True
+    flags = _described_cores(cpu_info).split()
     has_any = "avx_vnni" in flags or ("avx512_vnni" in flags and not allowed.startswith("AVX2"))
     return has_any or "avx2" not in flags  # on CPUs without AVX2 OpenVINO decides by itself
 
@@ -55,10 +48,7 @@ def chosen_by(
     `cores` are by default those of this process, as the cores of a machine may differ. The list is empty if the system
     does not describe its cores.
     """
-    try:
-        sections = (cpu_info or _CPU_INFO).read_text(encoding="utf-8").strip().split("\n\n")
-    except OSError:
-        return []
+    sections = _described_cores(cpu_info).strip().split("\n\n")
     wanted = {str(number) for number in cores or os.sched_getaffinity(0)}
     lines = []
     for section in sections:
@@ -67,6 +57,14 @@ def chosen_by(
             lines += [line for line in section.splitlines() if line.partition(":")[0].strip().lower() not in _CHANGING]
     settings = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
     return [*dict.fromkeys(lines), *settings] if lines else []
+
+
+def _described_cores(cpu_info: Path | None) -> str:
+    """Return the system's description of all cores; empty if it has none."""
+    try:
+        return (cpu_info or _CPU_INFO).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def described() -> str:

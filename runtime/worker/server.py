@@ -2,12 +2,12 @@
 
 The answer to a request with an ``id`` has this id, and the times when the operation started and ended
 (`time.perf_counter`). A request without an id has no answer; if it fails, its error is the next answer. Loading a
-drafter takes as long as decoding a text, so small drafters are kept (`KeptDrafters`).
+drafter takes as long as decoding a text, so small drafters are kept.
 """
 
 import gc
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,34 +43,7 @@ def models_on(device: Device, num_threads: int, group: "Group | None" = None) ->
 
 
 KEPT_BYTES: Final = 300_000_000
-"""Most bytes of the files of all kept drafters; larger drafters are not kept."""
-
-
-class KeptDrafters:
-    """Drafters by the request that loaded them; the least recently used ones are dropped."""
-
-    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._drafters: dict[Hashable, tuple[WindowDrafter, int, Path]] = {}
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """Folders of the kept drafters, the most recently used last."""
-        return tuple(folder for _, _, folder in self._drafters.values())
-
-    def get(self, request: Hashable) -> WindowDrafter | None:
-        """Return the drafter that was added for a request; None if there is none or it was dropped."""
-        if request not in self._drafters:
-            return None
-        self._drafters[request] = self._drafters.pop(request)  # now the most recently used
-        return self._drafters[request][0]
-
-    def add(self, request: Hashable, drafter: WindowDrafter, folder: Path) -> None:
-        """Keep the drafter of a folder, if it is small."""
-        num_bytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        self._drafters[request] = drafter, num_bytes, folder
-        while sum(size for _, size, _ in self._drafters.values()) > self._most_bytes:
-            del self._drafters[next(iter(self._drafters))]
+"""Most bytes of the files of all kept drafters; the least recently used are dropped, so a larger one is not kept."""
 
 
 class LaneServer:
@@ -88,7 +61,7 @@ class LaneServer:
         """Args: `on_failure` is called with each error that an answer will report, once it is known."""
         self._channel, self._device, self._num_threads, self._group = channel, device, num_threads, group
         self._draft: DraftRole | None = None
-        self._kept = KeptDrafters()
+        self._kept: dict[tuple[Path, Path, Dtype], WindowDrafter] = {}
         self._measure = MeasureRole(channel)
         self._failure: Exception | None = None
         self._on_failure = on_failure
@@ -152,7 +125,7 @@ class LaneServer:
     @operation
     def load_target(self, target: Path, exits: Path | None, dtype: Dtype) -> None:
         """Load the target of a folder, with its trained exits if any."""
-        self._kept = KeptDrafters()  # kept drafters share the embedding of the previous target
+        self._kept.clear()  # kept drafters share the embedding of the previous target
         self._run_target(self._models.load_target(target, exits, dtype))
 
     @operation
@@ -182,13 +155,16 @@ class LaneServer:
     @operation
     def load_draft(self, target: Path, drafter: Path, dtype: Dtype) -> DrafterTraits:
         """Load a drafter of this target from its folder."""
-        loaded = self._kept.get((target, drafter, dtype))
+        asked = target, drafter, dtype
+        loaded = self._kept.pop(asked, None)
         if loaded is None:
             self._drop_draft()
             loaded = self._models.load_drafter(target, drafter, dtype)
-            if self._group is None:
-                self._kept.add((target, drafter, dtype), loaded, drafter)
             gc.collect()  # frees dropped drafters now rather than while a text is decoded
+        if self._group is None:
+            self._kept[asked] = loaded
+            while sum(_num_bytes(folder) for _, folder, _ in self._kept) > KEPT_BYTES:
+                del self._kept[next(iter(self._kept))]
         self._measure.drafter = loaded
         self._draft = DraftRole(loaded)
         self._handlers |= handlers_of(self._draft)
@@ -198,5 +174,9 @@ class LaneServer:
             raw_features=loaded.raw_features,
             methods=loaded.methods,
             num_streams=loaded.num_streams,
-            kept=self._kept.folders,
+            kept=tuple(folder for _, folder, _ in self._kept),
         )
+
+
+def _num_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -4,39 +4,46 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runtime.drafters.registry import find_drafter
 from runtime.lanes.lane import Reply
-from runtime.worker import torch_models
-from runtime.worker.server import KeptDrafters, LaneServer
+from runtime.worker import server, torch_models
+from runtime.worker.server import LaneServer
 from tests.runtime.engine.schedules import PROMPT, SCHEDULES
 from tests.runtime.thread_lanes import thread_engine
 
 
 @pytest.fixture
-def kept(tmp_path):
-    """Room for 100 bytes, and what adds a drafter of so many bytes."""
-    kept = KeptDrafters(most_bytes=100)
+def load(tmp_path, monkeypatch):
+    """Loads drafters of so many bytes into a lane with room for 100, and says what was kept and what was loaded."""
+    monkeypatch.setattr(server, "KEPT_BYTES", 100)
+    lane, loaded = LaneServer(None), list[str]()
 
-    def add(name, num_bytes):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(bytes(num_bytes))
-        kept.add(name, name.upper(), tmp_path / name)
+    def load_drafter(_target, folder, _dtype):
+        loaded.append(folder.name)
+        return SimpleNamespace(feature_layers=(), raw_features=False, methods=(), num_streams=0)
 
-    return kept, add
+    lane._models = SimpleNamespace(load_drafter=load_drafter)
+
+    def load(**sizes):
+        loaded.clear()
+        for name, num_bytes in sizes.items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "model.safetensors").write_bytes(bytes(num_bytes))
+            kept = lane.load_draft(tmp_path, tmp_path / name, "float32").kept
+        return [folder.name for folder in kept], [*loaded]
+
+    return load
 
 
-def test_drafters_not_asked_for_for_longest_make_room_and_a_large_one_is_not_kept(kept):
-    kept, add = kept
-    add("one", 40)
-    add("two", 40)
-    assert kept.get("one") == "ONE"
-    add("three", 40)
-    assert [kept.get(name) for name in ("one", "two", "three")] == ["ONE", None, "THREE"]
-    add("large", 101)
-    assert [kept.get(name) for name in ("one", "three", "large")] == [None] * 3
+def test_drafters_not_asked_for_for_longest_make_room_and_a_large_one_is_not_kept(load):
+    assert load(one=40, two=40) == (["one", "two"], ["one", "two"])
+    assert load(one=40) == (["two", "one"], [])
+    assert load(three=40) == (["one", "three"], ["three"])
+    assert load(large=101) == ([], ["large"])
 
 
 @pytest.fixture
@@ -77,10 +84,10 @@ def test_a_draft_that_is_not_kept_goes_before_the_next_is_loaded(tiny_folders, m
         return loaded
 
     monkeypatch.setattr(torch_models, "load_drafter", noted)
+    monkeypatch.setattr(server, "KEPT_BYTES", 0)
     with thread_engine(tiny_folders.target) as engine:
         for folder in (tiny_folders.drafter, tiny_folders.feature_drafter, tiny_folders.drafter):
             named = schedule.model_copy(update={"drafter": str(folder)})
-            engine.load_draft("small", named.drafter).server._kept = KeptDrafters(most_bytes=0)
             engine.generate(named, PROMPT, max_new_tokens=8)
     assert there == [[], [False], [False, False]]
 
