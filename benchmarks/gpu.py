@@ -35,6 +35,7 @@ from _gpu.models import DRAFT, TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import DRY, Session, Sizes, describe
 from _gpu.targets import targets
 
+from runtime.arrays import on_host
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import GraphCapture, new_stream
 from runtime.backends.eager import wait
@@ -117,7 +118,7 @@ def greedy_text(model: Any, cache: Any, prompt: torch.Tensor, num_tokens: int) -
         x_BTD = model.run_layers(x_BTD, 0, model.config.num_layers, positions=positions, cache=cache)
         cache.advance(len(positions))
         best = model.logits(x_BTD)[0, -1].argmax()
-        ids.append(int(model.on_host(best)[0] if isinstance(model, CudaBackend) else best))
+        ids.append(int(best))
     return ids
 
 
@@ -139,7 +140,7 @@ def draft(session: Session) -> None:
                     x_R1D = backend.embedding(ids)
                     positions = rows.positions_RT
                     x_R1D = backend.run_layers(x_R1D, 0, config.num_layers, positions=positions, cache=rows)
-                    backend.on_host(backend.logits(x_R1D).float().argmax(dim=-1))
+                    on_host(backend.logits(x_R1D).float().argmax(dim=-1))
 
                 add({"model": DRAFT, "width": width, "context": context, "seconds": session.clocked(step)})
 

@@ -56,6 +56,11 @@ def is_on_host(array: Array) -> bool:
     return not is_tensor(array) or bool(array.is_cpu)
 
 
+def on_host(array: Array) -> Array:
+    """Return an array in memory of the host."""
+    return array.cpu() if is_tensor(array) else array
+
+
 def concatenated(arrays: Sequence[Array], axis: int = 0) -> Array:
     """Concatenate arrays along an axis."""
     if is_tensor(arrays[0]):
@@ -84,13 +89,16 @@ def wide(array: Array) -> Array:
     return array.float() if is_tensor(array) else array.astype(np.float32, copy=False)
 
 
-def unit_scale(x: Array, eps: float) -> Array:
-    """Divide each vector [..., D] by its root mean square."""
-    if is_tensor(x):
+def normalise_features(hidden_TED: Array, eps: float) -> Array:
+    """Return the features of E target layers for a drafter, [..., T, E * D]: each state divided by its RMS."""
+    *rows, num_layers, size = hidden_TED.shape
+    if is_tensor(hidden_TED):
         from torch.nn import functional as F
 
-        return F.rms_norm(x, (x.shape[-1],), x.new_ones(x.shape[-1]), eps)
-    return rms_norm(x, None, eps)
+        unit: Array = F.rms_norm(hidden_TED, (size,), hidden_TED.new_ones(size), eps)
+    else:
+        unit = rms_norm(hidden_TED, None, eps)
+    return unit.reshape(*rows, num_layers * size)
 
 
 def rms_norm(x: NDArray[np.float32], weight: NDArray[np.float32] | None, eps: float) -> NDArray[np.float32]:

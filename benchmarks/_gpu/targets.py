@@ -9,6 +9,7 @@ import torch
 
 from _gpu.models import TARGETS, config_of, prepared_text, random_decoder
 from _gpu.session import Session
+from runtime.arrays import log_shares, on_host
 from runtime.backends.cuda.captured_backend import CudaBackend
 from runtime.backends.cuda.captured_calls import CapturedCall
 from runtime.backends.eager import wait
@@ -59,8 +60,7 @@ def heads(session: Session, name: str, backend: CudaBackend) -> None:
             def read_exit(x_BTD: torch.Tensor = x_BTD) -> None:
                 logits = backend.logits(x_BTD)[0]
                 ids = ranked_ids(logits, EXIT_IDS)
-                wide = logits.float()
-                backend.on_host(ids, wide.gather(-1, ids) - wide.logsumexp(dim=-1, keepdim=True))
+                on_host(ids), on_host(log_shares(logits.float(), ids))
 
             def head(x_BTD: torch.Tensor = x_BTD) -> None:
                 backend.logits(x_BTD)
@@ -99,7 +99,7 @@ def rounds(session: Session, name: str, backend: CudaBackend) -> None:
         def one_round() -> None:
             x_BTD = backend.embedding(torch.zeros(1, rows, dtype=torch.long))
             x_BTD = backend.run_layers(x_BTD, 0, layers, positions=positions, cache=text)
-            backend.on_host(backend.logits(x_BTD)[0].float().argmax(dim=-1))
+            on_host(backend.logits(x_BTD)[0].float().argmax(dim=-1))
 
         round_s, layers_s = session.clocked(one_round), session.seconds(call.replay)
         x_BTD = torch.zeros(1, rows, backend.config.hidden_size, dtype=session.dtype, device=session.device)

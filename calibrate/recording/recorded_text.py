@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from decoding.messages import NO_WINDOW
 from decoding.sequence import DecodedSequence
-from runtime.arrays import Array, concatenated, inference, wide
+from runtime.arrays import Array, concatenated, inference, on_host, wide
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between
 from runtime.backends.kv_memory import BranchCaches, SequenceCache
 from runtime.models.vocabulary import ranked_ids
@@ -95,11 +95,9 @@ class _Writing:
         if self.unfinished:
             self.last, self.position = verdict.next_token, self.position + 1
 
-    def result(self, target: Backend) -> TargetText:
+    def result(self) -> TargetText:
         """Return the finished text."""
-        states = {
-            layer: target.on_host(concatenated([rows[layer] for rows in self.states]))[0] for layer in self.states[0]
-        }
+        states = {layer: on_host(concatenated([rows[layer] for rows in self.states])) for layer in self.states[0]}
         return TargetText(self._sequence.tokens, states, self._margins, self._chosen_from)
 
 
@@ -131,7 +129,7 @@ class TextWriter:
         self._read_prompt(writing, place)
         while writing.unfinished:
             writing.go_on(self._read_next(writing, place))
-        return writing.result(self._target)
+        return writing.result()
 
     def groups(self, wanted: Sequence[WantedText]) -> Iterator[list[WantedText]]:
         """Cut the texts into consecutive groups that can be written side by side."""
@@ -195,7 +193,7 @@ class TextWriter:
     def _finished(self, writings: deque[_Writing]) -> Iterator[TargetText]:
         """Remove and yield the finished texts at the front of `writings`."""
         while writings and not writings[0].unfinished:
-            text = writings.popleft().result(self._target)
+            text = writings.popleft().result()
             self.next_is_written = bool(writings) and not writings[0].unfinished
             yield text
 
@@ -262,7 +260,7 @@ class TextWriter:
     @inference
     def _feed(self, texts: Sequence[_Writing], positions: Any, cache: Any) -> list[_Seen]:
         states, x_R1D = self._run(np.array([[text.last] for text in texts]), positions, cache)
-        (logits_R1V,) = self._target.on_host(self._target.logits(x_R1D))
+        logits_R1V = on_host(self._target.logits(x_R1D))
         return [
             _Seen({layer: x_R1D[number] for layer, x_R1D in states.items()}, logits_R1V[number])
             for number in range(len(texts))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import Array, inference
+from runtime.arrays import Array, inference, normalise_features
 from runtime.backends.kv_memory import BranchCaches, Segment, SequenceCache
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
@@ -170,17 +170,16 @@ class Backend(ABC):
     def adapter(self, weights: Any) -> Head:
         """Return an exit's adapter; `weights` are a torch module, or arrays by name on a back end without torch."""
 
-    @abstractmethod
     def features(self, hidden_TED: Array, *, is_raw: bool) -> Array:
         """Return hidden states of E layers for a draft, [T, E * D], each divided by its RMS unless `is_raw`."""
+        if not is_raw:
+            return normalise_features(hidden_TED, self.config.norm_eps)
+        num_rows, num_layers, size = hidden_TED.shape
+        return hidden_TED.reshape(num_rows, num_layers * size)
 
     @abstractmethod
     def array(self, block: Block) -> Array:
         """Return hidden states received from another lane as an array of this back end."""
-
-    def on_host(self, *arrays: Array) -> tuple[Array, ...]:
-        """Return arrays of the device in the host's memory."""
-        return arrays
 
     def wait(self) -> None:  # noqa: B027  only asynchronous devices have to be waited for
         """Wait until the device has done all work."""

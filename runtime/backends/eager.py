@@ -13,7 +13,6 @@ from runtime.backends.backend import Backend, Head
 from runtime.backends.devices import require_device, require_form
 from runtime.backends.kv_memory import Segment
 from runtime.backends.lane_device import Device, Dtype
-from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from runtime.models.kv_cache import BranchCache, KVCache
 from runtime.models.row_invariance import Linear
@@ -47,17 +46,9 @@ class TorchBackend(Backend):
         adapter: Head = weights
         return adapter
 
-    def features(self, hidden_TED: Tensor, *, is_raw: bool) -> Tensor:
-        """See `Backend`."""
-        return hidden_TED.flatten(-2) if is_raw else normalise_features(hidden_TED, self.config.norm_eps)
-
     def array(self, block: Block) -> Tensor:
         """See `Backend`."""
         return to_tensor(block).to(self.device, self.dtype)
-
-    def on_host(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """See `Backend`."""
-        return tuple(tensor.cpu() for tensor in tensors)
 
     def wait(self) -> None:
         """See `Backend`."""

@@ -61,8 +61,8 @@ class EarlyExit:
             x_BTD = adapter(x_BTD)
         logits_TV = wide(self._output.logits(self._backend.normalise(x_BTD))[0])
         ids_TK = ranked_ids(logits_TV, num_candidates)
-        ids, log_probs = self._backend.on_host(self._output.ids[ids_TK], log_shares(logits_TV, ids_TK))
-        return tuple(map(tuple, ids.tolist())), tuple(map(tuple, log_probs.tolist()))
+        ids, log_probs = self._output.ids[ids_TK].tolist(), log_shares(logits_TV, ids_TK).tolist()
+        return tuple(map(tuple, ids)), tuple(map(tuple, log_probs))
 
 
 class ExitHeads(NamedTuple):

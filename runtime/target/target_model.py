@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
-from runtime.arrays import Array, concatenated, inference, is_on_host, stacked
+from runtime.arrays import Array, concatenated, inference, is_on_host, on_host, stacked
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between, tree_rows
 from runtime.models.vocabulary import best_numbers
 from runtime.target.early_exits import EarlyExit, ExitHeads
@@ -141,7 +141,7 @@ class TargetModel:
         if not features:
             rows = self._embed((), np.arange(0), None)
             features.append(self._features(rows._replace(taps=(rows.x_BTD[0],) * len(feature_layers))))
-        return self._on_host(concatenated(features))
+        return concatenated(features)
 
     def add_prompt_tokens(self, prompt: Sequence[int]) -> None:
         """Add the tokens of this prompt to the vocabulary of exits."""
@@ -162,7 +162,7 @@ class TargetModel:
         if not self._feature_layers:
             return verdict
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
-        return verdict._replace(features=self._on_host(self._features(rows, [0, *[node + 1 for node in nodes]])))
+        return verdict._replace(features=self._features(rows, [0, *[node + 1 for node in nodes]]))
 
     @inference
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
@@ -172,7 +172,7 @@ class TargetModel:
         if (replay := self._sampling.replay) is not None:
             places = enumerate(candidates, self.cache.cursor + 1)
             candidates = tuple(replay.exit_candidates(place, ids) for place, ids in places)
-        return ExitSignal(candidates, log_probs, self._on_host(self._features(rows)) if self._feature_layers else None)
+        return ExitSignal(candidates, log_probs, self._features(rows) if self._feature_layers else None)
 
     @inference
     def suffix(self) -> Verdict:
@@ -213,7 +213,7 @@ class TargetModel:
             # all argmaxes at once, as the rules ask row by row and would wait for the device each time
             verdict = decide_greedy(best_numbers(logits_TV).tolist().__getitem__, rows.window, self._sampling, position)
         else:
-            verdict = decide(self._on_host(logits_TV), rows.window, self._sampling, position)
+            verdict = decide(on_host(logits_TV), rows.window, self._sampling, position)
         self.keep(verdict)
         return verdict
 
@@ -234,9 +234,6 @@ class TargetModel:
     ) -> RowsUnderWay:
         x_BTD = self.backend.embedding(np.array([ids], np.int64))
         return RowsUnderWay(window=window, x_BTD=x_BTD, layers_done=0, positions=positions, mask=mask)
-
-    def _on_host(self, array: Array) -> Array:
-        return self.backend.on_host(array)[0]
 
     def _features(self, rows: RowsUnderWay, kept_rows: list[int] | None = None) -> Array:
         """Return the features of all rows, or of some."""

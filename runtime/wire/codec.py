@@ -15,7 +15,7 @@ import numpy as np
 
 from decoding.messages import Candidates, ExitSignal
 from decoding.schedule import Schedule
-from runtime.wire.channel import Block
+from runtime.wire.channel import Block, to_block
 
 
 class Written(NamedTuple):
@@ -87,7 +87,9 @@ def _arrays(value: Any) -> Sequence[Block]:
         return _array(value.tokens, "int32"), _array(value.probabilities, "float64")
     if isinstance(value, ExitSignal):
         return _array(value.candidates, "int32"), _array(value.log_probs, "float32")
-    return (value,) if isinstance(value, Block) else ()
+    if isinstance(value, Block):
+        return (value,)
+    return (to_block(value),) if hasattr(value, "dtype") else ()
 
 
 def _array(values: Sequence[Any], dtype: str) -> Block:

@@ -5,7 +5,7 @@ Times are measured in the lane. A reply of the drafter has its steps since the l
 
 import time
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from decoding.messages import ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
@@ -18,10 +18,8 @@ from runtime.drafters.window_drafter import Steps, WindowDrafter
 from runtime.instruction_set import described
 from runtime.target.target_model import TargetModel
 from runtime.verification.rules import Sampling
-from runtime.wire.channel import Block, to_block
+from runtime.wire.channel import Block
 from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans, operation
-
-F = TypeVar("F", ExitSignal, Verdict)
 
 _COMPILED_ROWS: Final = (1, 16)
 """Two sizes of calls, even after padding (`row_floor`), so that all graphs of a medium-sized decoder are compiled."""
@@ -67,34 +65,34 @@ class TargetRole:
     def prefill(self, start: SequenceStart, feature_layers: tuple[int, ...], raw_features: bool) -> Block | None:  # noqa: FBT001
         """Read a prompt; the reply has the features of all its positions but the last, if there are feature layers."""
         self._model.set_tree(size=start.schedule.tree_size, depth=start.schedule.num_speculative_tokens)
-        features_TE = self._model.prefill(
+        features: Block | None = self._model.prefill(
             start.prompt,
             capacity=_capacity(start),
             sampling=_sampling(start),
             feature_layers=feature_layers,
             raw_features=raw_features,
         )
-        return None if features_TE is None else to_block(features_TE)
+        return features
 
     @operation
     def verify(self, window: Window) -> Verdict:
         """Run all layers over the window."""
-        return _for_the_wire(self._model.verify(window))
+        return self._model.verify(window)
 
     @operation
     def stream(self, window: Window) -> Verdict:
         """Verify, and draft the next window by the target's streams; the verdict has it."""
-        return _for_the_wire(self._model.stream(window))
+        return self._model.stream(window)
 
     @operation
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """Run the layers up to an exit; the reply has the best ids of each row."""
-        return _for_the_wire(self._model.prefix(window, exit_layer, num_candidates))
+        return self._model.prefix(window, exit_layer, num_candidates)
 
     @operation
     def suffix(self) -> Verdict:
         """Run the remaining layers over the rows of the last `prefix`."""
-        return _for_the_wire(self._model.suffix())
+        return self._model.suffix()
 
 
 class DraftRole:
@@ -197,7 +195,3 @@ def _capacity(start: SequenceStart) -> int:
 
 def _sampling(start: SequenceStart) -> Sampling:
     return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)
-
-
-def _for_the_wire(reply: F) -> F:
-    return reply if reply.features is None else reply._replace(features=to_block(reply.features))

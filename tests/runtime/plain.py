@@ -3,7 +3,7 @@
 import torch
 
 from decoding.messages import NO_WINDOW
-from runtime.drafters.language_model.draft_passes import normalise_features
+from runtime.arrays import normalise_features
 from runtime.models.decoder import causal_mask
 from runtime.verification.rules import GREEDY, decide
 

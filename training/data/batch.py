@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
-from runtime.drafters.language_model.draft_passes import normalise_features
+from runtime.arrays import normalise_features
 from runtime.models.decoder import causal_mask
 from training.data.states import TargetStates
 

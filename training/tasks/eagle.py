@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from decoding.progress import ReportCount
+from runtime.arrays import normalise_features
 from runtime.drafters.eagle.folder import load_eagle1, load_eagle3, save_eagle
 from runtime.drafters.eagle.model import Eagle1, Eagle3, EagleHead
-from runtime.drafters.language_model.draft_passes import normalise_features
 from runtime.models.decoder import Decoder
 from training.data.batch import cross_entropy_to_mean_rows, mean_rows
 from training.data.states import TargetStates

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.arrays import FLOAT32, inference, rms_norm
+from runtime.arrays import FLOAT32, inference
 from runtime.backends.backend import Backend, Head, Preparation, cut_at_states
 from runtime.backends.kv_memory import BranchRows, Segment
 from runtime.backends.lane_device import Device, Dtype
@@ -142,9 +142,8 @@ class CompiledDecoder(Backend):
 
     def features(self, hidden_TED: Floats, *, is_raw: bool) -> NDArray[Any]:
         """See `Backend`."""
-        num_rows, num_layers, size = hidden_TED.shape
-        features_TED = hidden_TED if is_raw else rms_norm(hidden_TED, None, self.config.norm_eps)
-        return features_TED.reshape(num_rows, num_layers * size).astype(arithmetic(self._form))
+        features_TE: NDArray[Any] = super().features(hidden_TED, is_raw=is_raw).astype(self.dtype)
+        return features_TE
 
     def array(self, block: Block) -> Floats:
         """See `Backend`."""

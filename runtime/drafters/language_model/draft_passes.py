@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from decoding.errors import LaneError, ModelError
 from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
-from runtime.arrays import Array, concatenated, inference, unit_scale, zeros
+from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, Head, Preparation, segments_between
 from runtime.backends.kv_memory import SequenceCache
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
@@ -208,12 +208,6 @@ class StoredDraft(DraftPasses):
         self.output.run_on(backend)
         if self._fuse_DE is not None:
             self._product = backend.product(self._fuse_DE)
-
-
-def normalise_features(hidden_TED: Array, eps: float) -> Array:
-    """Return the features of E target layers for a drafter, [..., T, E * D]: each state divided by its RMS."""
-    *rows, num_layers, size = hidden_TED.shape
-    return unit_scale(hidden_TED, eps).reshape(*rows, num_layers * size)
 
 
 class Proposal(NamedTuple):

@@ -18,8 +18,9 @@ from decoding.errors import ConfigError, RecordError
 from decoding.messages import NO_WINDOW
 from decoding.record import AcceptanceRecord
 from decoding.recorded.prompt_record import hash_of_ids
+from runtime.arrays import normalise_features
 from runtime.backends.eager import EagerBackend
-from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from runtime.drafters.language_model.model import DraftModel
 from runtime.drafters.language_model.rollouts import rollouts_everywhere
 from runtime.models.decoder import Decoder, causal_mask

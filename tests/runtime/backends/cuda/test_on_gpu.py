@@ -52,8 +52,7 @@ def chosen(backend, prompt, num_tokens):
         for start, stop in segments_between(layers // 2, layers):
             x = backend.run_layers(x, start, stop, positions=positions, cache=text)
         text.advance(len(positions))
-        (best,) = backend.on_host(backend.logits(x)[0, -1].argmax())
-        ids.append(int(best))
+        ids.append(int(backend.logits(x)[0, -1].argmax()))
     return ids[len(prompt) :]
 
 

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from decoding.errors import ModelError
-from runtime.drafters.language_model.draft_passes import DraftConfig, normalise_features
+from runtime.arrays import normalise_features
+from runtime.drafters.language_model.draft_passes import DraftConfig
 from tests.runtime import plain
 from tests.tiny_models import tiny_draft, tiny_target
 
