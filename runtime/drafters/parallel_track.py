@@ -7,28 +7,22 @@ Shapes: legend of `runtime.models.decoder`; D is the width of one track, P the n
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from decoding.errors import ModelError, ModelFormatError
-from runtime.backends.backend import Backend
+from decoding.errors import ModelError
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.folder import as_draft
+from runtime.drafters.language_model.folder import NUM_SEGMENTS, as_draft, read_tracks
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder, Rotary, new_embedding
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.parallel.group import Group
-from runtime.storage.weight_folder import Count, Strict, Width, read_config
-
-NUM_SEGMENTS = 2
 
 
 class ParallelTracks(Decoder):
@@ -96,58 +90,17 @@ def _frozen(tensor: Tensor, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(tensor.to(dtype), requires_grad=False)
 
 
-class ParallelTrackConfig(Strict):
-    """`config.json` of a draft of parallel tracks: the sizes of one track; all else is as in the target.
-
-    The tracks are divided evenly over a lane's ranks; each has two segments of layers. There are no trained weights.
-    """
-
-    speculators_model_type: Literal["mirrorsd_parallel_track"] = "mirrorsd_parallel_track"
-    num_tracks: Count
-    layers_per_segment: Count
-    hidden_size: Width
-    intermediate_size: Width
-    num_heads: Width
-    num_kv_heads: Width
-    head_dim: Width
-    weights: Literal["random"]
-    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
-
-    def track(self, target: ModelConfig) -> ModelConfig:
-        """Return the config of one track of a draft for this target; raise `ModelError` for contradictory sizes."""
-        return replace(
-            target,
-            num_layers=NUM_SEGMENTS * self.layers_per_segment,
-            hidden_size=self.hidden_size,
-            intermediate_size=self.intermediate_size,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            head_dim=self.head_dim,
-            tie_embeddings=False,
-        )
-
-
-class TrackDrafter(Drafter):
-    """A draft model of parallel tracks, which torch computes on every lane, as no other back end supports tracks."""
-
-    def run_on(self, new_backend: Callable[[Decoder], Backend]) -> None:
-        """See `WindowDrafter`; does nothing."""
-
-
-def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> TrackDrafter:
+def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype, group: Group | None) -> Drafter:
     """Return the drafter with this rank's tracks; all ranks of the group run it together.
 
-    Raises `ModelError` if tracks cannot be divided evenly or for the target's family, `ModelFormatError` if damaged.
+    Torch computes it layer by layer on every lane, as no other back end supports tracks. Raises `ModelError` if tracks
+    cannot be divided evenly or for the target's family, `ModelFormatError` if damaged.
     """
-    config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
     target = ModelConfig.from_folder(target_folder)
     target.require_rotary(str(folder / CONFIG_FILE))
-    try:
-        track = config.track(target)
-    except ModelError as error:
-        raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error
+    config, track = read_tracks(folder, target)
     with torch.device("meta"):
         tracks = ParallelTracks(track, config.num_tracks, group or Group.alone())
     randomise(tracks, config.seed, dtype=dtype)
     tracks.rotary = Rotary(track, target.max_position)
-    return TrackDrafter(as_draft(tracks.eval().to(tracks.group.device), target.vocab_size))
+    return Drafter(as_draft(tracks.eval().to(tracks.group.device), target.vocab_size))

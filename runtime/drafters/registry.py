@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from runtime.drafters.language_model.draft_passes import StoredDraft
+    from runtime.backends.backend import Backend
     from runtime.drafters.window_drafter import WindowDrafter
     from runtime.models.decoder import Decoder
     from runtime.parallel.group import Group
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrafterContext:
-    """What loading a drafter needs: its target, the type of weights, and the lane's ranks (None: one).
+    """What loading a drafter needs: its target, the type of weights, its back end, and the lane's ranks (None: one).
 
     `load_target` returns the target, perhaps without layers, for kinds that share its weights; in compiled lanes its
-    weights are numpy arrays.
+    weights are numpy arrays. `new_backend` makes the back end of a draft model's decoder; heads stay where they were
+    loaded.
     """
 
     target_folder: Path
     dtype: torch.dtype | np.dtype[Any]
     load_target: Callable[[], Decoder | StoredDecoder]
+    new_backend: Callable[[Any], Backend]
     group: Group | None = None
 
 
@@ -51,17 +53,15 @@ class Kind(NamedTuple):
     """A kind of drafter folder.
 
     Attributes:
-        load: loads it for lanes of torch.
+        load: loads it.
         method: the method that it drafts for; None for several.
-        load_stored: loads it for compiled lanes; None if these cannot compute it.
-        load_alone: loads it without torch and without a target; None for kinds with weights.
+        needs_torch: whether torch computes it even on compiled lanes.
         size: returns its size in memory before it is loaded.
     """
 
     load: Callable[[Path, DrafterContext], WindowDrafter]
     method: Method | None = None
-    load_stored: Callable[[Path, DrafterContext], StoredDraft] | None = None
-    load_alone: Callable[[Path], WindowDrafter] | None = None
+    needs_torch: bool = True
     size: Sizer = trained_size
 
 
@@ -112,6 +112,17 @@ def _standalone(loader: str) -> Callable[[Path, DrafterContext], Any]:
     return lambda folder, context: _lazily(loader)(folder, context.target_folder, dtype=context.dtype)
 
 
+def _draft_model(load_model: Callable[[Path, DrafterContext], Any]) -> Callable[[Path, DrafterContext], WindowDrafter]:
+    def load(folder: Path, context: DrafterContext) -> WindowDrafter:
+        from runtime.drafters.language_model.drafter import Drafter
+
+        model = load_model(folder, context)
+        model.run_on(context.new_backend(model.decoder))
+        return Drafter(model)
+
+    return load
+
+
 def _refuse_streams(folder: Path, _: DrafterContext) -> WindowDrafter:
     msg = "these are streams of a target: they draft in its own lane, by the method speculative_streaming"
     raise ConfigError(f"{folder / CONFIG_FILE}: {msg}")
@@ -121,26 +132,19 @@ _load_tracks = _lazily("parallel_track:load_parallel_track")
 _load_prompt_lookup = _lazily("prompt_lookup:load_prompt_lookup")
 
 KINDS: Final[dict[str, Kind]] = {
-    "mirrorsd_draft": Kind(
-        _with_target("language_model.folder:load_language_model"),
-        load_stored=_with_target("language_model.folder:load_stored_draft"),
-    ),
+    "mirrorsd_draft": Kind(_draft_model(_with_target("language_model.folder:load_draft_of")), needs_torch=False),
     "mirrorsd_medusa": Kind(_with_target("medusa:load_medusa"), "medusa"),
     "mirrorsd_hydra": Kind(_with_target("hydra:load_hydra"), "hydra"),
     "mirrorsd_eagle1": Kind(_with_target("eagle.folder:load_eagle1"), "eagle2"),
     "mirrorsd_eagle3": Kind(_with_target("eagle.folder:load_eagle3"), "eagle3"),
-    "mirrorsd_prompt_lookup": Kind(
-        lambda folder, _: _load_prompt_lookup(folder), "prompt_lookup", load_alone=_load_prompt_lookup
-    ),
+    "mirrorsd_prompt_lookup": Kind(lambda folder, _: _load_prompt_lookup(folder), "prompt_lookup", needs_torch=False),
     STREAM_KIND: Kind(_refuse_streams, "speculative_streaming"),
     "mirrorsd_parallel_track": Kind(
         lambda folder, context: _load_tracks(folder, context.target_folder, dtype=context.dtype, group=context.group),
         size=tracks_size,
     ),
     CAUSAL_LM_KIND: Kind(
-        _standalone("language_model.folder:load_causal_lm"),
-        load_stored=_standalone("language_model.folder:load_stored_causal_lm"),
-        size=whole_model_size,
+        _draft_model(_standalone("language_model.folder:load_causal_lm")), needs_torch=False, size=whole_model_size
     ),
     "published_eagle3": Kind(_with_target("eagle.folder:load_published_eagle3"), "eagle3"),
     "published_medusa": Kind(_with_target("medusa:load_published_medusa"), "medusa"),

@@ -5,12 +5,10 @@ Shapes: T rows, E width of all features of a row.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
 
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
 from runtime.arrays import Array
-from runtime.backends.backend import Backend
 from runtime.verification.rules import GREEDY, Sampling
 from runtime.wire.channel import Block, to_tensor
 from runtime.wire.measurement import Measurement, Part
@@ -32,9 +30,6 @@ class WindowDrafter(ABC):
     """The parts that `timed_step` supports."""
     num_streams = 0
     """The number of streams of a draft model on its lane (`Schedule.draft_streams`)."""
-
-    def run_on(self, new_backend: Callable[[Any], Backend]) -> None:  # noqa: B027
-        """Compute on the back end that `new_backend` makes of the decoder; heads stay where they were loaded."""
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:  # noqa: B027
         """Prepare for a sequence of `capacity` tokens, of which the prompt has `num_prompt`."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from decoding.errors import ModelFormatError
-from decoding.files import parse_json
 from runtime.backends.lane_device import Dtype
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
@@ -83,7 +83,6 @@ def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_toke
     return max(min(num_tokens, _PREFILL_ROWS) * row, num_rows * (row + logits))
 
 
-_MOST_TRACKS, _MOST_LAYERS = 64, 1024
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")
 """Endings of the names of arrays in trained folders that are not weights (`runtime.storage`)."""
 
@@ -114,17 +113,11 @@ def whole_model_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lan
 
 def tracks_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: bool) -> DraftSize:  # noqa: ARG001, FBT001
     """Return the size of all parallel tracks, each with an embedding; raise `ModelFormatError` for a damaged config."""
-    raw = read_object(folder / "config.json", holds="a draft of parallel tracks comes with one")
-    try:
-        names = ("hidden_size", "intermediate_size", "num_heads", "num_kv_heads", "head_dim")
-        num_tracks, depth = int(raw["num_tracks"]), 2 * int(raw["layers_per_segment"])
-        sizes: dict[str, Any] = {name: int(raw[name]) for name in names}
-        if not (1 <= num_tracks <= _MOST_TRACKS and 1 <= depth <= _MOST_LAYERS):
-            raise ValueError(f"{num_tracks} tracks of {depth} layers")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFormatError(f"config.json of a draft of parallel tracks is damaged ({error!r})") from error
-    layers = replace(target, num_layers=depth * num_tracks, tie_embeddings=False, **sizes)
-    further = (num_tracks - 1) * target.vocab_size * layers.hidden_size * ITEM_BYTES[dtype]
+    from runtime.drafters.language_model.folder import read_tracks
+
+    config, track = read_tracks(folder, target)
+    layers = replace(track, num_layers=track.num_layers * config.num_tracks)
+    further = (config.num_tracks - 1) * target.vocab_size * layers.hidden_size * ITEM_BYTES[dtype]
     weights = weight_bytes(layers, dtype) + further
     return DraftSize(layers=layers, num_outputs=target.vocab_size, weights=weights)
 
@@ -135,8 +128,11 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
     In a separate lane it loads the target's embedding and `lm_head` too. Heads without layers count as one layer.
     Raises `ModelFormatError` if a file cannot be read.
     """
+    from runtime.storage.safetensors_files import arrays_of  # imports safetensors
+
     raw = read_object(folder / "config.json", holds="a drafter's folder holds config.json and its weights")
-    stored = sum(_num_stored(file) for file in folder.glob("*.safetensors"))
+    arrays = chain.from_iterable(arrays_of(file).items() for file in folder.glob("*.safetensors"))
+    stored = sum(array.size for name, array in arrays if not name.endswith(_NO_WEIGHTS))
     layers, num_outputs = raw.get("source_layers") or "x", raw.get("draft_vocab_size") or target.vocab_size
     if not isinstance(layers, list | str) or type(num_outputs) is not int or not 0 < num_outputs <= target.vocab_size:
         raise ModelFormatError(f"{folder / 'config.json'}: source_layers or draft_vocab_size is damaged")
@@ -149,17 +145,3 @@ def trained_size(folder: Path, target: ModelConfig, dtype: Dtype, shares_lane: b
         num_outputs=num_outputs,
         weights=(stored + num_shared) * ITEM_BYTES[dtype],
     )
-
-
-def _num_stored(path: Path) -> int:
-    """Return the number of weights in a safetensors file from its header, without scales and maps of ids."""
-    try:
-        with path.open("rb") as file:
-            num_bytes = int.from_bytes(file.read(8), "little")
-            if num_bytes > path.stat().st_size:
-                raise ValueError("it is shorter than it says, such as a pointer of Git LFS")
-            header = parse_json(file.read(num_bytes))
-        shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-        return sum(prod(shape) for name, shape in shapes.items() if not name.endswith(_NO_WEIGHTS))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ModelFormatError(f"{path}: not a safetensors file ({error!r}); copy it again") from error

@@ -169,7 +169,7 @@ def draft_size(folder: Path, target: ModelConfig, dtype: Dtype, *, shares_lane: 
     """Return the size of a folder's drafter; raise `ModelError` if it cannot be read or is not supported."""
     kind = known_kind(folder)
     size = kind.size(folder, target, dtype, shares_lane)
-    return replace(size, is_of_torch=kind.load_alone is None and kind.load_stored is None)
+    return replace(size, is_of_torch=kind.needs_torch)
 
 
 _MEMINFO = Path("/proc/meminfo")

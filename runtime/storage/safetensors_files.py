@@ -85,7 +85,7 @@ def arrays_of(path: Path, names: set[str] | None = None) -> dict[str, NDArray[An
         header = parse_json(memory[8:first].tobytes())
         return {name: _mapped(memory[first:], first, header[name]) for name in wanted}
     except (SafetensorError, OSError) as error:
-        msg = f"{path}: truncated, damaged, or not a safetensors file ({error}); fetch or copy it again"
+        msg = f"{path}: truncated, damaged, or not a safetensors file, as a pointer of Git LFS ({error}); copy it again"
         raise ModelFormatError(msg) from error
 
 

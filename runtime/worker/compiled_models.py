@@ -8,7 +8,6 @@ from decoding.errors import LaneError
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.compiled_decoder import CompiledDecoder
 from runtime.backends.openvino.packing import arithmetic
-from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.registry import DrafterContext, known_kind
 from runtime.drafters.window_drafter import WindowDrafter
 from runtime.garbage_collection import leave_imports_alone
@@ -44,18 +43,15 @@ class CompiledModels:
     def load_drafter(self, target: Path, folder: Path, form: Dtype) -> WindowDrafter:
         """Load the drafter of a folder: a draft model as graphs, a draft head by torch, prompt lookup by neither."""
         kind, dtype = known_kind(folder), arithmetic(form)
-        if kind.load_alone is not None:
-            return kind.load_alone(folder)
-        if kind.load_stored is None:
+        if kind.needs_torch:
             return self._torch_models.load_drafter(target, folder, form)
         context = DrafterContext(
             target_folder=target,
             dtype=dtype,
             load_target=lambda: self._target or load_stored_decoder(target, dtype, with_layers=False),
+            new_backend=lambda decoder: self._open(decoder, form),
         )
-        draft = kind.load_stored(folder, context)
-        draft.run_on(self._open(draft.decoder, form))
-        return Drafter(draft)
+        return kind.load(folder, context)
 
     @cached_property
     def _torch_models(self) -> "TorchModels":

@@ -63,10 +63,14 @@ class TorchModels:
                 return self.decoder
             return load_decoder(target, dtype=dtype, with_layers=False).to(place)
 
-        context = DrafterContext(target_folder=target, dtype=dtype, load_target=load_target, group=self._group)
-        drafter = self._group.all_do(lambda: load_drafter(folder, context))
-        drafter.run_on(self._opener(form))
-        return drafter
+        context = DrafterContext(
+            target_folder=target,
+            dtype=dtype,
+            load_target=load_target,
+            new_backend=self._opener(form),
+            group=self._group,
+        )
+        return self._group.all_do(lambda: load_drafter(folder, context))
 
     @property
     def _place(self) -> torch.device:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.registry import DrafterContext, load_drafter, require_streams
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import load_decoder
@@ -86,7 +87,7 @@ def _sums(module: torch.nn.Module) -> Iterable[float]:
 
 
 def _read_drafter(folder: Path) -> Iterable[float]:
-    context = DrafterContext(target_folder=folder, dtype=torch.bfloat16, load_target=_target)
+    context = DrafterContext(target_folder=folder, dtype=torch.bfloat16, load_target=_target, new_backend=EagerBackend)
     drafter = load_drafter(folder, context)
     modules = [value for value in vars(drafter).values() if isinstance(value, torch.nn.Module)]
     return [total for module in modules for total in _sums(module)]

@@ -5,13 +5,11 @@ before one of its middle layers. With `streams` (`runtime.drafters.streams`) it 
 one, which does not change its proposals. Shapes: legend of `runtime.models.decoder`; E exit-feature layers.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decoding.errors import LaneError, ModelError
 from decoding.messages import NUM_SAMPLED_FROM, Candidates, Window
@@ -19,7 +17,7 @@ from runtime.arrays import Array, concatenated, inference, zeros
 from runtime.backends.backend import Backend, Head, Preparation, segments_between
 from runtime.backends.kv_memory import SequenceCache
 from runtime.models.vocabulary import OutputRows, best_places, ranked_ids
-from runtime.storage.stored_decoder import StoredDecoder
+from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder
 from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, uniform
 from runtime.wire.channel import to_block
 
@@ -63,7 +61,7 @@ class DraftStates(NamedTuple):
         return DraftStates(self.entering_TD[rows], self.hidden_TD[rows])
 
 
-class DraftPasses(ABC):
+class DraftPasses:
     """The passes of a decoder with few layers, a reduced head, and optional exit features."""
 
     config: DraftConfig
@@ -73,16 +71,24 @@ class DraftPasses(ABC):
     """The output rows: kept rows of the target's `lm_head`, and those of the prompt."""
     streams: Callable[..., Array] | None
     """See `StreamModel.forward`; None without streams."""
-    backend: Backend | None
+    backend: Backend | None = None
     """The back end that computes; None for the torch module itself."""
+    fuse: Any
+    """The matrix of what features add, an `EmbeddingRows` or a torch module; None for a draft that reads none."""
+    _product: Head | None = None
 
-    @abstractmethod
     def fused(self, features_BTE: Array) -> Array:
         """Return what features [..., E * D] add to hidden states, [..., D]."""
+        return (self._product or self.fuse)(features_BTE)
 
-    @abstractmethod
     def run_on(self, backend: Backend) -> None:
         """Compute layers and logits on a back end; streams are dropped if its KV cache cannot be read."""
+        self.backend = backend
+        if not backend.has_readable_cache:
+            self.streams, self.config = None, replace(self.config, streams=None)
+        self.output.run_on(backend)
+        if self.fuse is not None:
+            self._product = backend.product(self.fuse.weight)
 
     def on_a_backend(self) -> Backend:
         """Return the back end, creating torch's if there is none yet."""
@@ -157,8 +163,7 @@ class DraftPasses(ABC):
     @property
     def num_streams(self) -> int:
         """The number of streams on its back end: 0 if that does not expose its KV cache."""
-        is_open = self.backend is None or self.backend.has_readable_cache
-        return self.config.streams.num_streams if self.config.streams and is_open else 0
+        return 0 if self.config.streams is None else self.config.streams.num_streams
 
     def require_streams(self, count: int) -> None:
         """Raise `LaneError` if a schedule needs more streams than there are."""
@@ -191,23 +196,9 @@ class StoredDraft(DraftPasses):
     streams = None
 
     def __init__(
-        self, decoder: StoredDecoder, config: DraftConfig, output: OutputRows, *, fuse_DE: NDArray[Any] | None = None
+        self, decoder: StoredDecoder, config: DraftConfig, output: OutputRows, *, fuse: EmbeddingRows | None = None
     ) -> None:
-        self.decoder, self.config, self.output, self._fuse_DE = decoder, config, output, fuse_DE
-        self.backend = None
-        self._product: Head | None = None
-
-    def fused(self, features_BTE: Array) -> Array:
-        """See `DraftPasses`."""
-        assert self._product is not None, "a draft that reads no features, or has no back end"
-        return self._product(features_BTE)
-
-    def run_on(self, backend: Backend) -> None:
-        """See `DraftPasses`."""
-        self.backend = backend
-        self.output.run_on(backend)
-        if self._fuse_DE is not None:
-            self._product = backend.product(self._fuse_DE)
+        self.decoder, self.config, self.output, self.fuse = decoder, config, output, fuse
 
 
 class Proposal(NamedTuple):

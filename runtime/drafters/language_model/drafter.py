@@ -23,7 +23,7 @@ from decoding.messages import Window
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from runtime.arrays import Array, concatenated, inference, zeros
-from runtime.backends.backend import Backend, prefill_pieces
+from runtime.backends.backend import prefill_pieces
 from runtime.backends.kv_memory import BranchCaches
 from runtime.drafters.language_model.draft_passes import (
     DraftPasses,
@@ -51,7 +51,10 @@ class Drafter(WindowDrafter):
         self.model = model
         self.feature_layers = model.config.exit_features
         self.methods = tuple(name for name, traits in METHODS.items() if traits.has_draft_model)
-        self._use(model.on_a_backend())
+        self.backend = backend = model.on_a_backend()
+        self.cache: Any = backend.new_text()
+        self.branches: BranchCaches = backend.new_branches(0)
+        self.num_streams = model.num_streams
         self.text: list[int] = []
         self.cached: list[int] = []
         self.window = Window(())
@@ -60,20 +63,9 @@ class Drafter(WindowDrafter):
         self._num_streams = 0
         self._prompt_feature: Array | None = None
 
-    def run_on(self, new_backend: Callable[[Any], Backend]) -> None:
-        """See `WindowDrafter`."""
-        self.model.run_on(new_backend(self.model.decoder))
-        self._use(self.model.backend)
-
     def array(self, block: Block) -> Array:
         """See `WindowDrafter`."""
         return self.backend.array(block)
-
-    def _use(self, backend: Any) -> None:
-        self.backend: Backend = backend
-        self.cache: Any = backend.new_text()
-        self.branches: BranchCaches = backend.new_branches(0)
-        self.num_streams = self.model.num_streams
 
     def prepare(self, schedule: Schedule, *, num_prompt: int, capacity: int) -> None:
         """See `WindowDrafter`."""

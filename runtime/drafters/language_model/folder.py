@@ -1,19 +1,19 @@
-"""Folders of draft models: trained for a target (`runtime.storage.weight_folder`), or standalone models."""
+"""Folders of draft models: trained for a target (`runtime.storage.weight_folder`), standalone, or parallel tracks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft
-from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import CONFIG_FILE
@@ -23,11 +23,15 @@ from runtime.storage.safetensors_files import pack, unpack
 from runtime.storage.stored_decoder import EmbeddingRows, StoredDecoder, by_layer, load_stored_decoder
 from runtime.storage.weight_folder import (
     WEIGHTS_FILE,
+    Count,
     EmbeddedTarget,
     FolderConfig,
     Layers,
+    Strict,
+    Width,
     load_folder,
     load_trained,
+    read_config,
     save_folder,
     save_trained,
 )
@@ -92,9 +96,11 @@ def add_streams(source: Path, streams: StreamModel, folder: Path, *, training: M
     save_folder(folder, config, kept | added)
 
 
-def load_language_model(folder: Path, target: Decoder, *, dtype: torch.dtype) -> Drafter:
-    """Return the drafter of a folder, see `load_draft`."""
-    return Drafter(load_draft(folder, target, dtype=dtype))
+def load_draft_of(folder: Path, target: Decoder | StoredDecoder, *, dtype: Any) -> DraftModel | StoredDraft:
+    """Return the draft of a folder: as a torch module, or for compiled lanes as arrays."""
+    if isinstance(target, StoredDecoder):
+        return load_stored_draft(folder, target, dtype)
+    return load_draft(folder, target, dtype=dtype)
 
 
 def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftModel:
@@ -137,7 +143,8 @@ def load_stored_draft(folder: Path, target: StoredDecoder, dtype: np.dtype[Any])
         layers=by_layer(arrays),
     )
     output = OutputRows(stored.kept_ids, kept_VD.weight, target.lm_head.weight)
-    return StoredDraft(decoder, replace(stored.config, streams=None), output, fuse_DE=arrays.get("fuse.weight"))
+    fuse = EmbeddingRows(arrays["fuse.weight"]) if "fuse.weight" in arrays else None
+    return StoredDraft(decoder, replace(stored.config, streams=None), output, fuse=fuse)
 
 
 def read_draft(folder: Path, target: EmbeddedTarget, dtype: np.dtype[Any]) -> DraftArrays:
@@ -168,22 +175,18 @@ def _shapes(target: ModelConfig, config: DraftConfig) -> dict[str, tuple[int, ..
     return {name: shape for name, shape in shapes.items() if name not in _OF_THE_TARGET}
 
 
-def load_causal_lm(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Drafter:
-    """Return the drafter of a standalone model; errors as in `require_fit`."""
-    from runtime.models.decoder import load_decoder
-
+def load_causal_lm(folder: Path, target_folder: Path, *, dtype: Any) -> DraftModel | StoredDraft:
+    """Return a standalone model, in numpy's or torch's `dtype`; errors as in `require_fit`."""
     require_fit(folder, target_folder)
-    return Drafter(as_draft(load_decoder(folder, dtype=dtype), ModelConfig.from_folder(target_folder).vocab_size))
+    vocab_size = ModelConfig.from_folder(target_folder).vocab_size
+    if not isinstance(dtype, np.dtype):
+        from runtime.models.decoder import load_decoder
 
-
-def load_stored_causal_lm(folder: Path, target_folder: Path, dtype: np.dtype[Any]) -> StoredDraft:
-    """Return a standalone model as arrays for compiled lanes; errors as in `require_fit`."""
-    require_fit(folder, target_folder)
+        return as_draft(load_decoder(folder, dtype=dtype), vocab_size)
     decoder = load_stored_decoder(folder, dtype)
-    config = _draft_config(decoder.config, ModelConfig.from_folder(target_folder).vocab_size)
-    return StoredDraft(
-        decoder, config, OutputRows(np.arange(config.vocab_size), decoder.lm_head.weight[: config.vocab_size])
-    )
+    config = _draft_config(decoder.config, vocab_size)
+    rows_VD = decoder.lm_head.weight[: config.vocab_size]
+    return StoredDraft(decoder, config, OutputRows(np.arange(config.vocab_size), rows_VD))
 
 
 def as_draft(decoder: Decoder, target_vocab_size: int) -> DraftModel:
@@ -228,3 +231,46 @@ def require_same_tokenizer(draft_folder: Path, target_folder: Path) -> None:
 
 def _called(token: str | None) -> str:
     return "no token" if token is None else repr(token)
+
+
+NUM_SEGMENTS: Final = 2
+
+
+class ParallelTrackConfig(Strict):
+    """`config.json` of a draft of parallel tracks: the sizes of one track; all else is as in the target.
+
+    The tracks are divided evenly over a lane's ranks; each has two segments of layers. There are no trained weights.
+    """
+
+    speculators_model_type: Literal["mirrorsd_parallel_track"] = "mirrorsd_parallel_track"
+    num_tracks: Count
+    layers_per_segment: Count
+    hidden_size: Width
+    intermediate_size: Width
+    num_heads: Width
+    num_kv_heads: Width
+    head_dim: Width
+    weights: Literal["random"]
+    seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+
+    def track(self, target: ModelConfig) -> ModelConfig:
+        """Return the config of one track of a draft for this target; raise `ModelError` for contradictory sizes."""
+        return replace(
+            target,
+            num_layers=NUM_SEGMENTS * self.layers_per_segment,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            head_dim=self.head_dim,
+            tie_embeddings=False,
+        )
+
+
+def read_tracks(folder: Path, target: ModelConfig) -> tuple[ParallelTrackConfig, ModelConfig]:
+    """Return the config of a folder of parallel tracks, and that of one track; raise `ModelFormatError` if damaged."""
+    config = read_config(folder, ParallelTrackConfig, "a draft of parallel tracks comes with one")
+    try:
+        return config, config.track(target)
+    except ModelError as error:
+        raise ModelFormatError(f"{folder / CONFIG_FILE}: {error}") from error

@@ -1,8 +1,6 @@
 """The draft model as a torch module: a few layers, the target's embeddings, and a reduced output vocabulary."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,27 +36,13 @@ class DraftModel(nn.Module, DraftPasses):
         all_ids = torch.empty(config.vocab_size, dtype=torch.long) if is_unfilled() else torch.arange(config.vocab_size)
         self.register_buffer("kept_ids", all_ids)
         self.output = OutputRows(self.kept_ids, self.decoder.lm_head.weight)
-        self.backend = None
-        self._product: Callable[[Any], Any] | None = None
-
-    def fused(self, features_BTE: Tensor) -> Tensor:
-        """See `DraftPasses`."""
-        product = self._product or self.fuse
-        assert product is not None, "a draft that reads no features"
-        added: Tensor = product(features_BTE)
-        return added
 
     def run_on(self, backend: Backend) -> None:
-        """See `DraftPasses`."""
-        self.backend = backend
-        if not backend.has_readable_cache:
-            self.streams, self.config = None, replace(self.config, streams=None)
+        """See `DraftPasses`; moves to the back end's device."""
         if self.kept_ids.device != backend.device:
             self.to(backend.device)
             self.output.move_to(backend.device)
-        self.output.run_on(backend)
-        if self.fuse is not None:
-            self._product = backend.product(self.fuse.weight.detach())
+        super().run_on(backend)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding and the kept rows of its `lm_head`, frozen."""

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from decoding.errors import MirrorsdError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from runtime.backends.lane_device import Device
+from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.language_model.folder import as_draft, load_causal_lm
 from runtime.models.decoder import load_decoder
 from runtime.worker.compiled_models import CompiledModels
@@ -42,7 +43,7 @@ def folders(tmp_path):
 def test_a_draft_that_is_the_target_proposes_the_targets_own_text(folders):
     target, draft = folders
     decoder = load_decoder(target, dtype=torch.float32)
-    drafter = load_causal_lm(draft, target, dtype=torch.float32)
+    drafter = Drafter(load_causal_lm(draft, target, dtype=torch.float32))
     schedule = Schedule(method="speculative", target_lane="t", draft_lane="d", num_speculative_tokens=4)
     text = [5, 9, 2]
     drafter.prefill(text, schedule=schedule, capacity=20)

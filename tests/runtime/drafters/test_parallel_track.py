@@ -9,6 +9,7 @@ import torch
 from decoding.errors import ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from mirrorsd.model_pair import find_pair
+from runtime.backends.eager import EagerBackend
 from runtime.drafters.parallel_track import ParallelTracks, load_parallel_track, randomise
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.engine import Engine
@@ -181,7 +182,10 @@ def test_tracks_that_do_not_fit_the_ranks_are_refused():
 )
 def test_a_damaged_folder_is_refused_by_name(tiny_folders, tmp_path, changes, named):
     context = DrafterContext(
-        target_folder=tiny_folders.target, dtype=torch.float32, load_target=lambda: tiny_folders.decoder
+        target_folder=tiny_folders.target,
+        dtype=torch.float32,
+        load_target=lambda: tiny_folders.decoder,
+        new_backend=EagerBackend,
     )
     with pytest.raises(ModelFormatError, match=named):
         load_drafter(save(tmp_path / "draft", **changes), context)

@@ -72,7 +72,9 @@ def test_the_shipped_one_loads_without_its_target(tmp_path):
     def load_target():
         raise AssertionError("nothing of the target is needed")
 
-    context = DrafterContext(target_folder=tmp_path, dtype=torch.float32, load_target=load_target)
+    context = DrafterContext(
+        target_folder=tmp_path, dtype=torch.float32, load_target=load_target, new_backend=load_target
+    )
     assert load_drafter(find_drafter("prompt-lookup"), context).methods == ("prompt_lookup",)
 
 

@@ -11,6 +11,7 @@ from decoding import metrics
 from decoding.errors import ConfigError, LaneError, ModelError, ModelFormatError
 from decoding.schedule import Schedule
 from decoding.trace import Work
+from runtime.backends.eager import EagerBackend
 from runtime.backends.lane_device import Device
 from runtime.drafters.registry import DrafterContext, load_drafter
 from runtime.verification.rules import Sampling, seed_of
@@ -130,7 +131,12 @@ def test_a_method_and_a_drafter_that_do_not_fit_are_refused(engine, folders, met
 
 
 def context_of(folders):
-    return DrafterContext(target_folder=folders.target, dtype=torch.float32, load_target=lambda: folders.decoder)
+    return DrafterContext(
+        target_folder=folders.target,
+        dtype=torch.float32,
+        load_target=lambda: folders.decoder,
+        new_backend=EagerBackend,
+    )
 
 
 @pytest.mark.parametrize("kind", ["mirrorsd_exits", "eagle9", None])
