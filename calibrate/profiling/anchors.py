@@ -128,9 +128,9 @@ class Anchors:
 
     def lay_out_again(self, lane: str) -> None:
         """Undo the effect of an anchor on the next one-row pass of the sequence being decoded."""
-        from runtime.worker.timing import MeasureRole
+        from runtime.target.target_model import TargetModel
 
-        self._answer(lane, self._lanes[lane].request(MeasureRole.lay_out_again), _HANGS_S)
+        self._answer(lane, self._lanes[lane].request(TargetModel.lay_out_again), _HANGS_S)
 
     def _visit(self, lane: str, measurement: Measurement, timeout_s: float | None) -> tuple[float, list[float]]:
         timed = self._timed((lane,), measurement, timeout_s)

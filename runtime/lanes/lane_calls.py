@@ -15,6 +15,7 @@ from decoding.schedule import Schedule
 from decoding.sequence import DecodedSequence
 from decoding.trace import Work
 from runtime.lanes.lane import Lane, Reply
+from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Block
 from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply
 from runtime.wire.stops import STOPS
@@ -85,15 +86,15 @@ class TargetCalls:
 
     def verify(self, window: Window) -> Callable[[], Verdict]:
         """See `TargetLane`."""
-        return self._verdict(Work.VERIFY, self._begin(window, TargetRole.verify))
+        return self._verdict(Work.VERIFY, self._begin(window, TargetModel.verify))
 
     def stream(self, window: Window) -> Callable[[], Verdict]:
         """See `TargetLane`."""
-        return self._verdict(Work.STREAM, self._begin(window, TargetRole.stream))
+        return self._verdict(Work.STREAM, self._begin(window, TargetModel.stream))
 
     def prefix(self, window: Window, exit_layer: int) -> Callable[[], ExitSignal]:
         """See `TargetLane`."""
-        reply = self._begin(window, TargetRole.prefix, exit_layer, self._schedule.num_exit_candidates)
+        reply = self._begin(window, TargetModel.prefix, exit_layer, self._schedule.num_exit_candidates)
 
         def wait() -> ExitSignal:
             answer = self._answer(Work.PREFIX, reply)
@@ -104,12 +105,12 @@ class TargetCalls:
 
     def suffix(self) -> Callable[[], Verdict]:
         """See `TargetLane`."""
-        return self._verdict(Work.SUFFIX, self._lane.request(TargetRole.suffix))
+        return self._verdict(Work.SUFFIX, self._lane.request(TargetModel.suffix))
 
     def _begin(
         self,
         window: Window,
-        method: Callable[Concatenate[TargetRole, Window, P], R],
+        method: Callable[Concatenate[TargetModel, Window, P], R],
         *args: P.args,
         **options: P.kwargs,
     ) -> Reply[R]:

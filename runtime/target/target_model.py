@@ -19,6 +19,7 @@ from runtime.backends.backend import Backend, Preparation, prefill_pieces, segme
 from runtime.models.vocabulary import best_numbers
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
+from runtime.wire.operations import operation
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
@@ -70,6 +71,7 @@ class TargetModel:
         self._last_token, self._sampling, self._waiting = last_token, sampling, None
         self._feature_layers, self._raw_features = (), False
 
+    @operation
     @inference
     def lay_out_again(self) -> None:
         """Compute the next row of the sequence and discard it, on back ends where a change of memory layout takes time.
@@ -150,10 +152,12 @@ class TargetModel:
     def set_tree(self, *, size: int, depth: int) -> None:
         """Set the trees to draft; does nothing here (see `runtime.drafters.streams`)."""
 
+    @operation
     def stream(self, window: Window) -> Verdict:  # noqa: ARG002
         """Verify, and draft the next window in the same pass; raise `LaneError` for a target without streams."""
         raise LaneError("this lane has loaded no streams of its target, so that it cannot draft for itself")
 
+    @operation
     @inference
     def verify(self, window: Window) -> Verdict:
         """Run all layers over the last committed token and the window; the verdict has the features of kept rows."""
@@ -164,6 +168,7 @@ class TargetModel:
         nodes = range(verdict.num_accepted) if not window.parents else verdict.path
         return verdict._replace(features=self._features(rows, [0, *[node + 1 for node in nodes]]))
 
+    @operation
     @inference
     def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
         """Run the layers up to `exit_layer`; return the exit's candidates and the features of all rows."""
@@ -174,6 +179,7 @@ class TargetModel:
             candidates = tuple(replay.exit_candidates(place, ids) for place, ids in places)
         return ExitSignal(candidates, log_probs, self._features(rows) if self._feature_layers else None)
 
+    @operation
     @inference
     def suffix(self) -> Verdict:
         """Run the remaining layers over the rows of the last `prefix`."""

@@ -1,8 +1,9 @@
 """Requests to a lane: an operation is a method of a role object in the lane's process, called by its name.
 
 The driver passes the method itself (`runtime.lanes.lane.Lane.request`), so type checking finds a wrong name or
-argument. The roles are `runtime.worker.server.LaneServer`, `TargetRole` and `DraftRole` of `runtime.worker.roles`, and
-`runtime.worker.timing.MeasureRole`. A method's type hints determine how its arguments and reply are encoded (`codec`).
+argument. The roles are `LaneServer`, `TargetRole`, `DraftRole` and `MeasureRole` of `runtime.worker`, and
+`runtime.target.target_model.TargetModel`. A method's type hints determine how its arguments and reply are encoded
+(`codec`).
 """
 
 from collections.abc import Callable, Sequence
@@ -38,8 +39,9 @@ def call(request_id: int | None, method: Callable[..., Any], *args: Any, **optio
 
 def handlers_of(role: object) -> dict[str, Handler]:
     """Return the handler of each operation of a role, by the operation's name."""
-    methods = [method for method in vars(type(role)).values() if hasattr(method, "is_operation")]
-    return {method.__qualname__: partial(_handled, role, method) for method in methods}
+    kind = type(role)
+    methods = [method for base in kind.__mro__ for method in vars(base).values() if hasattr(method, "is_operation")]
+    return {method.__qualname__: partial(_handled, role, getattr(kind, method.__name__)) for method in methods}
 
 
 def _handled(role: object, method: Callable[..., Any], message: Message) -> codec.Written:

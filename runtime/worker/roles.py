@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from decoding.messages import ExitSignal, Verdict, Window
+from decoding.messages import ExitSignal, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.arrays import Array
@@ -26,7 +26,7 @@ _COMPILED_ROWS: Final = (1, 16)
 
 
 class TargetRole:
-    """Operations of a target."""
+    """Operations of a target before its first verification; `TargetModel` has the others."""
 
     def __init__(self, model: TargetModel) -> None:
         self._model = model
@@ -73,26 +73,6 @@ class TargetRole:
             raw_features=raw_features,
         )
         return features
-
-    @operation
-    def verify(self, window: Window) -> Verdict:
-        """Run all layers over the window."""
-        return self._model.verify(window)
-
-    @operation
-    def stream(self, window: Window) -> Verdict:
-        """Verify, and draft the next window by the target's streams; the verdict has it."""
-        return self._model.stream(window)
-
-    @operation
-    def prefix(self, window: Window, exit_layer: int, num_candidates: int) -> ExitSignal:
-        """Run the layers up to an exit; the reply has the best ids of each row."""
-        return self._model.prefix(window, exit_layer, num_candidates)
-
-    @operation
-    def suffix(self) -> Verdict:
-        """Run the remaining layers over the rows of the last `prefix`."""
-        return self._model.suffix()
 
 
 class DraftRole:

@@ -138,7 +138,7 @@ class LaneServer:
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handlers |= handlers_of(TargetRole(model))
+        self._handlers |= handlers_of(TargetRole(model)) | handlers_of(model)
 
     def _drop_draft(self) -> None:
         """Free the current drafter unless it is kept, as there may be no room for two."""

@@ -53,13 +53,6 @@ class MeasureRole:
         return [next(seconds) for _ in range(measurement.repeats)]
 
     @operation
-    def lay_out_again(self) -> None:
-        """Restore the memory layout of the current sequence's graphs, after something was timed aside."""
-        if self.target is None:
-            raise LaneError("this lane has loaded no target that could be laid out")
-        self.target.lay_out_again()
-
-    @operation
     def keep_busy(self, measurement: Measurement) -> list[float]:
         """Time a part again and again until another message arrives; the reply has the seconds of each run."""
         seconds = self._seconds(measurement)

@@ -15,9 +15,9 @@ from runtime.drafters.medusa import MedusaFolderConfig
 from runtime.lanes import lane_calls, lane_set
 from runtime.lanes.lane import Lane
 from runtime.lanes.sequence_lanes import Listener
+from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
 from runtime.worker.roles import DraftRole
-from runtime.worker.timing import MeasureRole
 from tests.runtime.engine.schedules import AUTOREGRESSIVE, CHAINS, PROMPT, SCHEDULES, for_folders, new_engine, on_lanes
 from tests.runtime.plain import continue_text
 from tests.runtime.thread_lanes import thread_engine
@@ -126,7 +126,7 @@ def test_work_aside_in_every_rest_leaves_the_text_as_it_is(engine_and_folders):
     def at_rest():
         for lane in (TARGET, DRAFT):
             rests.extend(engine.load_target(lane).measure(anchor))
-        engine.load_target(TARGET).request(MeasureRole.lay_out_again).result()
+        engine.load_target(TARGET).request(TargetModel.lay_out_again).result()
 
     expected = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=())
     found = engine.generate(schedule, PROMPT, max_new_tokens=40, eos_token_ids=(), listener=Listener(at_rest=at_rest))

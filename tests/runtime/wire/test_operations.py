@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decoding.messages import Candidates, ExitSignal, Verdict, Window
 from decoding.schedule import Schedule
+from runtime.target.target_model import TargetModel
 from runtime.wire import codec
 from runtime.wire.channel import Block, Channel
 from runtime.wire.measurement import Measurement
@@ -97,9 +98,9 @@ SIGNAL = ExitSignal(((1, 2),), ((-0.5, -1.0),), BLOCK)
         (MeasureRole.measure, [Measurement(part="exit", rows=3, exit_layer=2)], [0.25, 0.5]),
         (TargetRole.prefill, [START, (2, 4), True], BLOCK),
         (TargetRole.prefill, [START, (), False], None),
-        (TargetRole.prefix, [Window((3,)), 2, 5], SIGNAL),
-        (TargetRole.verify, [Window((3, 4), (), (), (-1, -1))], Verdict(0, 7)),
-        (TargetRole.suffix, [], Verdict(1, 2, BLOCK, (0,), Window((5,), parents=(-1,)))),
+        (TargetModel.prefix, [Window((3,)), 2, 5], SIGNAL),
+        (TargetModel.verify, [Window((3, 4), (), (), (-1, -1))], Verdict(0, 7)),
+        (TargetModel.suffix, [], Verdict(1, 2, BLOCK, (0,), Window((5,), parents=(-1,)))),
         (DraftRole.prefill, [START, BLOCK], None),
         (DraftRole.rollout, [[4, 5], None], DRAFTED),
         (DraftRole.join, [SIGNAL], None),
@@ -119,23 +120,25 @@ def test_operations_and_their_replies_arrive_as_they_were_sent(method, args, rep
 MISTAKES = """\
 from decoding.messages import Verdict, Window
 from runtime.lanes.lane import Lane
-from runtime.worker.roles import TargetRole
+from runtime.target.target_model import TargetModel
 
 def ask(lane: Lane, window: Window) -> None:
-    good: Verdict = lane.request(TargetRole.verify, window).result().value
-    lane.request(TargetRole.verify, windw=window)
-    lane.request(TargetRole.verfy, window)
-    lane.request(TargetRole.prefix, window, "2", 5)
+    good: Verdict = lane.request(TargetModel.verify, window).result().value
+    lane.request(TargetModel.verify, windw=window)
+    lane.request(TargetModel.verfy, window)
+    lane.request(TargetModel.prefix, window, "2", 5)
     lane.request("verify")
-    lane.request(TargetRole.suffix).result().value.num_acepted
-    bad: Verdict = lane.request(TargetRole.check_rows).result().value
+    lane.request(TargetModel.suffix).result().value.num_acepted
+    bad: Window = lane.request(TargetModel.verify, window).result().value
 """
 
 
 def test_a_misspelt_operation_or_argument_is_a_type_error(tmp_path):
     mistakes = tmp_path / "mistakes.py"
     mistakes.write_text(MISTAKES)
-    checked = [f"runtime/{one}.py" for one in ("wire/operations", "wire/codec", "lanes/lane", "worker/roles")]
+    checked = [
+        f"runtime/{one}.py" for one in ("wire/operations", "wire/codec", "lanes/lane", "target/target_model", "arrays")
+    ]
     # other modules are left out: reading torch and numpy would take most of the time
     options = ["--config-file=", "--strict", "--follow-imports=skip", f"--cache-dir={tmp_path / 'cache'}"]
     options += ["--python-version=3.11", "--namespace-packages", "--explicit-package-bases"]

@@ -26,6 +26,6 @@ def test_the_graph_of_single_rows_ends_with_the_size_of_the_sequence_under_way(m
     role.measure(ASIDE)
     assert sizes[-2:] == aside
     sizes.clear()
-    role.lay_out_again()
+    target.lay_out_again()
     assert sizes == [(1, 1, 256)]
     assert target.cache.cursor == len(prompt) - 1

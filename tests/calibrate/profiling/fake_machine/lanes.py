@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from runtime.target.target_model import TargetModel
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import TimedReply
 from runtime.worker.timing import MeasureRole
@@ -51,7 +52,7 @@ class FakeLane:
         return SimpleNamespace(kernels=self.machine.kernels[self.name])
 
     def request(self, method, work=None) -> Done | FakeRequest:
-        if method is MeasureRole.lay_out_again:
+        if method is TargetModel.lay_out_again:
             self.machine.laid_out.append(self.name)
         if method is not MeasureRole.measure:
             return Done(TimedReply(None, 0.0, 0.0))
