@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from runtime.drafters.language_model.draft_passes import DraftConfig
+from runtime.drafters.language_model.folder import StreamConfig
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.streams import StreamModel
 from runtime.models.config import ModelConfig
 from runtime.models.decoder import Decoder

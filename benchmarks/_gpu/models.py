@@ -64,7 +64,7 @@ def random_decoder(config: ModelConfig, dtype: torch.dtype, device: torch.device
     decoder.load_state_dict(state, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
-    decoder.rotary = Rotary(config, config.max_position).to(device)
+    decoder.rotary = Rotary(config).to(device)
     return decoder.eval().requires_grad_(requires_grad=False)
 
 

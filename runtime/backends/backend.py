@@ -185,14 +185,14 @@ class Backend(ABC):
         """Wait until the device has done all work."""
 
 
-_PREFILL_ROWS = 512
+PREFILL_ROWS = 512
 """Prompt rows per pass: enough to be compute-bound, few enough to need little memory."""
 
 
 def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:
     """Yield start and stop of the pieces in which a prompt is read."""
-    for start in range(0, num_rows, _PREFILL_ROWS):
-        yield start, min(start + _PREFILL_ROWS, num_rows)
+    for start in range(0, num_rows, PREFILL_ROWS):
+        yield start, min(start + PREFILL_ROWS, num_rows)
 
 
 class TreeRows(NamedTuple):

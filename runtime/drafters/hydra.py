@@ -77,13 +77,13 @@ class HydraModel(KeptRowHeads):
         self.own = nn.ModuleList(ResidualBlock(hidden_size, config.head_width, eps) for _ in range(config.num_heads))
         self.shared = nn.ModuleList(ResidualBlock(hidden_size, width, eps) for width in config.shared_widths)
         self.register_buffer("embedding_VD", torch.zeros(target_config.vocab_size, hidden_size), persistent=False)
-        self.rotary = Rotary(self.layer_config, target_config.max_position)
+        self.rotary = Rotary(self.layer_config)
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """See `KeptRowHeads`; the target's embedding is used too."""
         super().share(target, kept_ids)
         self.embedding_VD = target.embedding.weight.detach()
-        self.rotary = Rotary(self.layer_config, len(target.rotary.cos_PH)).to(self.embedding_VD.device)
+        self.rotary = Rotary(self.layer_config).to(self.embedding_VD.device)
 
     def read_prefix(
         self, x_BTD: Tensor, *, positions: Tensor, mask: Tensor | None, cache: KVCache | None = None

@@ -102,5 +102,5 @@ def load_parallel_track(folder: Path, target_folder: Path, *, dtype: torch.dtype
     with torch.device("meta"):
         tracks = ParallelTracks(track, config.num_tracks, group or Group.alone())
     randomise(tracks, config.seed, dtype=dtype)
-    tracks.rotary = Rotary(track, target.max_position)
+    tracks.rotary = Rotary(track)
     return Drafter(as_draft(tracks.eval().to(tracks.group.device), target.vocab_size))

@@ -26,7 +26,7 @@ from decoding.tree_shape import Path as TreePath
 from runtime.arrays import inference
 from runtime.backends.eager import EagerBackend
 from runtime.drafters.head_drafter import TreeFolderConfig, read_head
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import StreamConfig
 from runtime.drafters.trees import candidates_per_level, ranks_by_level, window_of
 from runtime.models.decoder import Decoder, Layer, causal_mask, rms_norm
 from runtime.models.kv_cache import KVCache

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ModelFormatError
+from runtime.backends.backend import PREFILL_ROWS
 from runtime.backends.lane_device import Dtype
+from runtime.backends.openvino.packing import GROUP
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
 
@@ -17,13 +19,9 @@ ITEM_BYTES: Final[Mapping[Dtype, int]] = {"bfloat16": 2, "float32": 4, "int8": 2
 """Bytes of a number in arithmetic, embeddings, keys and values; in int8 and int4 lanes these are bfloat16."""
 _SCALE_BYTES: Final = 2
 """Bytes of the scale of a row or group of quantised weights."""
-_INT4_GROUP: Final = 64
-"""Inputs that share a scale in int4 (`runtime.backends.openvino.packing`)."""
 
 _SLOTS_AT_ONCE: Final = 64
 """The slots of a KV cache are a multiple of this (`runtime.models.row_invariance.KEYS_AT_ONCE`)."""
-_PREFILL_ROWS: Final = 512
-"""Prompt tokens per pass (`runtime.backends.backend.prefill_pieces`)."""
 
 
 @lru_cache
@@ -55,7 +53,7 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
     if dtype == "int8":
         return outputs * (inputs + _SCALE_BYTES)
     if dtype == "int4":
-        groups = inputs // _INT4_GROUP if inputs % _INT4_GROUP == 0 else 1
+        groups = inputs // GROUP if inputs % GROUP == 0 else 1
         return outputs * inputs // 2 + outputs * groups * _SCALE_BYTES
     return outputs * inputs * ITEM_BYTES[dtype]
 
@@ -80,7 +78,7 @@ def working_bytes(config: ModelConfig, num_rows: int, num_outputs: int, num_toke
     wide = (3 if config.mlp == "gated" else 2) * config.intermediate_size
     row = (3 * config.hidden_size + 2 * heads + wide) * ITEM_BYTES[dtype]
     logits = num_outputs * (ITEM_BYTES[dtype] + 4)
-    return max(min(num_tokens, _PREFILL_ROWS) * row, num_rows * (row + logits))
+    return max(min(num_tokens, PREFILL_ROWS) * row, num_rows * (row + logits))
 
 
 _NO_WEIGHTS: Final = (".scale", "t2d", "d2t", "target_probe")

@@ -28,12 +28,12 @@ class Rotary(nn.Module):
     cos_PH: Tensor
     sin_PH: Tensor
 
-    def __init__(self, config: ModelConfig, max_position: int) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         if is_unfilled():
-            tables = [torch.empty(max_position, config.head_dim) for _ in range(2)]
+            tables = [torch.empty(config.max_position, config.head_dim) for _ in range(2)]
         else:
-            tables = list(map(as_tensor, rotary_tables(config, max_position)))
+            tables = list(map(as_tensor, rotary_tables(config)))
         for name, table_PH in zip(("cos_PH", "sin_PH"), tables, strict=True):
             self.register_buffer(name, table_PH, persistent=False)
 
@@ -111,7 +111,7 @@ class Decoder(nn.Module):
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_embeddings:
             self.lm_head.weight = self.embedding.weight
-        self.rotary = Rotary(config, config.max_position)
+        self.rotary = Rotary(config)
 
     def run_layers(
         self,
@@ -195,9 +195,7 @@ def causal_mask(num_rows: int, dtype: torch.dtype, *, context: int = 0) -> Tenso
     return full.triu_(diagonal=context + 1)
 
 
-def load_decoder(
-    folder: Path, *, dtype: torch.dtype, max_position: int | None = None, with_layers: bool = True
-) -> Decoder:
+def load_decoder(folder: Path, *, dtype: torch.dtype, with_layers: bool = True) -> Decoder:
     """Return a Hugging Face folder's decoder, without gradients; arguments and errors as in `each_parameter`."""
     config = ModelConfig.from_folder(folder)
     with torch.device("meta"):
@@ -208,5 +206,5 @@ def load_decoder(
     decoder.load_state_dict(weights, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
-    decoder.rotary = Rotary(config, max_position or config.max_position)
+    decoder.rotary = Rotary(config)
     return decoder.eval().requires_grad_(requires_grad=False)

@@ -149,5 +149,5 @@ def load_sharded_decoder(folder: Path, group: Group, *, dtype: torch.dtype) -> S
     decoder.load_state_dict(state, strict=False, assign=True)
     if config.tie_embeddings:
         decoder.lm_head.weight = decoder.embedding.weight
-    decoder.rotary = Rotary(config, config.max_position).to(group.device)
+    decoder.rotary = Rotary(config).to(group.device)
     return decoder.eval().requires_grad_(requires_grad=False)

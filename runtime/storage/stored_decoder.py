@@ -56,7 +56,7 @@ class StoredDecoder:
         return rms_norm(x, self.final_norm, self.config.norm_eps)
 
 
-def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_position: int) -> StoredDecoder:
+def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]]) -> StoredDecoder:
     """Return the decoder with these parameters, by name."""
     embedding = EmbeddingRows(arrays["embedding.weight"])
     return StoredDecoder(
@@ -64,7 +64,7 @@ def stored_decoder(config: ModelConfig, arrays: dict[str, NDArray[Any]], *, max_
         embedding=embedding,
         lm_head=EmbeddingRows(arrays["lm_head.weight"]) if "lm_head.weight" in arrays else embedding,
         final_norm=arrays["final_norm"].astype(np.float32),
-        rotary=rotary_tables(config, max_position),
+        rotary=rotary_tables(config),
         layers=by_layer(arrays),
     )
 
@@ -83,7 +83,7 @@ def load_stored_decoder(folder: Path, dtype: np.dtype[Any], *, with_layers: bool
     """Return a Hugging Face folder's decoder (see `each_parameter`); 16-bit weights stay so, as graphs convert them."""
     config = ModelConfig.from_folder(folder)
     arrays = dict(each_parameter(folder, config, dtype, with_layers=with_layers, widens=False))
-    return stored_decoder(config, arrays, max_position=config.max_position)
+    return stored_decoder(config, arrays)
 
 
 def each_parameter(
@@ -125,7 +125,7 @@ _POSITIONS: Final = 4096
 """Positions computed at once, to limit the memory of float64 angles."""
 
 
-def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
+def rotary_tables(config: ModelConfig) -> Tables:
     """Return the rotary tables of all positions, computed in float64; for learned positions they rotate by nothing."""
     half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
     frequencies = half * 0 if config.positions == "learned" else config.rope_theta**-half
@@ -134,9 +134,9 @@ def rotary_tables(config: ModelConfig, max_position: int) -> Tables:
         smooth = (rotations - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
         smooth = smooth.clip(0.0, 1.0)
         frequencies = (1 - smooth) * frequencies / scaling.factor + smooth * frequencies
-    cosines, sines = np.empty((2, max_position, 2 * len(half)), np.float32)
-    for start in range(0, max_position, _POSITIONS):
-        positions = np.arange(start, min(start + _POSITIONS, max_position), dtype=np.float64)
+    cosines, sines = np.empty((2, config.max_position, 2 * len(half)), np.float32)
+    for start in range(0, config.max_position, _POSITIONS):
+        positions = np.arange(start, min(start + _POSITIONS, config.max_position), dtype=np.float64)
         angles = positions[:, None] * frequencies
         cosines[start : start + _POSITIONS] = np.tile(np.cos(angles), 2)
         sines[start : start + _POSITIONS] = np.tile(np.sin(angles), 2)

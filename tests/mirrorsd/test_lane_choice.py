@@ -14,8 +14,7 @@ from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import all_lane_specs, chosen_lanes, fitted_to, profile_lanes, require_lanes, usual_device
 from mirrorsd.model_pair import find_pair
 from runtime.backends.devices import DeviceStatus
-from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import StreamConfig, add_streams, load_draft
 from runtime.drafters.registry import named_drafter
 from tests.runtime.drafters.language_model.test_draft_streams import with_streams
 

@@ -38,7 +38,7 @@ def _make_target(folder: Path) -> list[str]:
 def _read_target(folder: Path) -> Iterable[float]:
     config = ModelConfig.from_folder(folder)
     with torch.inference_mode():
-        decoder = load_decoder(folder, dtype=torch.bfloat16, max_position=16)
+        decoder = load_decoder(folder, dtype=torch.bfloat16)
     return [config.norm_eps, config.rope_theta, *_sums(decoder)]
 
 

@@ -35,7 +35,7 @@ def stored_form(decoder):
     """The weights of a decoder of torch as arrays, in the same memory."""
     arrays = {name: as_array(weight) for name, weight in decoder.named_parameters()}
     rotary = as_array(decoder.rotary.cos_PH), as_array(decoder.rotary.sin_PH)
-    return replace(stored_decoder(decoder.config, arrays, max_position=1), rotary=rotary)
+    return replace(stored_decoder(decoder.config, arrays), rotary=rotary)
 
 
 def compiled(decoder, form, lane="openvino:CPU"):

@@ -21,9 +21,8 @@ from decoding.progress import ReportCount
 from decoding.tree_shape import Path as TreePath
 from decoding.tree_shape import Ranks
 from runtime.drafters.head_drafter import save_tree_heads
-from runtime.drafters.language_model.folder import add_streams, load_draft, save_draft
+from runtime.drafters.language_model.folder import StreamConfig, add_streams, load_draft, save_draft
 from runtime.drafters.language_model.model import DraftModel
-from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.drafters.registry import find_drafter
 from runtime.drafters.streams import (
     Borrowed,

@@ -128,7 +128,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     vocab_size = _draft_vocab_size(fields, config, target, path)
     layers = _feature_layers(fields.eagle_config or _EagleFields(), target, path)
     with torch.device("meta"):
-        head = Eagle3(replace(config, num_layers=1), vocab_size, len(layers))
+        head = Eagle3(replace(config, max_position=target.config.max_position), vocab_size, len(layers))
     path, tensors = read_published(folder, (WEIGHTS_FILE,), _PICKLED_FILE)
     kept_ids = _take_kept_ids(tensors, vocab_size, target, path)
     tensors.setdefault(_EMBEDDING, as_array(target.embedding.weight))
@@ -139,8 +139,7 @@ def load_published_eagle3(folder: Path, target: Decoder, *, dtype: torch.dtype) 
     embedding_VD = weights.pop(_EMBEDDING)
     head.load_state_dict(weights, strict=False, assign=True)
     device = target.embedding.weight.device
-    head_KD, kept_ids = head.lm_head.weight.to(device), kept_ids.to(device)
-    head.use_rows(embedding_VD.to(device), head_KD, kept_ids, num_positions=len(target.rotary.cos_PH))
+    head.use_rows(embedding_VD.to(device), head.lm_head.weight.to(device), kept_ids.to(device))
     head.to(device).eval().requires_grad_(requires_grad=False)
     return EagleDrafter(head, method="eagle3", feature_layers=layers, raw_features=True)
 

@@ -43,7 +43,7 @@ class EagleHead(nn.Module, ABC):
         self.embedding = new_embedding(config.vocab_size, config.hidden_size)
         self.layer = EagleLayer(config, input_size)
         self.lm_head = nn.Linear(config.hidden_size, vocab_size, bias=False)
-        self.rotary = Rotary(config, config.max_position)
+        self.rotary = Rotary(config)
 
     @abstractmethod
     def input_feature(self, features: Tensor) -> Tensor:
@@ -73,16 +73,16 @@ class EagleHead(nn.Module, ABC):
 
     def share(self, target: Decoder, kept_ids: Tensor) -> None:
         """Use the target's embedding and the kept rows of its `lm_head`, frozen and in their dtype."""
-        head_VD, num_positions = target.lm_head.weight.detach(), len(target.rotary.cos_PH)
-        self.use_rows(target.embedding.weight, head_VD[kept_ids], kept_ids, num_positions=num_positions)
+        head_VD = target.lm_head.weight.detach()
+        self.use_rows(target.embedding.weight, head_VD[kept_ids], kept_ids)
         self.output = OutputRows(kept_ids, head_VD[kept_ids], head_VD)
 
-    def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor, *, num_positions: int) -> None:
+    def use_rows(self, embedding_VD: Tensor, head_KD: Tensor, kept_ids: Tensor) -> None:
         """Use an embedding and output rows, frozen; prompts add no further rows."""
         self.embedding.weight = nn.Parameter(embedding_VD, requires_grad=False)
         self.lm_head.weight = nn.Parameter(head_KD, requires_grad=False)
         self.output = OutputRows(kept_ids, head_KD.detach())
-        self.rotary = Rotary(self.config, num_positions)
+        self.rotary = Rotary(self.config)
 
 
 class Eagle1(EagleHead):

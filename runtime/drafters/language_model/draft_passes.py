@@ -22,7 +22,7 @@ from runtime.verification.rules import GREEDY, Sampling, draw_from, truncated, u
 from runtime.wire.channel import to_block
 
 if TYPE_CHECKING:  # this module must not import pydantic, see `replayed_text`
-    from runtime.drafters.language_model.stream_config import StreamConfig
+    from runtime.drafters.language_model.folder import StreamConfig
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from pydantic import Field
 from decoding.errors import ModelError, ModelFormatError
 from runtime.arrays import as_tensor, as_tensors, numpy_type
 from runtime.drafters.language_model.draft_passes import DraftConfig, StoredDraft
-from runtime.drafters.language_model.stream_config import StreamConfig
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import CONFIG_FILE
 from runtime.models.model_folder import has_random_weights
@@ -46,6 +45,14 @@ if TYPE_CHECKING:
 
 _OF_THE_TARGET = ("decoder.embedding.weight", "decoder.lm_head.weight")
 _OF_STREAMS = "streams."
+
+
+class StreamConfig(Strict):
+    """Sizes of streams: tokens guessed after a row's next token, layers below the streams, rank of low-rank changes."""
+
+    num_streams: Count
+    start_layer: int
+    rank: Width
 
 
 class DrafterFolderConfig(FolderConfig):
@@ -118,7 +125,7 @@ def load_draft(folder: Path, target: Decoder, *, dtype: torch.dtype) -> DraftMod
     draft.share(target, as_tensor(stored.kept_ids))
     for rows in (draft.decoder.embedding, draft.decoder.lm_head):
         rows.weight = nn.Parameter(rows.weight.to(dtype), requires_grad=False)
-    draft.decoder.rotary = Rotary(target.config, len(target.rotary.cos_PH))
+    draft.decoder.rotary = Rotary(target.config)
     if stored.config.streams is not None:
         streams = draft.add_streams()
         shapes = {_OF_STREAMS + name: tuple(weight.shape) for name, weight in streams.trained.items()}

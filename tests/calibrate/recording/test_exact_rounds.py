@@ -13,8 +13,7 @@ from calibrate.recording.recorder import Recorder
 from costs.round_plan import step_rows
 from decoding.schedule import Schedule
 from decoding.trace import Trace, Work
-from runtime.drafters.language_model.folder import add_streams, load_draft
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import StreamConfig, add_streams, load_draft
 from runtime.models.model_folder import NamedFolder
 from sim.acceptance.replay import Replay
 from sim.world import simulate

@@ -125,7 +125,7 @@ def test_random_weights_take_no_more_than_the_graphs_and_blocks_that_all_matrice
     config = ModelConfig.from_folder(folder)
     arrays = random_arrays(decoder_shapes(config), 0, BFLOAT16)
     vectors = sum(one.nbytes for one in arrays.values() if one.ndim == 1)
-    stored = stored_decoder(config, arrays, max_position=config.max_position)
+    stored = stored_decoder(config, arrays)
     rotations = sum(table.nbytes for table in stored.rotary)
     assert weight_bytes(config, form) == bytes_of_graphs(stored, form) + vectors + rotations
 

@@ -298,7 +298,7 @@ def test_states_and_norms_are_the_decoders():
 def test_tables_of_many_positions_take_little_more_memory_than_is_counted_and_have_the_bits_of_each_position():
     config = replace(tiny_config(), head_dim=64, rope_theta=1e6)
     tracemalloc.start()
-    tables = rotary_tables(config, 20_000)
+    tables = rotary_tables(replace(config, max_position=20_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5 * sum(table.nbytes for table in tables)

@@ -214,7 +214,7 @@ def test_a_model_with_the_embedded_ones_words_goes_on_from_an_opener_and_answers
     recipe = SelfTextRecipe(
         num_conversations=2, openers=("What is the capital of",), max_user_tokens=6, max_answer_tokens=4, batch_size=3
     )
-    target = first_layers(load_decoder(embedded_model_folder, dtype=torch.float32, max_position=128), num_layers=2)
+    target = first_layers(load_decoder(embedded_model_folder, dtype=torch.float32), num_layers=2)
     path = tmp_path / "text.jsonl"
     generate_conversations(recipe, target, tokenizer, path, target_name="smollm2")
     for row in read_conversations([path], vocab_size=target.config.vocab_size):

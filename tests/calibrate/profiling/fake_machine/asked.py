@@ -7,8 +7,7 @@ from calibrate.profiling.calibration import calibrate as calibrate_all
 from calibrate.profiling.model_sizes import ModelSizes
 from calibrate.profiling.task import CalibrationTask
 from hwprofiles.profile import Profile
-from runtime.drafters.language_model.folder import DrafterFolderConfig
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import DrafterFolderConfig, StreamConfig
 from runtime.models.config import ModelConfig
 from runtime.storage.weight_folder import SpeculatorsConfig, TargetShape, Verifier
 from tests.calibrate.profiling.fake_machine.engine import LANES, FakeEngine

@@ -34,7 +34,7 @@ def taken(form):
     arrays = random_arrays(decoder_shapes(config), 0, BFLOAT16)
     if form == "bfloat16":  # windows onto one block would be given memory by the graphs
         arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    stored = stored_decoder(config, arrays, max_position=config.max_position)
+    stored = stored_decoder(config, arrays)
     backend = CompiledDecoder(stored, device=Device.of_lane("openvino:CPU"), form=form, num_threads=1)
     weights = sum(backend._layers[index].num_bytes for index in range(8))
     start = private_bytes()

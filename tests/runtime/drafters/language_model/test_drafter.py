@@ -13,7 +13,7 @@ from decoding.schedule import Schedule
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.draft_passes import Proposer
 from runtime.drafters.language_model.drafter import Drafter
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import StreamConfig
 from runtime.verification.rules import Sampling
 from tests import tiny_heads
 from tests.runtime import plain

@@ -7,7 +7,7 @@ import torch
 
 from decoding.errors import ModelError
 from decoding.messages import NO_WINDOW
-from runtime.drafters.language_model.stream_config import StreamConfig
+from runtime.drafters.language_model.folder import StreamConfig
 from runtime.drafters.registry import find_drafter
 from runtime.drafters.streams import Borrowed, StreamingTarget, StreamModel, load_streams, run_along, stream_mask
 from runtime.models.decoder import causal_mask, load_decoder
