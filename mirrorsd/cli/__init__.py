@@ -6,8 +6,11 @@ def main() -> None:
     import io
     import sys
 
-    from mirrorsd.cli.app import app
-
+    try:
+        from mirrorsd.cli.app import app  # takes some tenths of a second
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(130)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an encoding without a character must not cause an error
     app()

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from decoding.errors import ConfigError, MirrorsdError, cut, wrong
-from mirrorsd.cli.console import INTERRUPTED, WRONG_INPUT, escaped, say, with_default_destination
+from mirrorsd.cli.console import WRONG_INPUT, escaped, say, told_at_interruptions, with_default_destination
 from mirrorsd.cli.options import OUTPUTS, STDOUT
 
 VERBS: Final = (
@@ -99,13 +99,11 @@ class Verbs(VerbGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         try:
-            return super().invoke(ctx)
+            with told_at_interruptions(lambda: "Interrupted."):
+                return super().invoke(ctx)
         except (MirrorsdError, ModuleNotFoundError, OSError) as error:
             say(f"[bold red]Error:[/] {escaped(_told(error))}")
             raise typer.Exit(WRONG_INPUT) from error
-        except KeyboardInterrupt as error:
-            say("Interrupted.")
-            raise typer.Exit(INTERRUPTED) from error
 
 
 def _told(error: MirrorsdError | ModuleNotFoundError | OSError) -> str:

@@ -115,16 +115,29 @@ def escaped(text: object) -> str:
 
 
 @contextmanager
-def telling_what_was_saved(saved: list[str]) -> Iterator[None]:
-    """On Ctrl-C, print what is on disk by then: the sentences that the body has appended to `saved`."""
+def telling_what_was_saved(saved: Sequence[str] | Callable[[], Sequence[str]]) -> Iterator[None]:
+    """On Ctrl-C, print what is on disk by then: the sentences in `saved`, or that it returns."""
+
+    def told() -> str:
+        return " ".join(saved() if callable(saved) else saved) or "Nothing was written."
+
+    with told_at_interruptions(lambda: f"\nInterrupted. {escaped(told())}"):
+        yield
+
+
+@contextmanager
+def told_at_interruptions(sentence: Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C and other signals, print a sentence and leave with an exit status, whatever error they led to."""
     with answering_signals() as which_came:
         try:
             yield
+        except typer.Exit:  # it was told
+            raise
         except BaseException as error:
             number = which_came()
             if number is None and not isinstance(error, KeyboardInterrupt):
                 raise
-            say(f"\nInterrupted. {escaped(' '.join(saved)) if saved else 'Nothing was written.'}")
+            say(sentence())
             raise typer.Exit(INTERRUPTED if number is None else _BY_A_SIGNAL + number) from error
 
 
@@ -157,6 +170,37 @@ _ONCE_S: Final = 1.0
 """A signal repeated within so many seconds is the same one: `timeout` signals a process and then its group."""
 
 
+class _Answer:
+    """The handler of signals while commands run; `came` is the number of the first one."""
+
+    def __init__(self) -> None:
+        self.came: int | None = None
+        self._came_s = 0.0
+        usual = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._usual = {one: how for one, how in usual.items() if how in (signal.default_int_handler, signal.SIG_DFL)}
+
+    def __call__(self, number: int, _frame: object) -> None:
+        if self.came is not None:
+            if time.monotonic() - self._came_s >= _ONCE_S:
+                self.restore()
+                signal.raise_signal(number)
+            return
+        self._came_s = time.monotonic()  # set before `came`, since another signal may come in between
+        self.came = number
+        with suppress(OSError):  # not by rich, which the signal may have interrupted; the terminal may be closed
+            os.write(2, f"\n{STOPPING}\n".encode())
+        end_lanes()
+        raise KeyboardInterrupt
+
+    def install(self) -> None:
+        for number in self._usual:
+            signal.signal(number, self)
+
+    def restore(self) -> None:
+        for number, how in self._usual.items():
+            signal.signal(number, how)
+
+
 @contextmanager
 def answering_signals() -> Iterator[Callable[[], int | None]]:
     """While the body runs, a signal prints a message, kills all lane processes, and raises `KeyboardInterrupt`.
@@ -165,37 +209,16 @@ def answering_signals() -> Iterator[Callable[[], int | None]]:
     error of a killed lane may hide the `KeyboardInterrupt`, so the yielded function returns the signal's number, or
     None. A second signal has its usual effect. Signals that were ignored stay ignored.
     """
-    came: list[int] = []
-    came_s = 0.0
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    answered = [number for number in _SIGNALS if handlers[number] in (signal.default_int_handler, signal.SIG_DFL)]
-    if threading.current_thread() is not threading.main_thread():
-        answered = []
-
-    def restore() -> None:
-        for number in answered:
-            signal.signal(number, handlers[number])
-
-    def answer(number: int, _frame: object) -> None:
-        nonlocal came_s
-        if came:
-            if time.monotonic() - came_s >= _ONCE_S:
-                restore()
-                signal.raise_signal(number)
-            return
-        came_s = time.monotonic()  # set before `came`, since another signal may come in between
-        came.append(number)
-        with suppress(OSError):  # not by rich, which the signal may have interrupted; the terminal may be closed
-            os.write(2, f"\n{STOPPING}\n".encode())
-        end_lanes()
-        raise KeyboardInterrupt
-
-    for number in answered:
-        signal.signal(number, answer)
+    outer = next((one for one in map(signal.getsignal, _SIGNALS) if isinstance(one, _Answer)), None)
+    if outer is not None or threading.current_thread() is not threading.main_thread():
+        yield lambda: None if outer is None else outer.came
+        return
+    answer = _Answer()
+    answer.install()
     try:
-        yield lambda: next(iter(came), None)
+        yield lambda: answer.came
     finally:
-        restore()
+        answer.restore()
 
 
 def end_lanes() -> None:

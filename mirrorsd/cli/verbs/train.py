@@ -124,11 +124,9 @@ def generate(
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
     kept = f"The finished batches are in {out}; the same command continues after them."
-    saved = [kept] if out.is_file() and out.stat().st_size else []
-    with telling_what_was_saved(saved), task("Generating") as report:
+    with telling_what_was_saved(lambda: [kept] if out.exists() else []), task("Generating") as report:
 
         def progress(done: int, total: int) -> None:
-            saved[:] = [kept]
             report(f"conversation {done} of {total}", done / total)
 
         write_self_text(wanted, model, out, sources=passages or (), device=device, progress=progress)
@@ -161,11 +159,9 @@ def _train(
     from training.run import run_recipe
 
     kept = f"The finished part is in {out}; the same command continues from there."
-    saved = [kept] if out.is_dir() else []
-    with telling_what_was_saved(saved), task("Training") as report:
+    with telling_what_was_saved(lambda: [kept] if out.exists() else []), task("Training") as report:
 
         def progress(now: "RunProgress") -> None:
-            saved[:] = [kept]
             report(*_share(now))
 
         model = _taught(target, report)

@@ -48,9 +48,9 @@ def validate(
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
-    with ExitStack() as whole:
+    saved: list[str] = []
+    with telling_what_was_saved(saved), ExitStack() as whole:
         with (
-            telling_what_was_saved([]),
             reserved(out, ROOM_BYTES),
             task("Validating") as report,
             watching_others() as others,
@@ -64,6 +64,7 @@ def validate(
                 run_options=models_of(evidence.record, exits).words,
                 progress=others.on(report),
             )
+        saved.append(f"The result in {out} may not be whole.")
         result = write_outcome(outcome, out, VALIDATION)
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -20,11 +21,12 @@ CALL = [sys.executable, "-m", "mirrorsd"]
 
 
 def command_that(raises):
+    """A verb that raises something, or what a function raises."""
     command = typer.Typer(cls=Verbs, pretty_exceptions_enable=False)
 
     @command.command()
     def fail():
-        raise raises
+        raise raises() if callable(raises) else raises
 
     @command.callback()
     def root():
@@ -112,6 +114,36 @@ def test_ctrl_c_is_one_message_and_status_130():
     assert (result.exit_code, result.stderr) == (130, "Interrupted.\n")
 
 
+VERB_AFTER_ITS_WORK = """
+import signal
+from decoding.errors import LaneDiedError
+from mirrorsd.cli.console import telling_what_was_saved
+from tests.mirrorsd.cli.test_app import command_that
+def late():
+    with telling_what_was_saved(["a.npz is there."]):
+        pass
+    try:
+        signal.raise_signal({number})
+    except KeyboardInterrupt:
+        raise LaneDiedError("its process ended") from None
+command_that(late)()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_after_the_work_is_told_too_whatever_error_it_leads_to(number):
+    command = [sys.executable, "-c", VERB_AFTER_ITS_WORK.format(number=int(number)), "fail"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (128 + number, "\nStopping.\nInterrupted.\n")
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_one_message():
+    code = "import sys; from mirrorsd.cli import main\nclass Interrupts:\n def find_spec(self, name, *_):\n"
+    code += "  if name == 'typer': raise KeyboardInterrupt\nsys.meta_path.insert(0, Interrupts())\nmain()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (130, "Interrupted.\n")
+
+
 def test_ctrl_c_tells_what_was_saved():
     command = typer.Typer(cls=Verbs)
 
@@ -127,6 +159,17 @@ def test_ctrl_c_tells_what_was_saved():
 
     result = CliRunner().invoke(command, ["work"])
     assert (result.exit_code, result.stderr) == (130, "\nInterrupted. a.npz holds 3 prompts.\n")
+
+
+def test_ctrl_c_tells_what_is_there_by_then(tmp_path):
+    path = tmp_path / "a.npz"
+
+    def written():
+        with telling_what_was_saved(lambda: ["a.npz is there."] if path.exists() else []):
+            path.touch()
+            raise KeyboardInterrupt
+
+    assert CliRunner().invoke(command_that(written), ["fail"]).stderr == "\nInterrupted. a.npz is there.\n"
 
 
 def test_help_loads_neither_torch_nor_any_other_heavy_library():

@@ -3,15 +3,19 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 
 from decoding.errors import ConfigError
+from decoding.schedule import Schedule, save_schedule
 from mirrorsd.cli.app import app
 from mirrorsd.cli.console import with_default_destination, write_json
+from mirrorsd.cli.option_values import ModelNames
 from mirrorsd.cli.options import require_kind
 from mirrorsd.compare.numbers import json_text, path_from
+from mirrorsd.compare.validate_schedules import MeasuredBasis
 from tests.mirrorsd.cli.calls import call, error_of
 from tests.mirrorsd.cli.test_app import leaves
 from tests.planner.imported.test_llama_bench import JSONL
@@ -243,3 +247,18 @@ def test_paths_are_told_as_seen_from_a_folder(tmp_path, monkeypatch, path, told)
     monkeypatch.chdir(tmp_path)
     assert path_from(Path("out"), Path(path)) == told
     assert path_from(Path("out").absolute(), Path(path)) == path_from(Path("out"), Path(path).absolute()) == told
+
+
+def test_a_validation_that_is_interrupted_while_it_is_written_says_so(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    best = tmp_path / "best.yaml"
+    save_schedule(Schedule(method="autoregressive", target_lane="cpu0"), best)
+    monkeypatch.setattr(MeasuredBasis, "load", lambda *_: SimpleNamespace(profile=None, record=None))
+    monkeypatch.setattr("mirrorsd.cli.verbs.validate.models_of", lambda *_: ModelNames())
+    monkeypatch.setattr("mirrorsd.compare.validate_schedules.validate", lambda *_, **__: None)
+    monkeypatch.setattr("mirrorsd.compare.outcome_folder.write_outcome", interrupted)
+    out = tmp_path / "out"
+    words = ("--schedule", best, "--profile", "p", "--record", "r", "--out", out)
+    assert call("validate", *words, exit_code=130).said == f"Interrupted. The result in {out} may not be whole."

@@ -121,14 +121,15 @@ def test_what_is_wrong_is_named(words, recipe, changes, message):
 @pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("verb", ["generate", "draft"])
 def test_ctrl_c_says_what_was_saved_once_something_is(words, recipe, tmp_path, monkeypatch, verb, is_late, is_there):
-    def interrupted(*_, progress, **__):
-        if is_late:
-            progress(*((1, 2) if verb == "generate" else (RunProgress(stage="states", done=1, total=2),)))
+    out = tmp_path / "there"
+
+    def interrupted(*_, **__):
+        if is_late:  # before any progress
+            out.write_text("") if verb == "generate" else out.mkdir(exist_ok=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("training.text.generate_text.write_self_text", interrupted)
     monkeypatch.setattr("training.run.run_recipe", interrupted)
-    out = tmp_path / "there"
     own = ("--out", out) if verb == "generate" else (*words[2:-1], out, "--recipe", recipe("draft"))
     if is_there:
         out.write_text("{}") if verb == "generate" else out.mkdir()
