@@ -14,6 +14,7 @@ import sim.evaluator
 import sim.world
 from decoding.errors import ConfigError
 from decoding.record import AcceptanceRecord
+from decoding.recorded.prompt_record import RecordedChain, RecordedTree
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.lane_profile import LaneProfile
@@ -77,6 +78,7 @@ def predict(
         ConfigError: profile and record are of different models, or the schedule does not fit them.
     """
     label = require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
+    schedule = with_recorded_drafter(schedule, record_of(acceptance))
     found = sim.evaluator.predict(schedule, profile, acceptance, max_new_tokens=max_new_tokens)
     return _labelled(found, label)
 
@@ -92,7 +94,17 @@ def simulate(
 ) -> list[Trace]:
     """Simulate a schedule event by event, a trace per prompt; see `sim.world.simulate`, and `predict` for errors."""
     require_same_models(profile, acceptance, replayed=replayed, schedule=schedule)
+    schedule = with_recorded_drafter(schedule, record_of(acceptance))
     return sim.world.simulate(schedule, profile, acceptance, max_new_tokens=max_new_tokens, trace=trace)
+
+
+def with_recorded_drafter(schedule: Schedule, record: AcceptanceRecord) -> Schedule:
+    """Return a schedule that names no head with the recorded one for its method, if there is exactly one."""
+    others: Sequence[RecordedTree | RecordedChain] = (*record.trees, *record.chains)
+    names = {one.drafter for one in others if one.method == schedule.method}
+    if schedule.drafter is not None or len(names) != 1:
+        return schedule
+    return schedule.model_copy(update={"drafter": names.pop()})
 
 
 def make_plan(space: SearchSpace, profile: Profile, acceptance: Acceptance, *, replayed: bool = False) -> Plan:

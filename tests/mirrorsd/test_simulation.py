@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import mirrorsd
-from decoding.errors import ConfigError
+from decoding.errors import ConfigError, RecordError
 from mirrorsd.simulation import require_same_models
 from runtime.drafters.registry import SHIPPED_FOLDER
 from sim.acceptance.replay import Replay
-from tests.planner.synthetic import acceptance_record, machine, sampled_record
+from tests.planner.synthetic import CHAINS, acceptance_record, machine, sampled_record
 
 MACHINE = machine()
 RECORD = acceptance_record(num_prompts=2, num_tokens=30)
@@ -21,6 +21,7 @@ SPACE = mirrorsd.SearchSpace(methods=("autoregressive", "speculative"), windows=
 SCHEDULE = mirrorsd.Schedule(
     method="speculative", target_lane="target", draft_lane="draft", num_speculative_tokens=3, drafter="four-layer"
 )
+LOOKUP = SCHEDULE.model_copy(update={"method": "prompt_lookup", "drafter": None})
 LABEL = "Acceptance is replayed from another pair: it was recorded with target bigger"
 CALLS = {
     "predict": lambda record, **more: mirrorsd.predict(SCHEDULE, MACHINE, record, **more),
@@ -52,6 +53,18 @@ def test_nothing_to_choose_from_is_refused():
     with pytest.raises(ConfigError, match="there is no prompt"):
         mirrorsd.contexts_of([], max_new_tokens=8)
     assert mirrorsd.contexts_of(np.array([3, 5]), max_new_tokens=8) == (2, 13)
+
+
+def test_a_schedule_that_names_no_head_takes_the_one_recorded_for_its_method():
+    """So does a run: that of the models."""
+    named = LOOKUP.model_copy(update={"drafter": "lookup"})
+    profile, record = machine(), acceptance_record(num_prompts=2, chains=CHAINS)
+    assert mirrorsd.predict(LOOKUP, profile, record).decode_s == mirrorsd.predict(named, profile, record).decode_s
+    of_both = (mirrorsd.simulate(one, profile, record) for one in (LOOKUP, named))
+    assert len({tuple(trace.decode_s for trace in traces) for traces in of_both}) == 1
+    two = acceptance_record(num_prompts=2, chains=(*CHAINS, CHAINS[0].model_copy(update={"drafter": "another"})))
+    with pytest.raises(RecordError, match="need the name of a drafter; windows it holds: .* of lookup; .* of another"):
+        mirrorsd.predict(LOOKUP, profile, two)
 
 
 def test_predictions_of_a_replayed_pair_are_labelled_and_else_the_same():
