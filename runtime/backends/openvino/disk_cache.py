@@ -50,7 +50,8 @@ def write(path: Path, *parts: memoryview | bytes) -> None:
 
 def mapped(path: Path) -> _Bytes:
     """Return the content of a file, memory-mapped; raise `OSError` if the file is missing or damaged."""
-    os.utime(path)
+    with suppress(OSError):  # a disk that is not writable keeps no order of use
+        os.utime(path)
     try:
         whole = np.memmap(path, np.uint8, "c")
     except ValueError as error:

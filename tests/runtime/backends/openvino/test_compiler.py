@@ -1,5 +1,6 @@
 """What was compiled and kept is read from disk, as long as it is the same and whole."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -77,6 +78,20 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path):
     for _ in range(2):
         assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
     assert build.count == 2
+
+
+def test_what_may_be_read_but_not_written_is_used(monkeypatch):
+    """A cache in a container's image, or another user's."""
+    build = Builder(3.0)
+    compiler_of().kept({"number": 3}, build)
+    monkeypatch.setattr(os, "utime", read_only)
+    monkeypatch.setattr("runtime.backends.openvino.compiler.write", read_only)
+    assert first_of(compiler_of().kept({"number": 3}, build)) == 4.0
+    assert build.count == 1
+
+
+def read_only(path, *_):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
 def test_what_was_not_used_for_longest_makes_room(monkeypatch):
