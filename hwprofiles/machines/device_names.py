@@ -43,6 +43,8 @@ _FEWER_CORES: Final = {
     "m3-max-gpu": (30, (36, 96), 3.0e11), "m4-max-gpu": (32, (36,), 4.1e11), "m5-max-gpu": (32, (36,), 4.6e11),
 }  # fmt: skip
 """Apple chips that are also sold with fewer GPU cores and memory channels: these cores, their sizes in GB, bytes/s."""
+_ALL_CORES: Final = 40
+"""GPU cores in the data sheets of these chips."""
 
 
 class NamedDevice(NamedTuple):
@@ -61,23 +63,37 @@ class NamedDevice(NamedTuple):
     @property
     def own_sheet(self) -> DeviceSheet:
         """The data sheet with the memory that the label tells."""
-        own = {field: Quantity.model_validate(value) for field, value in self.own_fields.items()}
-        return device_sheet(self.sheet).model_copy(update=own)
+        own = self.own_fields
+        quantities = {field: Quantity.model_validate(value) for field, value in own.items() if field != "name"}
+        return device_sheet(self.sheet).model_copy(update=own | quantities)
 
     @property
     def own_fields(self) -> dict[str, Any]:
-        """Fields that replace those of the data sheet: the memory that the label tells, if it differs."""
+        """Fields that replace those of the data sheet: the memory that the label tells, and what comes with it."""
         if self.memory_bytes is None:
             return {}
-        usual = device_sheet(self.sheet).memory_bytes
-        if usual is not None and usual.value == self.memory_bytes:
+        sheet = device_sheet(self.sheet)
+        if sheet.memory_bytes is not None and sheet.memory_bytes.value == self.memory_bytes:
             return {}
-        told = {"memory_bytes": {"value": self.memory_bytes, "status": "guessed", "source": AS_CALLED}}
+        told: dict[str, Any] = {"memory_bytes": {"value": self.memory_bytes, "status": "guessed", "source": AS_CALLED}}
         cores, sizes, bytes_per_s = _FEWER_CORES.get(self.sheet, (0, (), 0.0))
         if self.memory_bytes / 1e9 in sizes:
             source = f"Apple, technical specifications: with {cores} cores of the GPU, as those of this memory have"
             told["memory_bytes_per_s"] = {"value": bytes_per_s, "status": "datasheet", "source": source}
+            told["bf16_flops"] = _of_cores(sheet.bf16_flops, cores)
+            told["name"] = sheet.name.replace(f"({_ALL_CORES} cores)", f"({cores} cores)")
         return told
+
+
+def _of_cores(flops: Quantity | None, cores: int) -> dict[str, Any]:
+    """Return what `cores` of all cores compute."""
+    assert flops is not None, "sheets of such chips have it"
+    share = cores / _ALL_CORES
+    span = flops.span and tuple(share * one for one in flops.span)
+    source = f"{flops.source}; of {cores} of the {_ALL_CORES} cores"
+    return flops.model_copy(update={"value": share * flops.value, "span": span, "source": source}).model_dump(
+        exclude_none=True
+    )
 
 
 def device_named(label: str) -> NamedDevice:
@@ -243,7 +259,8 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     require_memory(sheet)
     names = devices_of_chip(sheet)
     devices: dict[str, dict[str, Any]] = {device_sheet(one).kind: {"sheet": one} for one in names}
-    devices |= {sheet.kind: own}
+    computing = {field: value for field, value in device.own_fields.items() if not field.startswith("memory")}
+    devices |= {sheet.kind: own | computing}
     devices.setdefault("cpu", {"name": "The CPU of the chip", "kind": "cpu", "memory_pool": sheet.memory_pool})
     shared = sheet.quantities
     of_machine = {field: value for field, value in shared.items() if field in quantity_fields(Priced)}
@@ -251,7 +268,7 @@ def _of_chip(device: NamedDevice, sheet: DeviceSheet, own: dict[str, Any]) -> di
     memory, bytes_per_s = shared.get("memory_bytes"), shared["memory_bytes_per_s"]
     pool = {"devices": [*devices], "bytes_per_s": bytes_per_s, "memory_bytes": memory}
     return {
-        "name": f"A machine with {_several(1, sheet.name)}",
+        "name": f"A machine with {_several(1, computing.get('name', sheet.name))}",
         "host": "cpu",
         "devices": devices,
         "memory_pools": {"memory": {field: value for field, value in pool.items() if value is not None}},

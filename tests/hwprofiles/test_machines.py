@@ -164,8 +164,20 @@ def test_a_chip_that_ships_is_its_platform_and_another_shares_its_memory():
     assert mac.pool_of("gpu") == mac.pool_of("cpu")
     assert mac.pool_of("gpu")[1].memory_bytes.value == 24e9
     assert mac.pool_of("gpu")[1].bytes_per_s == device_sheet("m4-gpu").memory_bytes_per_s
-    fewer_cores = load_platform("M4 Max 36GB").pool_of("gpu")[1]
-    assert (fewer_cores.memory_bytes.value, fewer_cores.bytes_per_s.value) == (36e9, 410e9)
+
+
+@pytest.mark.parametrize(
+    ("label", "bytes_per_s", "cores"),
+    [("M3 Max 36GB", 300e9, 30), ("M4 Max 36GB", 410e9, 32), ("M5 Max 36GB", 460e9, 32)],
+)
+def test_a_chip_that_is_sold_with_fewer_cores_computes_and_reads_less(label, bytes_per_s, cores):
+    mac, whole = load_platform(label), device_sheet(f"{label[:2].lower()}-max-gpu")
+    pool, gpu = mac.pool_of("gpu")[1], mac.devices["gpu"]
+    assert (pool.memory_bytes.value, pool.bytes_per_s.value) == (36e9, bytes_per_s)
+    assert gpu.bf16_flops.value == pytest.approx(whole.bf16_flops.value * cores / 40)
+    assert f"({cores} cores)" in gpu.name
+    assert gpu.name in mac.name
+    assert device_named(label).own_sheet.bf16_flops == gpu.bf16_flops
 
 
 @pytest.mark.parametrize(
