@@ -53,6 +53,8 @@ EMBEDDED_MODELS: Mapping[str, EmbeddedModel] = {SMOLLM2.name: SMOLLM2}
 
 _CONVERSION = 1
 """The version of the conversion, to be raised when converted files change, so that old folders are converted again."""
+UNUSABLE = "damaged, incomplete, or converted by another version"
+"""What a folder in the cache is that exists without being present (`is_present`)."""
 _MANIFEST = "mirrorsd.json"
 _DIGESTS = "sha256.json"
 
@@ -122,6 +124,10 @@ def fetch(
             _place(model, Path(work) / model.name, folder, Path(work))
     except OSError as error:
         raise ModelFetchError(_disk_message(model, folder, error)) from error
+    except ModelFetchError as error:
+        if not folder.exists():
+            raise
+        raise ModelFetchError(f"{folder}: {UNUSABLE}, so it has to be fetched again. {error}") from error
     return folder
 
 

@@ -1,5 +1,6 @@
 """`mirrorsd models`: lists and fetches models, and shows how much memory a schedule takes."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +23,7 @@ def list_models(json: JsonOption = None) -> None:
     """Show the default model, whether it is in the cache, the shipped drafters for it, and all shapes."""
     from hwprofiles.model_shape import shipped_models
     from runtime.drafters.registry import shipped_for
-    from runtime.models.default_model import EMBEDDED_MODELS, embedded_folder, is_present
+    from runtime.models.default_model import EMBEDDED_MODELS, UNUSABLE, embedded_folder, is_present
 
     rows: list[dict[str, Any]] = []
     for name, model in sorted(EMBEDDED_MODELS.items()):
@@ -33,7 +34,8 @@ def list_models(json: JsonOption = None) -> None:
     shapes = list(shipped_models())
     if write_json({"models": rows, "shapes": shapes}, json):
         for row in rows:
-            extent = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else "not fetched yet"
+            missing = UNUSABLE if Path(row["folder"]).exists() else "not fetched yet"
+            extent = f"{row['num_bytes'] / 1e6:.0f} MB" if row["present"] else missing
             show(f"{row['name']}  {extent}  {escaped(row['folder'])}")
             show(f"  drafters, heads and exits for it: {', '.join(row['shipped']) or 'none'}")
         show(f"shapes to plan with: {', '.join(shapes)}")

