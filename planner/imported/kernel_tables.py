@@ -56,7 +56,8 @@ def folder_pages(folder: Path) -> list[Path]:
     """Return the tables of LLMServingSim and Vidur in a folder and all folders below it."""
     found = [path for name in ("dense.csv", "layers.csv", "mlp.csv") for path in sorted(folder.rglob(name))]
     if not found:
-        raise ConfigError(f"{folder}: no dense.csv or layers.csv (LLMServingSim) and no mlp.csv (Vidur) in this folder")
+        msg = "no dense.csv or layers.csv (LLMServingSim) and no mlp.csv (Vidur) in this folder"
+        raise ConfigError(f"{folder}: {msg}; name other files one by one")
     return found
 
 

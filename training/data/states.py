@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
@@ -167,6 +167,7 @@ class TargetStates:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._claim()
+            self._forget_cut()
             self._maps = {layer: self._open(layer) for layer in self.layers}
         except OSError as error:
             msg = f"{folder}: cannot be written ({error}); {len(self.layers)} layers need {self._num_bytes} bytes each"
@@ -189,13 +190,7 @@ class TargetStates:
 
     def fill(self, progress: ReportCount = lambda *_: None) -> None:
         """Compute the missing states; `progress(done, total)` counts conversations."""
-        total = len(self.conversations)
-        path = self.folder / _DONE
-        try:
-            counts = _COUNTS.validate_json(path.read_bytes()) if path.is_file() else {}
-        except (OSError, ValueError) as error:
-            msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
-            raise TrainingError(msg) from error
+        total, counts = len(self.conversations), self._counts()
         done = min(counts.get(layer, 0) for layer in self.layers)
         while done < total:
             stop = min(done + _CONVERSATIONS_PER_SAVE, total)
@@ -206,7 +201,7 @@ class TargetStates:
                 states.flush()  # states must be on disk before the count that promises them
             done = stop
             counts |= {layer: max(done, counts.get(layer, 0)) for layer in self.layers}
-            replace_file(path, json.dumps(counts).encode())
+            self._write(counts)
             progress(done, total)
 
     @torch.inference_mode()
@@ -229,8 +224,31 @@ class TargetStates:
     def _num_bytes(self) -> int:
         return self.starts[-1] * self.target.config.hidden_size * torch.bfloat16.itemsize
 
+    def _counts(self) -> dict[int, int]:
+        """Return how many conversations have their states on disk, by layer."""
+        path = self.folder / _DONE
+        try:
+            return _COUNTS.validate_json(path.read_bytes()) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            msg = f"{path}: damaged ({error}); delete the folder {path.parent}, and its states are computed again"
+            raise TrainingError(msg) from error
+
+    def _write(self, counts: Mapping[int, int]) -> None:
+        replace_file(self.folder / _DONE, json.dumps(counts).encode())
+
+    def _forget_cut(self) -> None:
+        """Drop the counts of files that are missing or cut, since `_open` fills these up with zeros."""
+        counts = self._counts()
+        paths = {layer: self._path(layer) for layer in counts}
+        whole = {layer for layer, path in paths.items() if path.is_file() and path.stat().st_size == self._num_bytes}
+        if whole != counts.keys():
+            self._write({layer: count for layer, count in counts.items() if layer in whole})
+
+    def _path(self, layer: int) -> Path:
+        return self.folder / f"layer-{layer}.bin"
+
     def _open(self, layer: int) -> np.memmap[Any, np.dtype[np.int16]]:
-        path, width = self.folder / f"layer-{layer}.bin", self.target.config.hidden_size
+        path, width = self._path(layer), self.target.config.hidden_size
         _reserve(path, self._num_bytes)
         return np.memmap(path, np.int16, "r+", shape=(self.starts[-1], width))
 

@@ -57,6 +57,21 @@ def test_states_are_on_disk_before_they_are_counted(tmp_path, target, conversati
     assert done == ["fingerprint", "layer-2.bin", "layer-4.bin", "done.json"]
 
 
+@pytest.mark.parametrize("num_bytes", [None, 0, 1000])
+def test_a_file_that_is_missing_or_cut_is_computed_again(tmp_path, target, conversations, num_bytes):
+    """And not taken for zeros, even if that is interrupted before anything was computed."""
+    TargetStates(tmp_path, target, conversations, [2]).fill()
+    file = tmp_path / "layer-2.bin"
+    if num_bytes is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:num_bytes])
+    TargetStates(tmp_path, target, conversations, [2])
+    states = TargetStates(tmp_path, target, conversations, [2])
+    states.fill()
+    assert_filled(states, [2, 4])
+
+
 def test_a_layer_can_be_added_to_a_folder(tmp_path, target, conversations):
     TargetStates(tmp_path, target, conversations, [2]).fill()
     states = TargetStates(tmp_path, target, conversations, [1])
