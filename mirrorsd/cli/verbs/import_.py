@@ -36,8 +36,8 @@ def import_(
         typer.Argument(
             metavar="FILE...",
             help="Output of llama-bench (-p 1,2,3,4,5,6,8,12,16 -n 32), llama-batched-bench, vLLM's or SGLang's "
-            "benchmarks; tables of LLMServingSim or Vidur, or their folders; AIConfigurator's gemm_perf.txt; answers or "
-            "a page of metrics of llama-server, vLLM, SGLang or TensorRT-LLM; speculation_profile.json.",
+            "benchmarks; tables of LLMServingSim or Vidur, or their folders; AIConfigurator's gemm_perf.txt; answers "
+            "or a page of metrics of llama-server, vLLM, SGLang or TensorRT-LLM; speculation_profile.json.",
             show_default=False,
         ),
     ],
