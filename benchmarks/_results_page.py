@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import verdict_power
 from _common import RESULTS, markdown_table, read_result
+from _demo_machine import SLOW
 from _held_out_rows import is_measured, use_of
 
 from planner.wording import counted, listing
@@ -106,14 +107,24 @@ def series(summary: Json) -> str:
 
 
 def rounds(summaries: Mapping[str, Json]) -> str:
-    """Return predicted over measured time of rounds, by their place in a text and by how lanes work."""
+    """Return predicted over measured time of rounds, by place in a text and by how lanes work; and how lanes slow down."""
     rows = [
         {"machine": machine, "lanes": kind}
         | {place: f"{found[place]['error']:+.1%} ({found[place]['of']:,})" for place in ("first", "second", "later")}
         for machine, summary in summaries.items()
         for kind, found in summary["rounds"].items()
     ]
-    return table(rows) + "\n"
+    told = (lanes_at_once(machine, summary["machine"]["at_once"]) for machine, summary in summaries.items())
+    return f"{table(rows)}\n\n{' '.join(told)}\n"
+
+
+def lanes_at_once(machine: str, found: Json) -> str:
+    """Return how much two lanes slow each other, by the calibrations' anchors on both at the same time."""
+    low, middle, high = (found["slowdown"]["others"][name] for name in ("lower_quartile", "median", "upper_quartile"))
+    return (
+        f"{machine}: passes of one row on two lanes at once each take {middle:.2f} times as long as alone (quartiles "
+        f"{low:.2f} to {high:.2f}); {found['slow']} of {found['of']} pairs took more than {SLOW:g} times as long."
+    )
 
 
 def corrections(result: Json) -> str:
