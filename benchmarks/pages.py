@@ -19,12 +19,11 @@ import _results_page
 import acceptance
 import draft_streams
 import exit_coverage
-import exit_features
 import llamacpp
 import training_curves
 
 ROOT: Final = Path(__file__).parents[1]
-_TRAINING: Final = (acceptance, exit_coverage, exit_features, draft_streams, training_curves)
+_TRAINING: Final = (acceptance, exit_coverage, draft_streams, training_curves)
 SECTIONS: Final[dict[str, tuple[Callable[[], dict[str, str]], ...]]] = {
     "README.md": (_readme_page.plan, _readme_page.matrix, _readme_page.headline),
     "docs/engines.md": (llamacpp.sections,),

@@ -46,18 +46,6 @@ def test_the_card_has_the_same_figures_with_all_tasks_first(rounds):
     assert card["all"].conditional_acceptance_rate == (0.75, 0.667)
 
 
-EXIT_FEATURES = load_script("exit_features")
-
-
-def test_every_schedule_with_features_has_a_twin_without_them():
-    schedules = list(EXIT_FEATURES.schedules())
-    assert len(set(schedules)) == len(schedules)
-    with_features = [schedule for schedule in schedules if schedule.exit_features]
-    assert with_features
-    for schedule in with_features:
-        assert schedule.model_copy(update={"exit_features": False}) in schedules
-
-
 TRAINING_CURVES = load_script("training_curves")
 
 
