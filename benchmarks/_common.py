@@ -29,7 +29,7 @@ from mirrorsd.model_pair import ModelPair
 from runtime.drafters.registry import SHIPPED_FOLDER
 
 RESULTS = Path(__file__).parent / "results"
-T = TypeVar("T")
+K, T = TypeVar("K"), TypeVar("T")
 EMBEDDED = "smollm2-135m-instruct"
 _SOURCE = "mirrorsd.json"
 """In the folder of a model that was converted: what from, and by which conversion."""
@@ -56,12 +56,23 @@ def arguments(doc: str | None, **options: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def rounds_of(count: int, *, warm_up: int = 2) -> Iterator[tuple[int, bool]]:
-    """Yield the index of every round and whether it counts: in the first ones models load and graphs compile."""
+def in_rounds(
+    contenders: Sequence[K], measure: Callable[[K, int], T], count: int, *, warm_up: int = 2
+) -> dict[K, list[T]]:
+    """Return what is measured of every contender in each of `count` rounds, in which all take turns.
+
+    `measure` is given a contender and the round's index. The first rounds do not count: models load and graphs compile
+    in them.
+    """
+    found: dict[K, list[T]] = {name: [] for name in contenders}
     for index in range(warm_up + count):
         start_s = time.monotonic()
-        yield index, index >= warm_up
+        for name in in_turn(contenders, index):
+            value = measure(name, index)
+            if index >= warm_up:
+                found[name].append(value)
         print(f"round {index + 1} of {warm_up + count}: {time.monotonic() - start_s:.0f} s", flush=True)
+    return found
 
 
 def in_turn(contenders: Iterable[T], index: int) -> list[T]:
@@ -107,6 +118,12 @@ def read_result(path: Path) -> dict[str, Any]:
     """A result file."""
     content: dict[str, Any] = json.loads(path.read_bytes())
     return content
+
+
+def print_result(path: Path, content: object) -> None:
+    """Write a result file and print it."""
+    write_result(path, content)
+    print(path.read_text(encoding="utf-8"))
 
 
 def write_result(path: Path, content: object) -> None:

@@ -107,7 +107,7 @@ def series(summary: Json) -> str:
 
 
 def rounds(summaries: Mapping[str, Json]) -> str:
-    """Return predicted over measured time of rounds, by place in a text and by how lanes work; and how lanes slow down."""
+    """Return predicted over measured time of rounds, by place in a text and lanes, and how lanes slow each other."""
     rows = [
         {"machine": machine, "lanes": kind}
         | {place: f"{found[place]['error']:+.1%} ({found[place]['of']:,})" for place in ("first", "second", "later")}

@@ -9,7 +9,8 @@ them. Writes benchmarks/results/contexts.json.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import median
 from typing import Any, Final
 
@@ -38,30 +39,28 @@ def main() -> None:
     options = _common.arguments(__doc__, out=_common.RESULTS / "contexts.json", rounds=7).parse_args()
     pair = find_pair(_common.EMBEDDED, heads=(), dtype="bfloat16")
     lanes = {spec.name: Lane(spec) for spec in SPECS}
-    taken: dict[tuple[str, int], list[float]] = defaultdict(list)
+
+    def milliseconds(place: tuple[int, str], _: int) -> float:
+        context, name = place
+        work = Measurement(part="verify", rows=1, context=context, repeats=REPEATS, warm_up=1)
+        return 1e3 * median(lanes[name].measure(work))
+
     try:
         for lane in lanes.values():
             lane.start()
             lane.request(LaneServer.load_target, pair.target_folder, None, "bfloat16").result()
-        for index, counts in _common.rounds_of(options.rounds, warm_up=1):
-            for context in _common.in_turn(CONTEXTS, index):
-                work = Measurement(part="verify", rows=1, context=context, repeats=REPEATS, warm_up=1)
-                for name in _common.in_turn(lanes, index):
-                    seconds = median(lanes[name].measure(work))
-                    if counts:
-                        taken[name, context].append(1e3 * seconds)
+        taken = _common.in_rounds(list(product(CONTEXTS, lanes)), milliseconds, options.rounds, warm_up=1)
     finally:
         for lane in lanes.values():
             lane.close()
-    _common.write_result(options.out, _common.facts(pair) | {"lanes": {name: found(taken, name) for name in lanes}})
-    print(options.out.read_text(encoding="utf-8"))
+    _common.print_result(options.out, _common.facts(pair) | {"lanes": {name: found(taken, name) for name in lanes}})
 
 
-def found(taken: dict[tuple[str, int], list[float]], name: str) -> dict[str, Any]:
+def found(taken: Mapping[tuple[int, str], Sequence[float]], name: str) -> dict[str, Any]:
     """Return quartiles of the milliseconds at every context, and what halves save in the rounds they share."""
 
     def over(size: int) -> list[float]:
-        rounds = [taken[name, context] for context in CONTEXTS if DEVICE.num_slots(context + 1) == size]
+        rounds = [taken[context, name] for context in CONTEXTS if DEVICE.num_slots(context + 1) == size]
         return [sum(one) / len(one) for one in zip(*rounds, strict=True)]
 
     halves = {
@@ -71,7 +70,7 @@ def found(taken: dict[tuple[str, int], list[float]], name: str) -> dict[str, Any
     }
     return {
         "milliseconds": {
-            str(context): {"slots": DEVICE.num_slots(context + 1), **_common.quartiles(taken[name, context], 2)}
+            str(context): {"slots": DEVICE.num_slots(context + 1), **_common.quartiles(taken[context, name], 2)}
             for context in CONTEXTS
         },
         "halves": {str(size): _common.quartiles(ratios, 3) for size, ratios in halves.items()},

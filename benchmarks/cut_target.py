@@ -40,8 +40,7 @@ def main() -> None:
         os.sched_setaffinity(0, used)
         passes = {name: one_pass(pair, len(used), *way) for name, way in WAYS.items()}
         found[str(len(used))] = timed(passes, options.rounds)
-    _common.write_result(options.out, {**_common.facts(pair), "by_cores": found})
-    print(options.out.read_text(encoding="utf-8"))
+    _common.print_result(options.out, {**_common.facts(pair), "by_cores": found})
 
 
 def one_pass(pair: ModelPair, num_threads: int, cuts: tuple[int, ...], states: tuple[int, ...]) -> Pass:
@@ -70,12 +69,11 @@ def one_pass(pair: ModelPair, num_threads: int, cuts: tuple[int, ...], states: t
 def timed(passes: dict[str, Pass], num_rounds: int) -> dict[str, Any]:
     """Return the milliseconds of a pass in every round, and the ratio of each way to the whole graph."""
     assert len({run().tobytes() for run in passes.values()}) == 1, "a cut or an output has changed bits"
-    times_ms: dict[str, list[float]] = {name: [] for name in passes}
-    for index, counts in _common.rounds_of(num_rounds, warm_up=1):
-        for name in _common.in_turn(tuple(passes), index):
-            taken = [seconds(passes[name]) for _ in range(REPEATS)]
-            if counts:
-                times_ms[name].append(round(1e3 * median(taken), 2))
+
+    def milliseconds(name: str, _: int) -> float:
+        return round(1e3 * median(seconds(passes[name]) for _ in range(REPEATS)), 2)
+
+    times_ms = _common.in_rounds(tuple(passes), milliseconds, num_rounds, warm_up=1)
     over = {name: np.divide(own, times_ms["whole"]) for name, own in times_ms.items() if name != "whole"}
     return {"ms": times_ms, "over_whole": {name: _common.quartiles(own.tolist(), 3) for name, own in over.items()}}
 

@@ -57,14 +57,9 @@ def main() -> None:
     """Measure and write the result file."""
     options = _common.arguments(__doc__, out=_common.RESULTS / "lane-start.json", rounds=7).parse_args()
     pair = find_pair(_common.EMBEDDED, heads=(), dtype="bfloat16")
-    found: dict[str, list[dict[str, float]]] = {str(kind): [] for kind in KINDS}
-    for index, counts in _common.rounds_of(options.rounds, warm_up=1):  # fills the cache on disk
-        for kind in _common.in_turn(KINDS, index):
-            took = start(kind, pair)
-            if counts:
-                found[str(kind)].append(took)
-    _common.write_result(options.out, result(found, pair))
-    print(options.out.read_text(encoding="utf-8"))
+    # the first round fills the cache on disk
+    found = _common.in_rounds(KINDS, lambda kind, _: start(kind, pair), options.rounds, warm_up=1)
+    _common.print_result(options.out, result(found, pair))
 
 
 def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
@@ -98,14 +93,15 @@ def memory_mb(process_id: int) -> dict[str, float]:
     return {"resident_mb": kilobytes["Rss"] / 1e3, "anonymous_mb": kilobytes["Anonymous"] / 1e3}
 
 
-def result(found: Mapping[str, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
+def result(found: Mapping[Kind, list[dict[str, float]]], pair: ModelPair) -> dict[str, Any]:
     """All rounds, and their quartiles."""
     return {
         **_common.facts(pair),
         "sequence": f"{PROMPT} tokens and {NEW_TOKENS} after them, windows of 3",
         "lanes": {
-            name: {part: _common.quartiles([one[part] for one in rounds], 3) for part in rounds[0]} | {"rounds": rounds}
-            for name, rounds in found.items()
+            str(kind): {part: _common.quartiles([one[part] for one in rounds], 3) for part in rounds[0]}
+            | {"rounds": rounds}
+            for kind, rounds in found.items()
         },
     }
 

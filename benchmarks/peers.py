@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from _common import EMBEDDED, RESULTS, arguments, facts, in_turn, quartiles, rounds_of, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, in_rounds, quartiles, write_result
 from _peers import Peer
 
 from calibrate.prompts import EncodedPrompt, bundled_prompts
@@ -68,7 +67,9 @@ def main() -> None:
     prompts = encode(bundled_prompts(), pair.target_folder)
     with ExitStack() as stack:
         contenders = _contenders(stack, pair, schedule, options)
-        seconds = _in_turns(contenders, prompts, options.rounds)
+        seconds = in_rounds(
+            list(contenders), lambda name, index: contenders[name](prompts[index % len(prompts)]), options.rounds
+        )
     content = {
         **facts(pair),
         "versions": {name: _version(name) for name in ("transformers", "llama-cpp-python", "torch", "openvino")},
@@ -112,19 +113,6 @@ def _contenders(
         lanes = [replace(spec, dtype=dtype) for spec in chosen_lanes(None, ",".join(names), replace(pair, dtype=dtype))]
         found[f"schedule, {_backend(schedule.target_lane)}, {dtype}"] = scheduled(schedule, lanes)
     return found
-
-
-def _in_turns(
-    contenders: Mapping[str, Decode], prompts: Sequence[EncodedPrompt], rounds: int
-) -> dict[str, list[float]]:
-    """Seconds per token of every contender, a prompt a round; every other round goes backwards."""
-    seconds = defaultdict[str, list[float]](list)
-    for index, counts in rounds_of(rounds):
-        for name in in_turn(contenders, index):
-            taken_s = contenders[name](prompts[index % len(prompts)])
-            if counts:
-                seconds[name].append(taken_s)
-    return seconds
 
 
 def result_of(name: str, seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tests.runtime import plain
 from tests.runtime.tiny_folders import save_draft_of, save_target
 from tests.tiny_models import EOS, tiny_target
 
-KILLED_DRAFTS = load_script("_killed_drafts")
+KILLED_DRAFTS = load_script("exactness")
 
 PROMPTS = ([5, 17, 3, 44, 8], [7, 7, 30], [1, 2, 3, 4])
 PLACE = {"target_lane": "big", "draft_lane": "small"}

@@ -125,3 +125,15 @@ def test_only_what_lies_between_the_markers_changes():
     begin, end = "<!-- mine: written by benchmarks/pages.py -->", "<!-- end of mine -->"
     page = f"before\n{begin}\nold\n{end}\nafter\n"
     assert PAGES._common.with_section(page, "mine", "new\n") == f"before\n{begin}\nnew\n{end}\nafter\n"
+
+
+def test_contenders_take_turns_and_the_first_rounds_do_not_count(common, capsys):
+    order = []
+
+    def measure(name, index):
+        order.append(name)
+        return f"{name}{index}"
+
+    assert common.in_rounds(["a", "b"], measure, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
+    assert "".join(order) == "abbaab"
+    assert "round 3 of 3" in capsys.readouterr().out
