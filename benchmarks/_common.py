@@ -80,10 +80,9 @@ def in_turn(contenders: Iterable[T], index: int) -> list[T]:
     return list(contenders)[:: -1 if index % 2 else 1]
 
 
-def facts(pair: ModelPair, *, with_formats: bool = False) -> dict[str, Any]:
-    """Return the machine and the weights that a result is about, and the formats if it depends on them."""
-    own = {"platform": describe_host(), "measured": measured_pair(pair)}
-    return own | ({"formats": formats()} if with_formats else {})
+def facts(pair: ModelPair) -> dict[str, Any]:
+    """Return the machine and the weights that a result is about."""
+    return {"platform": describe_host(), "measured": measured_pair(pair)}
 
 
 def at_least_two(text: str) -> int:

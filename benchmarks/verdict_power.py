@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from _common import EMBEDDED, RESULTS, arguments, facts, markdown_table, write_result
+from _common import EMBEDDED, RESULTS, arguments, facts, formats, markdown_table, write_result
 from numpy.typing import NDArray
 
 from decoding.metrics import num_tokens
@@ -110,7 +110,7 @@ def main() -> None:
         "cost_bias": COST_BIAS,
         "designs": found,
     }
-    write_result(options.out, facts(find_pair(EMBEDDED), with_formats=True) | content)
+    write_result(options.out, facts(find_pair(EMBEDDED)) | {"formats": formats()} | content)
     for name, leads in found.items():
         print(name, {lead: (one["power"], one["coverage"]) for lead, one in leads.items()})
 

@@ -1,14 +1,9 @@
-"""Scripts that judge demos and replays, on made-up ones."""
+"""How often a verdict finds a lead, on made-up demos."""
 
 import numpy as np
 import pytest
 
-from sim.acceptance.replay import Replay
-from sim.world import simulate
 from tests.benchmarks.scripts import load_script
-from tests.sim.worlds.machines import machine
-from tests.sim.worlds.records import prompt, record
-from tests.sim.worlds.schedules import mirror
 
 VERDICT_POWER = load_script("verdict_power")
 Design, Population, figures, summary = (
@@ -41,13 +36,3 @@ def test_known_rounds_and_larger_leads_are_found_more_often():
     assert powers == sorted(powers)
     assert powers[0] + 0.1 < powers[1]
     assert powers[2] > 0.95
-
-
-SAMPLED_REPLAY = load_script("sampled_replay")
-
-
-def test_a_text_has_the_same_rounds_and_hits_in_either_world():
-    texts, asked = record(prompt("1101", exit_="0010")), mirror("exit")
-    outcomes = Replay(texts).outcomes(asked, None)
-    trace = simulate(asked, machine(), texts)[0]
-    assert SAMPLED_REPLAY.of_outcomes(outcomes, 0) == SAMPLED_REPLAY.of_trace(trace) == pytest.approx((2.0, 0.5))
