@@ -36,9 +36,10 @@ from hwprofiles.host import describe_host
 from hwprofiles.profile import load_profile
 from mirrorsd.lane_choice import device_lanes
 from mirrorsd.measure_pair import record
-from mirrorsd.model_pair import Dtype, ModelPair, find_pair, name_of
+from mirrorsd.model_pair import ModelPair, find_pair, name_of
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.text_engine import new_engine
+from runtime.backends.lane_device import Dtype
 from runtime.engine import Engine
 from runtime.lanes.sequence_lanes import Listener
 from sim.world import simulate

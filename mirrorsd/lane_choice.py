@@ -11,7 +11,7 @@ from decoding.schedule import Schedule
 from hwprofiles.host import lanes_of
 from hwprofiles.lane_cores import PlacedLane
 from hwprofiles.profile import Profile
-from mirrorsd.model_pair import Dtype, ModelPair
+from mirrorsd.model_pair import ModelPair
 from runtime.backends.devices import (
     DeviceStatus,
     devices,
@@ -20,7 +20,7 @@ from runtime.backends.devices import (
     require_readable_cache,
     status_of,
 )
-from runtime.backends.lane_device import Device
+from runtime.backends.lane_device import Device, Dtype
 from runtime.lanes.lane import LaneSpec
 from runtime.models.hf_config import read_object
 

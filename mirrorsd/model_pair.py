@@ -13,6 +13,7 @@ from decoding.files import named_path
 from decoding.progress import ReportProgress
 from decoding.schedule import Method, Schedule
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from runtime.backends.lane_device import Dtype
 from runtime.drafters.registry import CAUSAL_LM_KIND, KINDS, find_drafter, kind_of, named_drafter, shipped_for
 from runtime.models.hf_config import unheeded
 from runtime.models.model_folder import (
@@ -80,7 +81,6 @@ def _as_config(shape: ModelShape, name: str) -> dict[str, Any]:
     }
 
 
-Dtype = Literal["bfloat16", "float32", "int8", "int4"]
 NO_DRAFTER: Final = "none"
 """Given as the drafter's name, it means no draft model: only heads and prompt lookup draft."""
 

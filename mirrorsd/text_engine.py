@@ -15,8 +15,9 @@ from decoding.schedule import Schedule
 from decoding.trace import Trace
 from decoding.validation import require_whole
 from mirrorsd.lane_choice import all_lane_specs
-from mirrorsd.model_pair import Dtype, ModelPair, find_scheduled_pair, folder_of
+from mirrorsd.model_pair import ModelPair, find_scheduled_pair, folder_of
 from mirrorsd.prompt_tokens import encode_with
+from runtime.backends.lane_device import Dtype
 from runtime.drafters.registry import CAUSAL_LM_KIND, kind_of
 from runtime.engine import Engine, Generation
 from runtime.lanes.lane import LaneSpec

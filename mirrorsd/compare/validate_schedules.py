@@ -23,7 +23,7 @@ from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.lane_choice import profile_lanes
-from mirrorsd.model_pair import NO_DRAFTER, Dtype, find_pair
+from mirrorsd.model_pair import NO_DRAFTER, find_pair
 from mirrorsd.prompt_tokens import encode
 from mirrorsd.simulation import as_recorded, require_same_models
 from mirrorsd.text_engine import new_engine
@@ -31,6 +31,7 @@ from planner.plan import make_plan
 from planner.search.search import rank
 from planner.search.space import SearchSpace
 from planner.wording import counted
+from runtime.backends.lane_device import Dtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
