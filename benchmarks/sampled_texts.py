@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from _broken_sampling import MISTAKES
 from _common import RESULTS, arguments, measured, read_result, write_result
-from _goodness_of_fit import Fit, critical_value, fit, merged, power
-from _in_process_lanes import in_process_engine
-from _tiny_pair import NUM_TOKENS, PROMPT, TEMPERATURE, VOCAB_SIZE, Exact, Text, save_pair
 
 from decoding.methods import METHODS
 from decoding.schedule import Schedule
 from decoding.trace import Trace
 from hwprofiles.host import describe_host
 from runtime.engine import Engine
+from tests.benchmarks.broken_sampling import MISTAKES
+from tests.benchmarks.goodness_of_fit import Fit, critical_value, fit, merged, power
+from tests.benchmarks.in_process_lanes import in_process_engine
+from tests.benchmarks.tiny_pair import NUM_TOKENS, PROMPT, TEMPERATURE, VOCAB_SIZE, Exact, Text, save_pair
 
 RESULT = RESULTS / "sampled-texts.json"
 LEVEL: Final = 0.01

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.methods import METHODS
+from tests.benchmarks import goodness_of_fit
 from tests.benchmarks.scripts import RESULTS, load_script
 
 LEVEL = 1e-4
@@ -14,11 +15,6 @@ LEVEL = 1e-4
 @pytest.fixture(scope="module")
 def script():
     return load_script("sampled_texts")
-
-
-@pytest.fixture(scope="module")
-def of_fit():
-    return load_script("_goodness_of_fit")
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +35,12 @@ def of_chains(script, sampler):
 
 
 @pytest.fixture(scope="module")
-def p_value(sampler, of_fit):
+def p_value(sampler):
     """Of the first two tokens: fewer cells than whole texts have see more in few texts."""
     pairs = Counter()
     for text, share in sampler.exact.of_texts.items():
         pairs[text[:2]] += share
-    return lambda texts: of_fit.fit(Counter(text[:2] for text in texts), pairs).p_value
+    return lambda texts: goodness_of_fit.fit(Counter(text[:2] for text in texts), pairs).p_value
 
 
 def test_chains_under_ratio_have_the_exact_distribution(sampler, of_chains, p_value):
@@ -105,11 +101,11 @@ def test_the_committed_result_is_of_all_methods_and_rules_and_all_is_as_it_shoul
 
 
 @pytest.mark.parametrize(("degrees", "level", "critical"), [(1, 0.05, 3.841), (10, 0.05, 18.307), (63, 0.01, 92.010)])
-def test_critical_values_are_those_of_the_tables(of_fit, degrees, level, critical):
-    assert of_fit.critical_value(degrees, level) == pytest.approx(critical, abs=1e-3)
+def test_critical_values_are_those_of_the_tables(degrees, level, critical):
+    assert goodness_of_fit.critical_value(degrees, level) == pytest.approx(critical, abs=1e-3)
 
 
-def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fit):
+def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see():
     random, shares = np.random.default_rng(0), np.linspace(1, 3, 16) / 32
     order = np.argsort(random.random(16))
     half = np.isin(np.arange(16), order[np.cumsum(shares[order]) <= 0.5])
@@ -119,15 +115,15 @@ def test_power_is_that_of_simulated_counts_in_the_direction_hardest_to_see(of_fi
 
     def seen(truth):
         counts = random.multinomial(draws, truth, size=1000)
-        return np.mean([of_fit.fit(dict(enumerate(one.tolist())), exact).p_value < 0.01 for one in counts])
+        return np.mean([goodness_of_fit.fit(dict(enumerate(one.tolist())), exact).p_value < 0.01 for one in counts])
 
     assert seen(shares) == pytest.approx(0.01, abs=0.012)
-    assert seen(other) == pytest.approx(of_fit.power(draws, 15, 0.01, distance), abs=0.05)
+    assert seen(other) == pytest.approx(goodness_of_fit.power(draws, 15, 0.01, distance), abs=0.05)
 
 
-def test_unlikely_outcomes_are_one_cell(of_fit):
+def test_unlikely_outcomes_are_one_cell():
     shares = {"a": 0.9, "b": 0.095, "c": 0.003, "d": 0.002}
-    assert of_fit.merged(shares, 200) == [["a"], ["b"], ["c", "d"]]
-    found = of_fit.fit(Counter(a=180, b=20), shares)
+    assert goodness_of_fit.merged(shares, 200) == [["a"], ["b"], ["c", "d"]]
+    found = goodness_of_fit.fit(Counter(a=180, b=20), shares)
     assert (found.num_draws, found.degrees_of_freedom) == (200, 2)
     assert found.total_variation == pytest.approx(0.005)

@@ -49,7 +49,7 @@ def _drawn_again(logits_TV: Array, window: Window, temperature: float, own: Call
         token = sample(target, own(depth))
         return token if token in drafted or not drafted else sample(target, own(1000 + depth))
 
-    return rules._follow(window, choose)  # noqa: SLF001
+    return rules._follow(window, choose)
 
 
 def _without_ruling_out(
@@ -64,14 +64,14 @@ def _without_ruling_out(
         accepted = [token for rank, token in enumerate(drafted) if accept(depth, rank) < target[token]]
         return accepted[0] if accepted else sample(target, own(depth))
 
-    return rules._follow(window, choose)  # noqa: SLF001
+    return rules._follow(window, choose)
 
 
 def _with_the_drafts_draws(seed: int, _stream: str, *place: int) -> float:
     return uniform(seed, "draft", *place)
 
 
-def _likeliest(candidates: Candidates, draw: float) -> int:  # noqa: ARG001
+def _likeliest(candidates: Candidates, draw: float) -> int:
     return candidates.tokens[0]
 
 

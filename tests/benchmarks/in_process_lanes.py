@@ -35,11 +35,11 @@ class InProcessLane(Lane):
 
     def _send(self, message: Message) -> None:
         if self._channel is not None:
-            self._server._answer(message)  # noqa: SLF001
+            self._server._answer(message)
             for _ in range(self._random.randint(0, _MOST_STEPS)):
-                if (draft := self._server._draft) is None or not draft.has_work:  # noqa: SLF001
+                if (draft := self._server._draft) is None or not draft.has_work:
                     break
-                self._server._step(draft)  # noqa: SLF001
+                self._server._step(draft)
 
 
 class _ServerEnd:
