@@ -131,7 +131,7 @@ class Device:
 
         For each of them calls are compiled or captured: 256, 512, 1024 and so on, on some devices also 384, 768, 1536.
         Attention runs over empty slots too: a compiled pass of a 135M target takes 1.6 times as long over 2,048 as over
-        256 slots, and 2.4 times as long over 4,096 (benchmarks/results/contexts.json).
+        256 slots, and 2.0 times as long over 3,072 (benchmarks/results/held-out/2026-11-29-7989fd00.yaml).
         """
         # on these devices a further size costs little, on others it takes seconds to compile
         has_halves = self.has_dynamic_shapes or self.library == "cuda"
