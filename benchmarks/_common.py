@@ -192,6 +192,14 @@ def quartiles(values: Sequence[float], digits: int | None = None) -> dict[str, f
     return {"median": middle, "lower_quartile": low, "upper_quartile": high}
 
 
+def by_category(texts: Sequence[T], figures: Callable[[Sequence[T]], K]) -> dict[str, K]:
+    """Return figures of the texts of every kind of task (`category`), in the order in which the kinds come first."""
+    kinds: dict[str, list[T]] = {}
+    for text in texts:
+        kinds.setdefault(text.category, []).append(text)  # type: ignore[attr-defined]
+    return {kind: figures(own) for kind, own in kinds.items()}
+
+
 def least_rate(is_enough: Callable[[float], bool], *, halvings: int = 60) -> float:
     """The lowest number from 0 to 1 that is enough, where every higher one is too."""
     low, high = 0.0, 1.0

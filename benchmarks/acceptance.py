@@ -24,6 +24,7 @@ import numpy as np
 from _common import (
     EMBEDDED,
     RESULTS,
+    by_category,
     chosen_prompts,
     markdown_table,
     measured,
@@ -134,12 +135,11 @@ def _settings(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _figures(prompts: Sequence[Rounds]) -> dict[str, Any]:
-    categories = dict.fromkeys(prompt.category for prompt in prompts)
     return {
         **_acceptance(prompts),
         "mean_acceptance_length_per_request": fmean(_mean_length([prompt]) for prompt in prompts),
         "num_rounds": sum(len(prompt.accepted) for prompt in prompts),
-        "by_category": {name: _acceptance([one for one in prompts if one.category == name]) for name in categories},
+        "by_category": by_category(prompts, _acceptance),
     }
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import _common
@@ -86,7 +86,8 @@ def _coverage(
         "platform": describe_host(),
         "measured": _common.measured(pair.target_folder, pair.exits.folder),
         "adapters": adapter_costs(exits),
-        **by_category(texts),
+        **shares(texts),
+        "by_category": _common.by_category(texts, shares),
     }
 
 
@@ -101,11 +102,7 @@ def _vocabulary(
         "drafter": pair.drafter.name,
         "num_kept": len(kept),
         "measured": _common.measured(pair.target_folder, pair.drafter.folder),
-        "shares": {"all": kept_shares(texts, kept)}
-        | {
-            category: kept_shares([text for text in texts if text.category == category], kept)
-            for category in dict.fromkeys(text.category for text in texts)
-        },
+        "shares": {"all": kept_shares(texts, kept)} | _common.by_category(texts, lambda own: kept_shares(own, kept)),
     }
 
 
@@ -141,16 +138,7 @@ def cover(target: Decoder, exits: ExitHeads, prompt: EncodedPrompt, *, max_new_t
     return Covered(prompt.category, len(text.tokens), hits)
 
 
-def by_category(texts: Sequence[Covered]) -> dict[str, Any]:
-    """Coverage of all positions together, and of each kind of task alone."""
-    kinds = {
-        category: shares(text for text in texts if text.category == category)
-        for category in dict.fromkeys(text.category for text in texts)
-    }
-    return shares(texts) | {"by_category": kinds}
-
-
-def shares(texts: Iterable[Covered]) -> dict[str, Any]:
+def shares(texts: Sequence[Covered]) -> dict[str, Any]:
     """`coverage` by layer, state and number of ids, of `num_positions`."""
     hits: Counter[Reading] = Counter()
     num_positions = 0
