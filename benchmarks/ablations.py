@@ -159,7 +159,6 @@ def task_of(profile: Profile, samples: Samples, pair: ModelPair) -> CalibrationT
         lanes=profile.lanes,
         exit_layers=exit_layers_of(sizes),
         contexts=(first, layer.contexts[-1]),
-        begin=layer.contexts[0],
         heads=pair.head_methods,
         max_tree=max(SearchSpace().tree_sizes),
         quick=True,

@@ -78,8 +78,8 @@ class LaneParts:
     def profile(self, estimates: Mapping[Measurement, Estimate], anchor: Anchor, dispatch_s: float) -> LaneProfile:
         """Return the lane's profile from its parts' times over its anchor, without draft heads and memory traffic."""
         found = {
-            name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items() if of in estimates}
-            for name, sizes in self.timed.items()  # samples of older calibrations have other prompt sizes
+            name: {size: estimates[of].over(1 / anchor.seconds) for size, of in sizes.items()}
+            for name, sizes in self.timed.items()
         }
         bends, source = _BENDS if self._device.prepares else 0.0, self._task.source
 
@@ -222,8 +222,7 @@ class HeadParts:
             return self._streams_table(ratios, anchor_s)
 
         def table(sizes: Mapping[Size, Measurement]) -> LatencyTable:
-            known = {size: of for size, of in sizes.items() if of in ratios}  # as in `LaneParts.profile`
-            times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in known.items()}
+            times: dict[Size, Estimate] = {size: estimate(ratios[of]).over(1 / anchor_s) for size, of in sizes.items()}
             return fit_table(times, half_width_of(list(times.values())), self._task.source)
 
         steps: dict[LanePart, LatencyTable] = {"heads": table(self._steps())}

@@ -88,7 +88,6 @@ def effort_for(
     contexts: tuple[int, int],
     max_tree: int = 0,
     max_step: int = USUAL_BRANCHES,
-    begin: int = 0,
     *,
     quick: bool,
 ) -> Effort:
@@ -101,7 +100,7 @@ def effort_for(
     last = contexts[-1]
     chain, steps = max_window + 1, (1, 2, 4, 8, 16, 32, 64) if quick else (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
     gaps = 1 if quick else 2
-    spread = tuple(sorted({begin + (last - begin) * step // gaps for step in range(gaps + 1)}))
+    spread = tuple(sorted({last * step // gaps for step in range(gaps + 1)}))
     target_rows = up_to(chain, (1, 2, 3, 5, 9) if quick else range(1, chain))
     trees = ((17,) if quick else (11, 13, 17, 25)) if max_tree else ()
     return Effort(
@@ -132,7 +131,6 @@ class CalibrationTask:
     Attributes:
         drafter: the draft model; None: calibrate plain decoding (and `heads`) only.
         contexts: the fewest and the most cached tokens that schedules will have.
-        begin: first context of the tables; tables of earlier samples begin at the first of `contexts`.
         max_window, max_branches, max_tree: tokens of the longest chain, branches per round, nodes of the largest tree.
         heads: method of each draft head, and of the target's streams, by name.
         time_s: time limit. Passes that do not fit are left out, except the first. None: 100 s for a quick calibration,
@@ -146,7 +144,6 @@ class CalibrationTask:
     lanes: tuple[PlacedLane, ...]
     exit_layers: tuple[int, ...]
     contexts: tuple[int, int]
-    begin: int = 0
     max_window: int = 8
     max_branches: int = USUAL_BRANCHES
     heads: Mapping[str, Method] = field(default_factory=dict)
@@ -173,7 +170,7 @@ class CalibrationTask:
         max_tree = self.max_tree if any(METHODS[method].is_tree for method in self.heads.values()) else 0
         # a step with features may read the window and start all branches at once
         max_step = self.max_branches + (self.max_window if "draft_step_features" in self.draft_steps else 0)
-        return effort_for(self.max_window, self.contexts, max_tree, max_step, self.begin, quick=self.quick)
+        return effort_for(self.max_window, self.contexts, max_tree, max_step, quick=self.quick)
 
     @property
     def anchor_context(self) -> int:
