@@ -14,11 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-import numpy as np
 import yaml
 from _common import least_rate
 
-from costs.contention import fair_share_slowdowns
+from costs.contention import PairContention
 from costs.cost_model import Part
 from decoding.schedule import Schedule
 from hwprofiles.model_shape import model_shape
@@ -234,8 +233,8 @@ def _schedules(one: Measurement, demand: Demand) -> Iterator[Schedule]:
 
 def _loss(one: Measurement) -> Checked:
     if hasattr(one, "wanted_bytes_per_s"):
-        wanted = [np.array([want]) for want in one.wanted_bytes_per_s]
-        stretch = float(fair_share_slowdowns(wanted, POOL_EFFICIENCY.value * one.pool_bytes_per_s)[0][0])
+        pair = PairContention(1.0, 1.0, POOL_EFFICIENCY.value * one.pool_bytes_per_s)
+        stretch, _ = pair.slowdown_of_two(*one.wanted_bytes_per_s)
         predicted = 1 / stretch - 1
     else:
         predicted = -one.share_of_device

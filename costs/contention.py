@@ -1,6 +1,5 @@
 """How much two lanes slow each other while both compute: measured slowdowns, and fair shares of a memory pool."""
 
-from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -8,23 +7,6 @@ import numpy as np
 
 from costs.cost_model import Floats
 from hwprofiles.profile import Profile
-
-
-def fair_share_slowdowns(wanted: Sequence[Floats], total: float) -> list[Floats]:
-    """Return by what factor (1 or more) each device is slower with its max-min fair share of a memory bandwidth.
-
-    Water filling (Bertsekas and Gallager, Data Networks, 6.5.2): a device gets what it wants, but at most a common
-    level. If the k devices that want least get all they want, (total - their sum) / (n - k) is left for each other one;
-    the level is the largest of these over k. The entries of the arrays are independent cases.
-    """
-    wanted_DC = np.stack(wanted)  # [devices, cases]
-    ascending_DC = np.sort(wanted_DC, axis=0)
-    taken_DC = np.zeros_like(wanted_DC)
-    np.cumsum(ascending_DC[:-1], axis=0, out=taken_DC[1:])
-    num_others = np.arange(len(wanted), 0, -1)[:, np.newaxis]
-    level_C = ((total - taken_DC) / num_others).max(axis=0)
-    shares_DC = np.minimum(wanted_DC, level_C)
-    return list(np.divide(wanted_DC, shares_DC, out=np.ones_like(wanted_DC), where=wanted_DC > shares_DC))
 
 
 class Slowdown(NamedTuple):
@@ -35,7 +17,12 @@ class Slowdown(NamedTuple):
 
 
 class PairContention(NamedTuple):
-    """The measured slowdown of two lanes that compute at once, and the bandwidth of their memory pool (may be inf)."""
+    """The measured slowdown of two lanes that compute at once, and the bandwidth of their memory pool (may be inf).
+
+    Each lane gets its max-min fair share of the pool: what it wants, but at most a common level, which is half of the
+    bandwidth or, if one lane wants less, all that this one leaves (water filling; Bertsekas and Gallager, Data
+    Networks, 6.5.2).
+    """
 
     target_slowdown: float
     draft_slowdown: float
@@ -59,6 +46,9 @@ class PairContention(NamedTuple):
 
     def slowdown(self, target_bytes_per_s: Floats, draft_bytes_per_s: Floats) -> Slowdown:
         """Return the measured slowdowns times those of a fair share, given the bandwidth that each lane uses alone."""
-        wanted = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
-        target, draft = fair_share_slowdowns(wanted, self.pool_bytes_per_s)
-        return Slowdown(self.target_slowdown * target, self.draft_slowdown * draft)
+        target_wants, draft_wants = target_bytes_per_s / self.target_slowdown, draft_bytes_per_s / self.draft_slowdown
+        level = np.maximum(self.pool_bytes_per_s / 2, self.pool_bytes_per_s - np.minimum(target_wants, draft_wants))
+        return Slowdown(
+            self.target_slowdown * np.maximum(1.0, target_wants / level),
+            self.draft_slowdown * np.maximum(1.0, draft_wants / level),
+        )

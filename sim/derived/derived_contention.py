@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from costs.contention import fair_share_slowdowns
+from costs.contention import PairContention
 from costs.cost_model import GroupCost, LaneCost, Part, traffic
 from decoding.errors import ProfileError
 from hwprofiles.lane_profile import DeviceGroup, LanePart
@@ -56,8 +56,7 @@ def contentions(
             slowdown = (1.0, 1.0)
             if not is_by_operation:
                 wants = (num_members[target] * drawn(target, "layer"), num_members[draft] * drawn(draft, "draft_step"))
-                of_target, of_draft = fair_share_slowdowns([np.array([want]) for want in wants], capacity)
-                slowdown = float(of_target[0]), float(of_draft[0])
+                slowdown = PairContention(1.0, 1.0, capacity).slowdown_of_two(*wants)
             fair = Contention(
                 lanes=(target, draft),
                 slowdown=slowdown,

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costs.contention import PairContention, fair_share_slowdowns
+from costs.contention import PairContention
 from tests.sim.worlds.machines import machine
 
 POSITIVE = st.floats(0.01, 100)
@@ -19,9 +19,10 @@ def test_lanes_that_nothing_is_known_of_are_free():
     assert PairContention.of(machine(memory_pool_bytes_per_s=1e9), "target", "draft") == (1, 1, 1e9)
 
 
-@given(st.lists(st.just(0.0) | POSITIVE, min_size=1, max_size=8), st.floats(0.1, 200))
+@given(st.tuples(st.just(0.0) | POSITIVE, st.just(0.0) | POSITIVE), st.floats(0.1, 200))
 def test_shares_use_up_the_bandwidth_or_grant_all_and_nobody_has_more_than_who_would_like_more(wanted, total):
-    slower = [float(one[0]) for one in fair_share_slowdowns([np.array([wants]) for wants in wanted], total)]
+    slower = slowdown(PairContention(1.0, 1.0, total), *wanted)
+    assert slower == PairContention(1.0, 1.0, total).slowdown_of_two(*wanted)
     shares = [wants / stretch for wants, stretch in zip(wanted, slower, strict=True)]
     assert sum(shares) == pytest.approx(min(total, sum(wanted)))
     least = min((share for share, stretch in zip(shares, slower, strict=True) if stretch > 1 + 1e-9), default=None)
