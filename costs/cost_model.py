@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.schedule import MAX_WINDOW
-from hwprofiles.lane_profile import PARTS, DeviceGroup
-from hwprofiles.profile import LanePart, LaneProfile, LatencyTable
+from hwprofiles.lane_profile import PARTS, DeviceGroup, LanePart, LaneProfile
+from hwprofiles.latency_table import LatencyTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

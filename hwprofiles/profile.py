@@ -11,21 +11,7 @@ from decoding.validation import Many, Pair
 from decoding.yaml_file import StrictModel, load_yaml, save_yaml
 from hwprofiles.bounds import Bytes, BytesPerSecond, Factor, RelativeError, Seconds
 from hwprofiles.lane_cores import split_pairs, whole_lanes
-from hwprofiles.lane_profile import LanePart, LaneProfile
-from hwprofiles.latency_table import Anchor, LatencyTable
-
-__all__ = [
-    "BYTES_PER_CANDIDATE",
-    "Anchor",
-    "Contention",
-    "LanePart",
-    "LaneProfile",
-    "LatencyTable",
-    "LinkProfile",
-    "Profile",
-    "load_profile",
-    "save_profile",
-]
+from hwprofiles.lane_profile import LaneProfile
 
 OfTwoLanes = TypeVar("OfTwoLanes", "Contention", "LinkProfile")
 BYTES_PER_CANDIDATE = 8

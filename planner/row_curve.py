@@ -9,15 +9,14 @@ from typing import Final
 from costs.prices import pass_s
 from costs.round_plan import LAYER
 from decoding.errors import OutOfRangeError, PlanError, ProfileError
-from hwprofiles.curves.row_prices import STEP_IN_WORDS, RowPrices
+from hwprofiles.curves.row_prices import STEP_IN_WORDS
 from hwprofiles.engines import engine_on, priced
 from hwprofiles.quantity import Status
 from hwprofiles.sheets import DeviceSheet
 from planner.page_template import rendered
 from planner.pictures.xy_plot import round_ticks
 from planner.wording import known_in_words, listing
-from sim.derived.assumption import Assumption
-from sim.derived.device_speed import device_speed
+from sim.derived.device_speed import DeviceSpeed, device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
 from sim.derived.sheet_numbers import GROWING_ROWS
 
@@ -51,42 +50,39 @@ class RowCurve:
 
     Attributes:
         engine: what runs the model; None where none is known.
-        prices: costs of rows from published curves; None where a kernel law or `growth_per_row` gives them.
-        known_rows: the most rows with a known cost; None where the device computes rows one after the other.
-        by_law: whether the times come from a measured kernel law.
         context: cached tokens before the rows.
     """
 
     model: StoredModel
     device: str
     engine: str | None
-    prices: RowPrices | None
-    known_rows: int | None
-    by_law: bool
+    speed: DeviceSpeed
     context: int
     rows: tuple[RowTime, ...]
-    assumptions: tuple[Assumption, ...]
 
     @property
     def source(self) -> str:
         """Where each number is from, and the measured curves behind the costs of rows, in words."""
         fields: dict[Status, list[str]] = {status: [] for status in _IN_WORDS}
-        for one in self.assumptions:
+        for one in self.speed.assumptions:
             fields[one.status].append(one.number)
         known = "; ".join(f"{_IN_WORDS[status]}: {listing(names)}" for status, names in fields.items() if names)
-        if self.prices is None:
+        prices = self.speed.prices
+        if prices is None:
             return known
-        step = STEP_IN_WORDS[self.prices.step]
-        return f"{known}. Costs of rows are from measured curves, some of {step}; mainly: {self.prices.source}"
+        step = STEP_IN_WORDS[prices.step]
+        return f"{known}. Costs of rows are from measured curves, some of {step}; mainly: {prices.source}"
 
     @property
     def beyond(self) -> str:
-        """What is assumed about passes of more rows than `known_rows`, in words; empty if there are none."""
-        most = max(one.rows for one in self.rows)
-        if self.known_rows is None or most <= self.known_rows:
+        """What is assumed about passes of more rows than have a known cost, in words; empty if there are none."""
+        most, speed = max(one.rows for one in self.rows), self.speed
+        if speed.known_rows is None or most <= speed.known_rows:
             return ""
-        if self.prices is not None or self.by_law:
-            return f"Some passes have more rows ({most}) than {known_in_words(self.known_rows, by_law=self.by_law)}."
+        if speed.prices is not None or speed.is_by_law:
+            return (
+                f"Some passes have more rows ({most}) than {known_in_words(speed.known_rows, by_law=speed.is_by_law)}."
+            )
         return (
             f"growth_per_row holds for up to {GROWING_ROWS} rows: the times count further rows as free, and the upper "
             "ends of the intervals as costing the same."
@@ -130,12 +126,9 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         model=model,
         device=name,
         engine=engine_on(sheet, model.weights),
-        prices=speed.prices,
-        known_rows=speed.known_rows,
-        by_law=speed.is_by_law,
+        speed=speed,
         context=context,
         rows=tuple(found[count] for count in rows),
-        assumptions=speed.assumptions,
     )
 
 

@@ -12,7 +12,8 @@ from calibrate.fitting.ratios import NORMAL_90, AnchorRatio, deviation
 from costs.prices import Prices
 from decoding.schedule import Schedule
 from decoding.student_t import t_quantile
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.profile import Profile
 
 _LEAST_CHECKS: Final = 3
 _DOUBTFUL: Final = 0.15

@@ -16,9 +16,9 @@ from calibrate.profiling.samples import CalibrationRun
 from costs.round_plan import TARGET_WORK
 from decoding.trace import Work
 from hwprofiles.bounds import SHORTEST_S
-from hwprofiles.lane_profile import Event, Overhead
+from hwprofiles.lane_profile import Event, LaneProfile, Overhead
 from hwprofiles.latency_table import LatencyTable
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.profile import Profile
 
 _FIRST_STEP: Final = Prior(spread=0.3)
 _REPLYING: Final = Prior(spread=0.1)

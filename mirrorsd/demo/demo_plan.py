@@ -10,7 +10,8 @@ from costs.prefill import PrefillTimes
 from costs.prices import Prices
 from decoding.record import PromptRecord
 from decoding.schedule import Schedule
-from hwprofiles.profile import LaneProfile, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.profile import Profile
 from mirrorsd.compare.measured_answer import KnownRounds, measured_schedules, put_together
 from mirrorsd.compare.runs import Measured
 from planner.first_of_each import first_of_each

@@ -17,24 +17,23 @@ import numpy as np
 
 from decoding.errors import ConfigError
 from hwprofiles.model_shape import ModelShape, model_shape, shipped_models
+from hwprofiles.models.model_names import named_shape
 from planner.imported.bench_curves import MOST_ROWS, UNNAMED, BenchTime, CurveOf, Sample
 from planner.imported.engine_page import Page, Told
 
 
-def named_shape(path: Path, target: str | None) -> ModelShape:
+def shape_of(path: Path, target: str | None) -> ModelShape:
     """Return the shape of `target`, or else of the shipped model that a parent folder of the file is named after."""
-    if target is not None:
-        return model_shape(target)
-    shipped = shipped_models()
-    for part in reversed(path.resolve().parts):
-        name = part.lower().removesuffix("-hf").removesuffix("-instruct").removeprefix("meta-")
-        if name in shipped:
-            return model_shape(name)
-    raise ConfigError(f"{path}: the table does not say how many layers the model has: name it, --target llama-3.1-8b")
+    named = filter(None, (named_shape(part, shipped_models()) for part in reversed(path.resolve().parts)))
+    told = target or next((one.shape for one in named), None)
+    if told is None:
+        msg = "the table does not say how many layers the model has: name it, --target llama-3.1-8b"
+        raise ConfigError(f"{path}: {msg}")
+    return model_shape(told)
 
 
 def _dense_shape(page: Page, target: str | None) -> ModelShape:
-    shape = named_shape(page.path, target)
+    shape = shape_of(page.path, target)
     if shape.num_experts:
         raise ConfigError(f"{page.path}: {shape.name} is a mixture of experts; only tables of dense models are read")
     return shape
@@ -133,7 +132,7 @@ _VIDUR_TWICE: Final = "add"
 
 def read_vidur(page: Page, told: Told) -> Iterator[Sample]:
     """Yield a pass for every number of rows and of devices."""
-    shape = named_shape(page.path, told.target)
+    shape = shape_of(page.path, told.target)
     names = [name for name in page.rows[0].fields if name.startswith(_FIRST) and name.endswith(_LAST)]
     parts = page.path.resolve().parts
     device = parts[parts.index("compute") + 1] if "compute" in parts[:-2] else UNNAMED

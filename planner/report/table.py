@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final, NamedTuple
 
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention, Profile
 from planner.report.curves import KIND_COLOUR
 from planner.report.report_data import ReportData, ScheduleResult
 from planner.report.timeline import Key

@@ -12,11 +12,11 @@ from costs.round_plan import LAYER
 from costs.split_cost import Handover, SplitCost, SplitPart
 from decoding.errors import ProfileError, mistake
 from hwprofiles.engines import engine_of_cpus, priced
-from hwprofiles.lane_profile import DeviceGroup
+from hwprofiles.lane_profile import DeviceGroup, LaneProfile
 from hwprofiles.machines.layer_split import LayerSplit
 from hwprofiles.models.head_shapes import LOOKUP
 from hwprofiles.platform import Platform
-from hwprofiles.profile import BYTES_PER_CANDIDATE, LaneProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Profile
 from hwprofiles.quantity import CALIBRATION
 from sim.derived.assumption import Assumption
 from sim.derived.calibrated_lanes import CalibratedLanes

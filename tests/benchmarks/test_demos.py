@@ -8,7 +8,9 @@ import pytest
 
 from decoding.schedule import Schedule
 from decoding.trace import Round, Trace
-from hwprofiles.profile import LaneProfile, LatencyTable, Profile, save_profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile, save_profile
 from tests.benchmarks.scripts import RESULTS, load_script
 
 WEIGHTS = {"smollm2-135m-instruct": "abc"}

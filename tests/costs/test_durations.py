@@ -5,7 +5,8 @@ from costs.round_plan import RoundShape
 from costs.ticks import TICK_S
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
 from decoding.schedule import Schedule
-from hwprofiles.profile import LatencyTable, Profile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
 from sim.evaluator import predict
 from sim.world import simulate
 from tests.costs.constant_cost import ConstantCost

@@ -6,7 +6,8 @@ import pytest
 
 from costs.prefill import PrefillTimes
 from decoding.errors import OutOfRangeError, ProfileError
-from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.profile import Contention, LinkProfile, Profile
 from sim.evaluator import Evaluator, predict
 from sim.world import simulate
 from tests.costs.constant_cost import ConstantCost

@@ -11,7 +11,9 @@ from costs.ticks import TICK_S
 from decoding.errors import OutOfRangeError, ProfileError
 from decoding.schedule import MAX_WINDOW
 from decoding.trace import Work
-from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
 from tests.sim.playing import by_rows
 from tests.sim.worlds.machines import lane, machine, with_overheads
 from tests.sim.worlds.records import TREES

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from decoding.errors import ConfigError, OutOfRangeError, ProfileError
-from hwprofiles.lane_profile import Overhead
+from hwprofiles.lane_profile import LaneProfile, Overhead
 from hwprofiles.latency_table import Anchor, BatchTable, LatencyTable
-from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile, load_profile, save_profile
+from hwprofiles.profile import Contention, LinkProfile, Profile, load_profile, save_profile
 
 TABLE = LatencyTable(rows=(1, 4, 8), contexts=(32, 256), seconds=((1, 3), (4, 6), (5, 9)), source="test")
 OF_BATCHES = BatchTable(

@@ -11,7 +11,9 @@ import pytest
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedChain, RecordedTree
 from decoding.recorded.prompt_record import hash_of_ids
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention, LinkProfile, Profile
 from planner.search.space import halves
 from planner.what_if import sensitivity
 

@@ -90,7 +90,7 @@ def test_more_rows_end_no_sooner_than_fewer_and_no_later_than_these_in_turn(devi
         assert more.ratio_high <= in_turn * fewer.ratio_high * (1 + 1e-9)
     alone = curve(device, model, weights, rows=(512,)).rows
     assert alone[0].low == pytest.approx(found[-1].low)
-    growth = next(one for one in curve("mi300x", rows=(1,)).assumptions if one.field.endswith("growth_per_row"))
+    growth = next(one for one in curve("mi300x", rows=(1,)).speed.assumptions if one.field.endswith("growth_per_row"))
     assert 0 <= growth.low <= growth.value <= growth.high
 
 

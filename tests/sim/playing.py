@@ -6,7 +6,8 @@ from itertools import product
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule
 from decoding.trace import Trace
-from hwprofiles.profile import LatencyTable, Profile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
 from sim.world import simulate
 from tests.sim.worlds.machines import lane, machine
 from tests.sim.worlds.records import prompt, record

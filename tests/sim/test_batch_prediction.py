@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from decoding.errors import ConfigError, OutOfRangeError
 from decoding.schedule import Schedule
-from hwprofiles.lane_profile import DECODING_PARTS
+from hwprofiles.lane_profile import DECODING_PARTS, LaneProfile
+from hwprofiles.latency_table import LatencyTable
 from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import head_shape
 from hwprofiles.overrides import with_overrides
 from hwprofiles.platform import load_platform
-from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.profile import BYTES_PER_CANDIDATE, Contention, LinkProfile, Profile
 from hwprofiles.quantity import Quantity
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import AssumedTree, Texts

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from hwprofiles.bounds import SHORTEST_S
-from hwprofiles.profile import Contention, LaneProfile, LinkProfile, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.profile import Contention, LinkProfile, Profile
 from sim.evaluator import predict
 from sim.prediction import Prediction
 from sim.world import simulate

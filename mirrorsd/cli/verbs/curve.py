@@ -103,5 +103,5 @@ def _result(found: "RowCurve") -> dict[str, Any]:
         "source": found.source,
         "beyond": found.beyond,
         "rows": [asdict(one) for one in found.rows],
-        "assumptions": [asdict(one) for one in found.assumptions],
+        "assumptions": [asdict(one) for one in found.speed.assumptions],
     }

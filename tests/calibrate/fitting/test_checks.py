@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from calibrate.fitting.checks import Check, CheckErrors, check_errors, check_of, note_on
 from calibrate.fitting.ratios import NORMAL_90, AnchorRatio
 from decoding.schedule import Schedule
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, Profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention, Profile
 
 LANES = ("a", "b")
 PLAIN = Schedule(method="autoregressive", target_lane="a")

@@ -12,7 +12,8 @@ from calibrate.profiling.lane_parts import _BENDS, HeadParts, LaneParts
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from hwprofiles.host import LaneCores
-from hwprofiles.profile import Anchor, LaneProfile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import Anchor
 from runtime.backends.lane_device import Device
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, task

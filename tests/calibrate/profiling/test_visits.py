@@ -16,7 +16,8 @@ from calibrate.profiling.visits import second_looks, visit_in_turn
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from decoding.errors import LaneDiedError, ProfileError
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
 from runtime.backends.openvino.buckets import PROMPT_ROWS
 from runtime.wire.measurement import Measurement
 from tests.calibrate.profiling.fake_machine.asked import CONTEXTS, HEADS, SPEEDS, machine, task

@@ -11,7 +11,9 @@ import pytest
 
 from decoding.errors import OutOfRangeError
 from decoding.schedule import Schedule
-from hwprofiles.profile import Anchor, LaneProfile, LatencyTable, load_profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import Anchor, LatencyTable
+from hwprofiles.profile import load_profile
 from mirrorsd.compare.calibrated_lengths import calibrated_contexts, reach_in_words, reaching, require_reach
 from mirrorsd.compare.extrapolated_tables import Tokens, with_longer_tables
 from sim.evaluator import predict

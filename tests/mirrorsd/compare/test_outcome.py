@@ -10,7 +10,8 @@ from calibrate.compare_traces import Comparison, Divergence
 from calibrate.profiling.anchors import RunAnchors
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Round
-from hwprofiles.profile import Contention, LatencyTable
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention
 from mirrorsd.compare.measured_answer import judge_runs
 from mirrorsd.compare.numbers import measured_numbers, predicted_numbers
 from mirrorsd.compare.outcome_entries import (

@@ -10,7 +10,8 @@ from costs.prices import pass_s
 from decoding.errors import TraceError
 from decoding.schedule import Schedule
 from decoding.trace import LaneEvent, Trace
-from hwprofiles.profile import Anchor, Contention
+from hwprofiles.latency_table import Anchor
+from hwprofiles.profile import Contention
 from mirrorsd.compare.runs import (
     Measured,
     Run,

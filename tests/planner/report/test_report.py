@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from decoding.schedule import Schedule
 from decoding.yaml_file import parse_yaml
-from hwprofiles.profile import Anchor
+from hwprofiles.latency_table import Anchor
 from planner.paired_ratio import Ratio
 from planner.report.report import render_report, tiles
 from planner.report.table import result_rows

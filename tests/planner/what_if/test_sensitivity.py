@@ -4,7 +4,7 @@ import pytest
 
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import PARTS
-from hwprofiles.profile import LatencyTable
+from hwprofiles.latency_table import LatencyTable
 from planner.search.search import search
 from planner.search.space import SearchSpace
 from planner.what_if.mixed_record import with_acceptance

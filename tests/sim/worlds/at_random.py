@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from decoding.record import AcceptanceRecord, PromptRecord, RecordedTree
 from decoding.schedule import Schedule
-from hwprofiles.lane_profile import DeviceGroup, Overhead
-from hwprofiles.profile import Contention, LaneProfile, LatencyTable, LinkProfile, Profile
+from hwprofiles.lane_profile import DeviceGroup, LaneProfile, Overhead
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Contention, LinkProfile, Profile
 from tests.sim.worlds.machines import EXIT_LAYERS, lane, machine
 from tests.sim.worlds.records import LOOKUP, MAX_WINDOW, NUM_STREAMS, PATHS, TREES, record
 from tests.sim.worlds.schedules import AUTOREGRESSIVE, lookup, mirror, speculative, tree

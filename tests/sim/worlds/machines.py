@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hwprofiles.lane_profile import Overhead
-from hwprofiles.profile import LaneProfile, LatencyTable, Profile
+from hwprofiles.lane_profile import LaneProfile, Overhead
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import Profile
 
 NUM_LAYERS = 10
 EXIT_LAYERS = (4, 7)

@@ -5,7 +5,8 @@ from calibrate.profiling.anchors import Anchors
 from calibrate.profiling.passes import decode
 from calibrate.profiling.samples import CalibrationRun
 from decoding.schedule import Schedule
-from hwprofiles.profile import Anchor, Contention, Profile
+from hwprofiles.latency_table import Anchor
+from hwprofiles.profile import Contention, Profile
 from tests.calibrate.profiling.fake_machine.engine import FakeEngine
 from tests.calibrate.profiling.fake_machine.laws import NUM_LAYERS, Laws
 from tests.calibrate.profiling.fake_machine.weather import Weather

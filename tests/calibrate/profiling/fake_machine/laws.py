@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from decoding.schedule import Schedule
-from hwprofiles.profile import LaneProfile, LatencyTable
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
 
 NUM_LAYERS = 10
 EXIT_LAYERS = (4, 6)

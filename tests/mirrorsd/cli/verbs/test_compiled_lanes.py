@@ -11,7 +11,9 @@ import pytest
 from decoding.record import AcceptanceRecord
 from decoding.schedule import Schedule, save_schedule
 from hwprofiles.host import lanes_of
-from hwprofiles.profile import LaneProfile, LatencyTable, save_profile
+from hwprofiles.lane_profile import LaneProfile
+from hwprofiles.latency_table import LatencyTable
+from hwprofiles.profile import save_profile
 from runtime.lanes import lane_set
 from tests.mirrorsd.cli.calls import call
 from tests.planner.synthetic import machine
