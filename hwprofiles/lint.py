@@ -76,14 +76,14 @@ def is_of_hardware(path: Path) -> bool:
 
 def lint_file(path: Path) -> tuple[Finding, ...]:
     """Return the findings in a file of a device, link or platform, sorted by line."""
-    if not is_of_hardware(path):
-        return (Finding(str(path), 1, "", "", "describes no device, link or platform"),)
     try:
         data = load_yaml(path, dict[str, Any])
     except ConfigError as error:
         located = _LOCATED.match(str(error))
         line, what = (int(located[1]), located[2]) if located else (1, str(error).removeprefix(f"{path}: "))
         return (Finding(str(path), line, "", "", what),)
+    if not _OF_HARDWARE & set(data):
+        return (Finding(str(path), 1, "", "", "describes no device, link or platform"),)
     suspicions = [one for one in _suspicions(data, path.stem) if not _is_meant(one, data)]
     found = [
         Finding(str(path), line, ".".join(map(str, place)), "" if value is None else f"{value:g}", what)
