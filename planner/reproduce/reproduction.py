@@ -17,14 +17,13 @@ from costs.cost_model import Floats
 from costs.durations import DurationTables
 from costs.round_plan import RoundShape
 from decoding.schedule import Schedule
-from planner.published.stream_rates import NUM_STREAMS, WINDOW, stream_rate
+from planner.published.stream_rates import WINDOW, stream_rate
 from planner.reproduce.published_table import PublishedCell, PublishedTable
 from planner.reproduce.setup import EXIT_TOP_K, PROMPT_TOKENS, ROUNDS, Arm, ConstantName, Constants, Setup
 from sim.acceptance.assumed import Bernoulli
 from sim.acceptance.rates import Texts
 from sim.acceptance.replay import Replay
 from sim.arrays.array_lanes import Decided, time_rounds
-from sim.derived.derived_profile import DerivedProfile
 
 _HALVINGS: Final = 50
 NUM_TOKENS: Final = (ROUNDS + 1) * (WINDOW + 1)
@@ -57,10 +56,11 @@ class Arms(NamedTuple):
     def of(cls, setup: Setup, constants: Constants) -> "Arms":
         """Return the times of a setup with given constants; raises what `Setup.profile` raises."""
         machine = setup.profile(constants)
-        rounds = {count: PublishedRounds(machine, _texts(setup.exit_layer, count)) for count in (0, NUM_STREAMS)}
+        contexts = _texts(setup.exit_layer)[0].contexts(None)  # those of all texts
+        tables = DurationTables(machine.profile, contexts, machine.costs)
         return cls(
-            rounds[0].seconds(setup.plain).refused_hit,
-            {arm: rounds[schedule.draft_streams].seconds(schedule) for arm, schedule in setup.arms.items()},
+            _seconds(setup.plain, tables, setup.exit_layer).refused_hit,
+            {arm: _seconds(schedule, tables, setup.exit_layer) for arm, schedule in setup.arms.items()},
         )
 
     def speedup(self, arm: Arm, rate: Floats, coverage: float) -> Floats:
@@ -83,21 +83,15 @@ def tokens_per_round(rate: Floats) -> Floats:
     return tokens
 
 
-class PublishedRounds:
-    """Times rounds on one profile; each of `texts` has rounds of one kind only, in the order of `RoundSeconds`."""
-
-    def __init__(self, machine: DerivedProfile, texts: Sequence[Replay]) -> None:
-        self._texts = texts
-        self._tables = DurationTables(machine.profile, texts[0].contexts(None), machine.costs)
-
-    def seconds(self, schedule: Schedule) -> RoundSeconds:
-        """Return the mean seconds of each kind of round, without the first and last rounds of texts, which differ."""
-        durations, found = self._tables.durations(schedule, _shape(self._texts[0], schedule)), []
-        for text in self._texts:
-            walk = text.walk(schedule, None)
-            times = time_rounds(schedule, durations, _decided(text, schedule))
-            found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
-        return RoundSeconds(*found)
+def _seconds(schedule: Schedule, tables: DurationTables, exit_layer: int) -> RoundSeconds:
+    """Return the mean seconds of each kind of round, without the first and last rounds of texts, which differ."""
+    texts = _texts(exit_layer, schedule.draft_streams)
+    durations, found = tables.durations(schedule, _shape(texts[0], schedule)), []
+    for text in texts:
+        walk = text.walk(schedule, None)
+        times = time_rounds(schedule, durations, _decided(text, schedule))
+        found.append(float(times.seconds[~walk.is_first & ~walk.is_last].mean()))
+    return RoundSeconds(*found)
 
 
 @cache
@@ -115,7 +109,10 @@ def _decided(text: Replay, schedule: Schedule) -> Decided:
 
 @cache
 def _texts(exit_layer: int, num_streams: int = 0) -> tuple[Bernoulli, ...]:
-    """Return texts of each kind of round: one, or with streams many, since their tokens are right at random."""
+    """Return texts of each kind of round, in the order of `RoundSeconds`.
+
+    There is one of each, or with streams many, since their tokens are right at random.
+    """
     num_texts = _NUM_STREAMING_TEXTS if num_streams else 1
     return tuple(
         Bernoulli(
