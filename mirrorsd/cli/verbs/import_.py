@@ -122,8 +122,7 @@ def _write_profile(
     from hwprofiles.model_shape import model_shape
     from hwprofiles.profile import save_profile
     from hwprofiles.weights.formats import weights_named
-    from planner.imported.engine_profile import USUAL_NOTES, engine_profile
-    from planner.imported.timed_models import Timed
+    from planner.imported.engine_profile import USUAL_NOTES, Timed, engine_profile
 
     *names, weights = called
     larger, smaller = (None if name is None else model_shape(name) for name in names)
