@@ -113,7 +113,8 @@ def sweep_entry(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> d
             "with_device": None
             if found is None or one.there is None
             else {"place": str(one.there), "speedup": found.plain_s / found.times_s[one.there]},
-            **picked(one, "break_even always never"),
+            "break_even": one.even.at,
+            **picked(one.even, "always never"),
             "refused": one.refused,
         }
 

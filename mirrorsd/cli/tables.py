@@ -13,7 +13,7 @@ from planner.platform_plan.changed_numbers.number_sweep import SweepCell, SweptN
 from planner.platform_plan.changed_numbers.tornado import TornadoBar
 from planner.platform_plan.choices import DraftChoice, MachineChoice
 from planner.platform_plan.measured_run import ComparedRuns
-from planner.platform_plan.platform_plan import PlatformPlan, best_of_each, breaks_even
+from planner.platform_plan.platform_plan import PlatformPlan, best_of_each
 from planner.platform_plan.ranked_schedules import UNTRAINED, PlannedSchedule
 from planner.platform_plan.trade_offs import pareto
 from planner.wording import amount, between, digits, duration, factor, in_ms, percent, schedule_name
@@ -216,8 +216,7 @@ def sweep_table(numbers: Sequence[SweptNumber], cells: Sequence[SweepCell]) -> T
             rows.append([*values, "", str(cell.refused), *[NOTHING] * len(right)])
             continue
         own = NOTHING if cell.there is None else factor(found.plain_s / found.times_s[cell.there])
-        even = breaks_even(cell.break_even, always=cell.always, never=cell.never)
-        told = [in_ms(found.times_s[found.leader]), factor(found.speedup), even, own]
+        told = [in_ms(found.times_s[found.leader]), factor(found.speedup), cell.even.breaks_even, own]
         rows.append([*values, "changes" if id(cell) in turned else "", str(found.leader), *told[: len(right)]])
     return plain_table("Over these values", (*fields, "", "best"), right, rows)
 

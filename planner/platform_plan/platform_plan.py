@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import hypot
 from typing import Final
@@ -37,23 +37,47 @@ _MOST_LEADERS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AcceptanceNeeded:
-    """The acceptance rate that speculation needs to be as fast as plain decoding.
+class BreakEvenRate:
+    """The acceptance rate at which speculation is as fast as plain decoding.
 
     Attributes:
-        now: the assumed or recorded rate.
-        at: the break-even rate; None if the faster one is the same at all of `RATES`.
-        low: below this rate speculation is slower beyond its interval; None if at all of `RATES`, or at none.
-        high: above this rate speculation is faster beyond its interval; None if at all of `RATES`, or at none.
+        at: that rate; None if the faster one is the same at all of `RATES`.
         always, never: whether speculation is predicted to be faster, or slower, at all of `RATES`.
     """
 
-    now: float
-    at: float | None
-    low: float | None
-    high: float | None
+    at: float | None = None
     always: bool = False
     never: bool = False
+
+    @staticmethod
+    def of(rates: Sequence[float], ratio: Callable[[float], float]) -> "BreakEvenRate":
+        """Return where `ratio`, the speed-up at a rate, reaches 1."""
+        ends = ratio(rates[0]), ratio(rates[-1])
+        return BreakEvenRate(at=crossing(rates, ratio), always=min(ends) > 1, never=max(ends) < 1)
+
+    @property
+    def breaks_even(self) -> str:
+        """The rate for a table's cell, or that it is below or above `RATES`; a dash if unknown."""
+        if self.at is not None:
+            return percent(self.at)
+        if self.always:
+            return f"below {percent(RATES[0])}"
+        return f"above {percent(RATES[-1])}" if self.never else "\N{EN DASH}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceNeeded(BreakEvenRate):
+    """The break-even rate with its interval.
+
+    Attributes:
+        now: the assumed or recorded rate.
+        low: below this rate speculation is slower beyond its interval; None if at all of `RATES`, or at none.
+        high: above this rate speculation is faster beyond its interval; None if at all of `RATES`, or at none.
+    """
+
+    now: float
+    low: float | None
+    high: float | None
 
     def is_cleared(self, end: float | None, error: float) -> bool:
         """Return whether `now` is beyond the break-even rate by more than both errors, which are independent, combined.
@@ -64,20 +88,6 @@ class AcceptanceNeeded:
         """
         at = self.at or (RATES[0] if self.always else RATES[-1])
         return end is None or abs(self.now - at) > hypot(end - at, error)
-
-    @property
-    def breaks_even(self) -> str:
-        """The break-even rate, for a table's cell."""
-        return breaks_even(self.at, always=self.always, never=self.never)
-
-
-def breaks_even(at: float | None, *, always: bool, never: bool) -> str:
-    """Return a break-even rate for a table's cell, or that it is below or above `RATES`; a dash if unknown."""
-    if at is not None:
-        return percent(at)
-    if always:
-        return f"below {percent(RATES[0])}"
-    return f"above {percent(RATES[-1])}" if never else "\N{EN DASH}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,14 +283,11 @@ def acceptance_needed(
         doubts = Doubts(question, machine, of_plain.tpot_s)
         return ratio_of(doubts.added(drafting, there.predict(drafting)), of_plain)
 
-    ends = best(rates[0]).value, best(rates[-1]).value
     return AcceptanceNeeded(
+        **asdict(BreakEvenRate.of(rates, lambda rate: best(rate).value)),
         now=now,
-        at=crossing(rates, lambda rate: best(rate).value),
         low=crossing(rates, lambda rate: best(rate).high),
         high=crossing(rates, lambda rate: best(rate).low),
-        always=min(ends) > 1,
-        never=max(ends) < 1,
     )
 
 

@@ -9,7 +9,7 @@ from decoding.errors import ConfigError, MirrorsdError, shown
 from hwprofiles.overrides import devices_named
 from hwprofiles.quantity import number_in
 from planner.platform_plan.changed_numbers.moved_question import MovedQuestion, Standing, Way
-from planner.platform_plan.platform_plan import RATES, crossing
+from planner.platform_plan.platform_plan import RATES, BreakEvenRate
 from sim.derived.derived_profile import CONSTANTS
 from sim.derived.sheet_numbers import MOVABLE
 
@@ -33,17 +33,13 @@ class SweepCell(NamedTuple):
         values: the values of the swept numbers.
         standing: what is fastest; None if nothing can be predicted: then `refused` says why.
         there: the fastest speculation that uses a device of the first number; None if there is none.
-        break_even: acceptance at which speculation is as fast as plain decoding; None if there is none, and in a grid,
-            where it would take most of the time.
-        always, never: whether speculation is faster, or slower, at every acceptance.
+        even: the break-even acceptance; unknown in a grid, where it would take most of the time.
     """
 
     values: tuple[float, ...]
     standing: Standing | None
     there: Way | None = None
-    break_even: float | None = None
-    always: bool = False
-    never: bool = False
+    even: BreakEvenRate = BreakEvenRate()
     refused: str | None = None
 
 
@@ -122,8 +118,8 @@ def _cell(asked: MovedQuestion, fields: Sequence[str], point: tuple[float, ...])
         changes = dict(zip(fields, point, strict=True))
         standing = asked.standing(changes)
         there = _there(asked, fields[0], standing)
-        even = _break_even(asked, changes) if len(fields) == 1 else (None, False, False)
-        return SweepCell(point, standing, there, *even)
+        even = _break_even(asked, changes) if len(fields) == 1 else BreakEvenRate()
+        return SweepCell(point, standing, there, even)
     except MirrorsdError as error:
         return SweepCell(values=point, standing=None, refused=str(error))
 
@@ -139,18 +135,11 @@ def _there(asked: MovedQuestion, field: str, standing: Standing) -> Way | None:
     return min(ways, key=standing.times_s.__getitem__, default=None)
 
 
-def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> tuple[float | None, bool, bool]:
-    """Return the break-even acceptance, and whether speculation is faster at every, or at no, acceptance."""
+def _break_even(asked: MovedQuestion, changes: dict[str, float]) -> BreakEvenRate:
     rate, now = asked.question.acceptance.field, asked.question.acceptance.value
-
-    def speedup(value: float) -> float:
-        return asked.standing(changes | {rate: value}).speedup
-
     if rate in changes:
-        return None, False, False
-    rates = sorted({*RATES, now})
-    ends = speedup(rates[0]), speedup(rates[-1])
-    return crossing(rates, speedup), min(ends) > 1, max(ends) < 1
+        return BreakEvenRate()
+    return BreakEvenRate.of(sorted({*RATES, now}), lambda value: asked.standing(changes | {rate: value}).speedup)
 
 
 def _value(field: str, text: str) -> float:

@@ -11,7 +11,7 @@ from planner.platform_plan.changed_numbers.number_sweep import (
     sweep_numbers,
     turns,
 )
-from planner.platform_plan.platform_plan import plan_platform
+from planner.platform_plan.platform_plan import BreakEvenRate, plan_platform
 from tests.planner.platform_plan.conftest import question
 
 
@@ -79,8 +79,8 @@ def test_at_the_platforms_own_value_the_sweep_has_the_plans_answer(asked):
     plan = asked.plan
     assert cell.standing.leader == asked.leader
     assert cell.standing.speedup == pytest.approx(plan.comparison.value, rel=1e-9)
-    assert cell.break_even == pytest.approx(plan.needed.at, abs=1e-3)
-    there = asked.standing({"memory.bytes_per_s": own, "acceptance.rate": cell.break_even})
+    assert cell.even.at == pytest.approx(plan.needed.at, abs=1e-3)
+    there = asked.standing({"memory.bytes_per_s": own, "acceptance.rate": cell.even.at})
     assert there.speedup == pytest.approx(1, abs=5e-3)
 
 
@@ -98,8 +98,9 @@ def test_a_cell_says_on_which_side_its_break_even_is_where_no_rate_is_one(speedu
         question=SimpleNamespace(acceptance=SimpleNamespace(field="acceptance.rate", value=0.6)),
         standing=lambda changes: SimpleNamespace(speedup=speedup(changes["acceptance.rate"])),
     )
-    assert _break_even(asked, {}) == (at and pytest.approx(at), always, never)
-    assert _break_even(asked, {"acceptance.rate": 0.5}) == (None, False, False), "the rate itself is swept"
+    found = _break_even(asked, {})
+    assert (found.at, found.always, found.never) == (at and pytest.approx(at), always, never)
+    assert _break_even(asked, {"acceptance.rate": 0.5}) == BreakEvenRate(), "the rate itself is swept"
 
 
 def test_a_group_uses_the_devices_that_it_consists_of(h100x2):
