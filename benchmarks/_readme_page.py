@@ -52,10 +52,10 @@ def headline() -> dict[str, str]:
             f"{corrected['covered']} the time with the machine's own changes of speed taken out."
         ),
         (
-            f"- Does speculation pay, for answers of up to {lengths} tokens? {said}: {min(leads):.2f}× to {max(leads):.2f}× "
-            "the speed of plain decoding by prompt lookup (rounds are recorded, the cost of one is measured). Without "
-            "answers that repeat themselves, which are easy to draft, today's fit of these runs makes it "
-            f"{min(fewer):.2f}× to {max(fewer):.2f}× ({told})."
+            f"- Does speculation pay, for answers of up to {lengths} tokens? {said}: {min(leads):.2f}× to "
+            f"{max(leads):.2f}× the speed of plain decoding by prompt lookup (rounds are recorded, the cost of one is "
+            "measured). Without answers that repeat themselves, which are easy to draft, today's fit of these runs "
+            f"makes it {min(fewer):.2f}× to {max(fewer):.2f}× ({told})."
         ),
         f"- llama.cpp (4-bit) is {ours / theirs:.1f} times as fast as the fastest schedule here (int8).",
     )
