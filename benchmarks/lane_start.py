@@ -21,8 +21,9 @@ from decoding.schedule import Schedule
 from mirrorsd.model_pair import ModelPair, find_pair, folder_of
 from runtime.backends.lane_device import Dtype
 from runtime.lanes.lane import Lane, LaneSpec
+from runtime.target.target_model import TargetModel
 from runtime.wire.operations import SequenceStart
-from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 
 PROMPT, NEW_TOKENS = 100, 64
@@ -81,7 +82,8 @@ def start(kind: Kind, pair: ModelPair) -> dict[str, float]:
         if kind.role == "draft":
             lane.request(DraftRole.prepare, sequence).result()
         else:
-            lane.request(TargetRole.prepare, sequence, ()).result()
+            sizes = {"num_slots": sequence.num_slots, "rows": sequence.window_rows}
+            lane.request(TargetModel.prepare, num_prompt=len(sequence.prompt), **sizes).result()
         ready_s = time.perf_counter() - begin
         return {"answers_s": answers_s, "loaded_s": loaded_s, "ready_s": ready_s} | memory_mb(lane.process_id)
 

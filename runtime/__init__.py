@@ -10,7 +10,6 @@ The modules that one `yield lanes.target.verify(window)` goes through, from the 
                             wire/channel.py              JSON and arrays over a socket
     the lane's process      worker/process.py, server.py runs on its cores; answers requests first in, first out
                             worker/*_models.py           loads models for torch, or compiled ones without torch
-                            worker/roles.py              the operations of a target and of a drafter
                             target/target_model.py       embeds rows, keeps the KV cache, keeps accepted rows
                             backends/                    computes layers: by torch one after another, or compiled
                             models/decoder.py            the layers in torch

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from threading import Lock
-from typing import Self
+from typing import Final, Self
 
 from decoding.errors import ConfigError, LaneDiedError, LaneError, LaneTimeoutError
 from decoding.schedule import Schedule
@@ -23,10 +23,13 @@ from runtime.memory.model_bytes import DraftSize
 from runtime.memory.needs import LaneNeed, Room, draft_size, host_needed, memory_needed
 from runtime.models.config import ModelConfig
 from runtime.models.model_folder import has_random_weights
+from runtime.target.target_model import TargetModel
 from runtime.verification.replayed_text import ReplayedText, require_replayable
 from runtime.verification.rules import is_lossy, require_temperature, seed_of
 from runtime.wire.operations import DrafterTraits, RowInvariance, SequenceStart
-from runtime.worker.roles import TargetRole
+
+_COMPILED_ROWS: Final = (1, 16)
+"""Two sizes of calls, even after padding (`row_floor`), so that all graphs of a medium-sized decoder are compiled."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,14 +115,22 @@ class Engine:
         if target.spec.device.has_dynamic_shapes:
             traits = [self._lanes.load_draft(lane, drafter)[1] for drafter in drafters]
             feature_layers = {layer for one in traits for layer in one.feature_layers}
-            target.request(TargetRole.compile, exit_layer, tuple(sorted(feature_layers))).result()
+            compiled = target.request(
+                TargetModel.prepare,
+                num_prompt=0,
+                num_slots=_COMPILED_ROWS[-1],
+                rows=_COMPILED_ROWS,
+                feature_layers=tuple(sorted(feature_layers)),
+                exit_layer=exit_layer,
+            )
+            compiled.result()
 
     def row_invariance(self, lane: str) -> RowInvariance:
         """Test whether the target's lane is batch-invariant, which takes as long as some tens of tokens.
 
         If it is, all methods except those with trees write exactly the text of plain decoding.
         """
-        return self.load_target(lane).request(TargetRole.check_rows).result().value
+        return self.load_target(lane).request(TargetModel.check_rows).result().value
 
     def load_draft(self, lane: str, drafter: str | None = None) -> Lane:
         """Start a lane and load a drafter into it."""

@@ -19,7 +19,7 @@ from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Block
 from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply
 from runtime.wire.stops import STOPS
-from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 
 if TYPE_CHECKING:
@@ -75,13 +75,30 @@ class TargetCalls:
         if self._lane.spec.device.prepares:
             ready = self._lane.request(LaneServer.ping)
             self._deadline.wait(self._lane, ready, 0, extra_s=DRAFT_LOAD_DEADLINE_S)
-            layers = () if reader is None else reader.feature_layers
-            self._lane.request(TargetRole.prepare, start, layers).result()
+            prepared = self._lane.request(
+                TargetModel.prepare,
+                num_prompt=len(start.prompt),
+                num_slots=start.num_slots,
+                rows=start.window_rows,
+                feature_layers=() if reader is None else reader.feature_layers,
+                exit_layer=start.schedule.exit_layer,
+            )
+            prepared.result()
 
     def prefill(self, start: SequenceStart, reader: DrafterTraits | None) -> Callable[[], TimedReply[Block | None]]:
         """Start a sequence; the reply has the features of the prompt that `reader` reads."""
         layers, is_raw = ((), False) if reader is None else (reader.feature_layers, reader.raw_features)
-        reply = self._lane.request(TargetRole.prefill, start, layers, is_raw)
+        if self._schedule.traits.drafts_itself:
+            size, depth = self._schedule.tree_size, self._schedule.num_speculative_tokens
+            self._lane.post(TargetModel.set_tree, size=size, depth=depth)
+        reply = self._lane.request(
+            TargetModel.prefill,
+            start.prompt,
+            capacity=start.num_slots,
+            sampling=start.sampling,
+            feature_layers=layers,
+            raw_features=is_raw,
+        )
         return lambda: self._deadline.wait(self._lane, reply, len(start.prompt))
 
     def verify(self, window: Window) -> Callable[[], Verdict]:

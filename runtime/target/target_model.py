@@ -16,10 +16,12 @@ from decoding.errors import LaneError
 from decoding.messages import NO_WINDOW, ExitSignal, Verdict, Window
 from runtime.arrays import Array, concatenated, inference, is_on_host, on_host, stacked
 from runtime.backends.backend import Backend, Preparation, prefill_pieces, segments_between, tree_rows
+from runtime.backends.self_test import is_row_invariant
+from runtime.instruction_set import described
 from runtime.models.vocabulary import best_numbers
 from runtime.target.early_exits import EarlyExit, ExitHeads
 from runtime.verification.rules import GREEDY, Sampling, decide, decide_greedy
-from runtime.wire.operations import operation
+from runtime.wire.operations import RowInvariance, operation
 
 if TYPE_CHECKING:
     from runtime.models.decoder import Decoder
@@ -82,6 +84,13 @@ class TargetModel:
         if self.backend.has_layouts:
             self.advance(self.embed(NO_WINDOW), self.num_layers)
 
+    @operation
+    def check_rows(self) -> RowInvariance:
+        """Test whether the lane is batch-invariant."""
+        is_on_gpu = getattr(self.backend.device, "type", "cpu") == "cuda"  # `described` is about the CPU
+        return RowInvariance(is_row_invariant(self.backend), self.backend.least_rows, "" if is_on_gpu else described())
+
+    @operation
     def prepare(
         self,
         *,
@@ -111,6 +120,7 @@ class TargetModel:
             )
         )
 
+    @operation
     @inference
     def prefill(
         self,
@@ -149,6 +159,7 @@ class TargetModel:
         """Add the tokens of this prompt to the vocabulary of exits."""
         self.early_exit.add_prompt_tokens(prompt)
 
+    @operation
     def set_tree(self, *, size: int, depth: int) -> None:
         """Set the trees to draft; does nothing here (see `runtime.drafters.streams`)."""
 

@@ -1,7 +1,7 @@
 """Requests to a lane: an operation is a method of a role object in the lane's process, called by its name.
 
 The driver passes the method itself (`runtime.lanes.lane.Lane.request`), so type checking finds a wrong name or
-argument. The roles are `LaneServer`, `TargetRole`, `DraftRole` and `MeasureRole` of `runtime.worker`, and
+argument. The roles are `LaneServer`, `DraftRole` and `MeasureRole` of `runtime.worker`, and
 `runtime.target.target_model.TargetModel`. A method's type hints determine how its arguments and reply are encoded
 (`codec`).
 """
@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 from decoding.messages import Window
 from decoding.schedule import Method, Schedule
 from runtime.verification.replayed_text import ReplayedText
+from runtime.verification.rules import Sampling
 from runtime.wire import codec
 from runtime.wire.channel import Message
 
@@ -81,6 +82,22 @@ class SequenceStart:
     temperature: float
     seed: int
     replay: ReplayedText | None = None
+
+    @property
+    def num_slots(self) -> int:
+        """The target's KV positions at the end, with a last window."""
+        return len(self.prompt) + self.max_new_tokens + self.schedule.num_rows
+
+    @property
+    def window_rows(self) -> tuple[int, ...]:
+        """The usual numbers of rows of a verification."""
+        full = self.schedule.num_rows
+        return (1, full) if self.schedule.traits.varies else (full,)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.schedule.verification, self.temperature, self.seed, self.replay)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,78 +1,20 @@
-"""The operations of a target and of a drafter in their lane.
+"""The operations of a drafter in its lane.
 
-Times are measured in the lane. A reply of the drafter has its steps since the last reply as (work, start, end, rows).
+Times are measured in the lane. A reply has its steps since the last reply as (work, start, end, rows).
 """
 
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from decoding.messages import ExitSignal, Window
 from decoding.schedule import Schedule
 from decoding.trace import Work
 from runtime.arrays import Array
-from runtime.backends.self_test import is_row_invariant
 from runtime.drafters.language_model.branch_set import BranchSet
 from runtime.drafters.language_model.drafter import Drafter
 from runtime.drafters.window_drafter import Steps, WindowDrafter
-from runtime.instruction_set import described
-from runtime.target.target_model import TargetModel
-from runtime.verification.rules import Sampling
 from runtime.wire.channel import Block
-from runtime.wire.operations import Drafted, RowInvariance, SequenceStart, Spans, operation
-
-_COMPILED_ROWS: Final = (1, 16)
-"""Two sizes of calls, even after padding (`row_floor`), so that all graphs of a medium-sized decoder are compiled."""
-
-
-class TargetRole:
-    """Operations of a target before its first verification; `TargetModel` has the others."""
-
-    def __init__(self, model: TargetModel) -> None:
-        self._model = model
-
-    @operation
-    def check_rows(self) -> RowInvariance:
-        """Test whether the lane is batch-invariant."""
-        backend = self._model.backend
-        is_on_gpu = getattr(backend.device, "type", "cpu") == "cuda"  # `described` is about the CPU
-        return RowInvariance(is_row_invariant(backend), backend.least_rows, "" if is_on_gpu else described())
-
-    @operation
-    def compile(self, exit_layer: int | None, feature_layers: tuple[int, ...]) -> None:
-        """Compile the target with an exit and with the states after some layers as outputs, if the device compiles."""
-        self._model.prepare(
-            num_prompt=0,
-            num_slots=_COMPILED_ROWS[-1],
-            rows=_COMPILED_ROWS,
-            feature_layers=feature_layers,
-            exit_layer=exit_layer,
-        )
-
-    @operation
-    def prepare(self, start: SequenceStart, feature_layers: tuple[int, ...]) -> None:
-        """Compile what the sequence needs, if the device compiles."""
-        full = start.schedule.num_rows
-        self._model.prepare(
-            num_prompt=len(start.prompt),
-            num_slots=_capacity(start),
-            rows=(1, full) if start.schedule.traits.varies else (full,),
-            feature_layers=feature_layers,
-            exit_layer=start.schedule.exit_layer,
-        )
-
-    @operation
-    def prefill(self, start: SequenceStart, feature_layers: tuple[int, ...], raw_features: bool) -> Block | None:  # noqa: FBT001
-        """Read a prompt; the reply has the features of all its positions but the last, if there are feature layers."""
-        self._model.set_tree(size=start.schedule.tree_size, depth=start.schedule.num_speculative_tokens)
-        features: Block | None = self._model.prefill(
-            start.prompt,
-            capacity=_capacity(start),
-            sampling=_sampling(start),
-            feature_layers=feature_layers,
-            raw_features=raw_features,
-        )
-        return features
+from runtime.wire.operations import Drafted, SequenceStart, Spans, operation
 
 
 class DraftRole:
@@ -114,7 +56,7 @@ class DraftRole:
             start.prompt,
             schedule=start.schedule,
             capacity=len(start.prompt) + start.max_new_tokens,
-            sampling=_sampling(start),
+            sampling=start.sampling,
             features_TE=self._array(features),
         )
 
@@ -167,11 +109,3 @@ class DraftRole:
     def _take_spans(self) -> Spans:
         spans, self._spans = self._spans, []
         return spans
-
-
-def _capacity(start: SequenceStart) -> int:
-    return len(start.prompt) + start.max_new_tokens + start.schedule.num_rows
-
-
-def _sampling(start: SequenceStart) -> Sampling:
-    return Sampling(start.schedule.verification, start.temperature, start.seed, start.replay)

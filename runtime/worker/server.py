@@ -21,7 +21,7 @@ from runtime.target.target_model import TargetModel
 from runtime.wire.channel import Block, Channel, Message
 from runtime.wire.codec import Written
 from runtime.wire.operations import DrafterTraits, Handler, handlers_of, operation
-from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.roles import DraftRole
 from runtime.worker.timing import MeasureRole
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class LaneServer:
 
     def _run_target(self, model: TargetModel) -> None:
         self._measure.target = model
-        self._handlers |= handlers_of(TargetRole(model)) | handlers_of(model)
+        self._handlers |= handlers_of(model)
 
     def _drop_draft(self) -> None:
         """Free the current drafter unless it is kept, as there may be no room for two."""

@@ -190,10 +190,10 @@ def test_a_draft_that_dies_over_its_preparation_leaves_the_text_as_it_is(
     expected = engine.generate(PLAIN, PROMPT, max_new_tokens=8, eos_token_ids=())
     lane, ask = engine.load_draft(DRAFT, schedule.drafter), Lane.request
 
-    def request(self, method, *args):
+    def request(self, method, *args, **options):
         if method is DraftRole.prepare:
             lane.kill("the test ends it")
-        return ask(self, method, *args)
+        return ask(self, method, *args, **options)
 
     monkeypatch.setattr(Lane, "request", request)
     found = engine.generate(schedule, PROMPT, max_new_tokens=8, eos_token_ids=())

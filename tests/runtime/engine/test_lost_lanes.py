@@ -207,8 +207,8 @@ def interrupted_loads(act):
     """Do something to the process of a lane once it is asked to load a draft; yields the ids of these processes."""
     request, process_ids = Lane.request, []
 
-    def and_act(lane, method, *args):
-        reply = request(lane, method, *args)
+    def and_act(lane, method, *args, **options):
+        reply = request(lane, method, *args, **options)
         if method is LaneServer.load_draft:
             process_ids.append(lane.process_id)
             act(lane.process_id)

@@ -18,7 +18,7 @@ from runtime.wire import codec
 from runtime.wire.channel import Block, Channel
 from runtime.wire.measurement import Measurement
 from runtime.wire.operations import Drafted, DrafterTraits, SequenceStart, TimedReply, answer_to, call
-from runtime.worker.roles import DraftRole, TargetRole
+from runtime.worker.roles import DraftRole
 from runtime.worker.server import LaneServer
 from runtime.worker.timing import MeasureRole
 
@@ -96,8 +96,8 @@ SIGNAL = ExitSignal(((1, 2),), ((-0.5, -1.0),), BLOCK)
         (LaneServer.load_target, [Path("a/b"), None, "float32"], None),
         (LaneServer.load_draft, [Path("a"), Path("b"), "bfloat16"], TRAITS),
         (MeasureRole.measure, [Measurement(part="exit", rows=3, exit_layer=2)], [0.25, 0.5]),
-        (TargetRole.prefill, [START, (2, 4), True], BLOCK),
-        (TargetRole.prefill, [START, (), False], None),
+        (TargetModel.prefill, [[5, 2], 20, START.sampling, (2, 4), True], BLOCK),
+        (TargetModel.prefill, [[5, 2], 20, START.sampling, (), False], None),
         (TargetModel.prefix, [Window((3,)), 2, 5], SIGNAL),
         (TargetModel.verify, [Window((3, 4), (), (), (-1, -1))], Verdict(0, 7)),
         (TargetModel.suffix, [], Verdict(1, 2, BLOCK, (0,), Window((5,), parents=(-1,)))),

@@ -21,7 +21,6 @@ from runtime.backends.openvino.graph import SegmentShape
 from runtime.backends.openvino.layer_graphs import GraphKey
 from runtime.target.target_model import TargetModel
 from runtime.wire.operations import SequenceStart
-from runtime.worker.roles import TargetRole
 from tests.runtime.reading import IDS, new_backend, read, stored_form
 from tests.runtime.reading import compiled as compiled_form
 from tests.tiny_models import tiny_target
@@ -90,7 +89,8 @@ def test_what_is_told_before_anything_is_compiled_lets_no_layer_be_compiled_agai
     backend = new_backend()
     copies(num_copies * weights_of(backend))
     compiled.clear()
-    TargetRole(TargetModel(backend, early_exit=SimpleNamespace(open=int))).compile(3, (1, 2))
+    target = TargetModel(backend, early_exit=SimpleNamespace(open=int))
+    target.prepare(num_prompt=0, num_slots=16, rows=(1, 16), feature_layers=(1, 2), exit_layer=3)
     read(backend, [40, 3])
     pieces = ["layers 1 to 3", "layers 4 to 4"]
     assert sorted(name for name in compiled if name != "a head") == sorted(pieces * (1 + num_copies))
@@ -141,7 +141,8 @@ def test_a_cut_target_has_a_graph_of_the_fewest_rows_that_other_calls_leave_alon
     backend = new_backend()
     copies(weights_of(backend))
     backend.__dict__["_probed_floor"] = floor
-    TargetRole(TargetModel(backend, early_exit=SimpleNamespace(open=int))).compile(2, ())
+    target = TargetModel(backend, early_exit=SimpleNamespace(open=int))
+    target.prepare(num_prompt=0, num_slots=16, rows=(1, 16), exit_layer=2)
     assert sizes_of(backend) == {(1, floor), None}
     backend.prepare(plan(2, rows=(floor + 1,)))
     read(backend, [40, floor + 1], cuts=(2,))
@@ -275,7 +276,8 @@ def test_a_middling_target_has_one_graph_unless_only_some_windows_are_empty(copi
     drafted = {} if method == "autoregressive" else {"draft_lane": "b", "drafter": "d", "num_speculative_tokens": 4}
     schedule = Schedule(method=method, target_lane="a", **drafted)
     start = SequenceStart(prompt=(3, 4, 5), max_new_tokens=8, schedule=schedule, temperature=0.0, seed=0)
-    TargetRole(TargetModel(backend, early_exit=None)).prepare(start, ())
+    target = TargetModel(backend, early_exit=None)
+    target.prepare(num_prompt=len(start.prompt), num_slots=start.num_slots, rows=start.window_rows)
     assert sizes_of(backend) == sizes
     compiled.clear()
     read(backend, [40, 1, 5])
