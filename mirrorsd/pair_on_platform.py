@@ -1,6 +1,7 @@
 """Plans for two models and a platform, given by names or paths (`mirrorsd.plan_pair`). Nothing here loads torch."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,7 +28,7 @@ from mirrorsd.same_model import plain_name, shape_called
 from planner.platform_plan.measured_run import ComparedRuns, LeftOutRun, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
-from runtime.drafters.registry import shipped_names
+from runtime.drafters.registry import CAUSAL_LM_KIND, SHIPPED_FOLDER, kind_of, shipped_names
 from runtime.models.model_folder import is_model_name
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import Texts
@@ -273,7 +274,11 @@ def _draft_shape(name: str | Path) -> ModelShape:
     try:
         return shape_called(name)
     except ModelError as error:
-        raise ModelError(f"{error} (A draft is a model, or one of {', '.join(HEADS)}.)") from error
+        why = str(error)
+        with suppress(ModelError):
+            kind = kind_of(SHIPPED_FOLDER / name if str(name) in shipped_names() else named_path(name))
+            why = why if kind == CAUSAL_LM_KIND else f"{name}: holds {kind}, which has no shape to plan with."
+        raise ModelError(f"{why} (A draft is a model, or one of {', '.join(HEADS)}.)") from error
 
 
 def _calibrated(

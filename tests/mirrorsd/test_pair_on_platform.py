@@ -9,7 +9,7 @@ import pytest
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from costs.round_plan import DRAFT_READS, DRAFT_STEP
-from decoding.errors import ConfigError, ProfileError
+from decoding.errors import ConfigError, ModelError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
@@ -18,6 +18,7 @@ from mirrorsd.pair_on_platform import PlannedMachine, plan_pair, question_of
 from planner.plan_engines import engines_of
 from planner.platform_plan.advice import advice
 from planner.platform_plan.device_pairs import lane_pairs
+from runtime.drafters.registry import SHIPPED_FOLDER
 from sim.acceptance.assumed import Bernoulli
 from sim.derived.calibrated_lanes import CARRIED, calibrated_platform
 from sim.evaluator import predict
@@ -65,6 +66,12 @@ def test_an_accelerator_of_which_too_little_is_described_is_refused_and_nothing_
 def test_a_lookup_needs_no_calibration_of_a_draft():
     found = planned(pair=("smollm2-135m-instruct", "prompt-lookup"))
     assert found.question.calibrated.in_words is None
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m-streams", str(SHIPPED_FOLDER / "smollm2-135m-eagle3")])
+def test_a_trained_head_that_is_given_as_a_draft_is_told_as_that(name):
+    with pytest.raises(ModelError, match=rf"^{name}: holds mirrorsd_\w+, which has no shape .*A draft is a model, or"):
+        plan_pair("smollm2-135m", name, "lunar-lake")
 
 
 def test_a_calibration_with_a_draft_in_a_format_of_its_own_is_of_that(alone):
