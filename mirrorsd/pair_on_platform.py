@@ -24,7 +24,7 @@ from hwprofiles.overrides import with_devices, with_overrides
 from hwprofiles.platform import Platform, load_platform, of_this_make
 from hwprofiles.profile import Profile
 from hwprofiles.weights.formats import stored_weights, weights_in_name, weights_named
-from mirrorsd.same_model import plain_name, shape_called
+from mirrorsd.same_model import plain_name, require_own_head, shape_called
 from planner.platform_plan.measured_run import ComparedRuns, LeftOutRun, beside, load_runs
 from planner.platform_plan.platform_plan import PlatformPlan, plan_platform
 from planner.platform_plan.question import Question, assumed_question, recorded_question
@@ -220,6 +220,8 @@ def _stored_models(
     scale_bits = cache_scale_bits(machine.devices.values(), stored, asked.cache_bits)
     larger = StoredModel(shape=shape, weights=stored, cache_bits=asked.cache_bits, cache_scale_bits=scale_bits)
     head = None if named_path(draft).exists() else head_named(str(draft))
+    if head is not None:
+        require_own_head(str(draft), shape)
     small = _draft_shape(draft) if head is None else head_shape(head, larger.shape)
     if head == "mtp" and small.borrows_lm_head and not shape.mtp_layers:
         others = ", ".join(one for one in HEADS if one != "mtp")

@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from decoding.errors import MirrorsdError
+from decoding.errors import MirrorsdError, PlanError
 from decoding.files import named_path
 from hwprofiles.model_shape import ModelShape, model_shape
 from runtime.drafters.registry import SHIPPED_FOLDER, TRAINED, shipped_names
-from runtime.models.hf_config import CONFIG_FILE
+from runtime.models.hf_config import CONFIG_FILE, read_object
 from runtime.models.model_folder import PREFIX
 
 _VARIANT: Final = re.compile(r"-(instruct|base|chat|it)$")
@@ -20,6 +20,14 @@ _COPY: Final = re.compile(r"^shape-(.+)-[0-9a-f]{12}$")
 def shape_called(name: str | Path) -> ModelShape:
     """Return a model's shape by the name that plans and runs use, which may be a shipped drafter's."""
     return model_shape(SHIPPED_FOLDER / name if str(name) in shipped_names() else name)
+
+
+def require_own_head(name: str, target: ModelShape) -> None:
+    """Raise `PlanError` for a shipped head of a target of another width; heads of other names fit every target."""
+    trained = read_object(SHIPPED_FOLDER / name / CONFIG_FILE, holds="") if name in shipped_names() else {}
+    if "target_shape" in trained and trained["target_shape"]["hidden_size"] != target.hidden_size:
+        own = trained["speculators_config"]["verifier"]["name_or_path"]
+        raise PlanError(f"draft {name!r}: was trained for {own}, not for {target.name}")
 
 
 def plain_name(name: str | Path) -> str:

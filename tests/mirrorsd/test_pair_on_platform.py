@@ -9,7 +9,7 @@ import pytest
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from costs.round_plan import DRAFT_READS, DRAFT_STEP
-from decoding.errors import ConfigError, ModelError, ProfileError
+from decoding.errors import ConfigError, ModelError, PlanError, ProfileError
 from decoding.schedule import Schedule
 from hwprofiles.overrides import with_devices
 from hwprofiles.platform import load_platform
@@ -72,6 +72,13 @@ def test_a_lookup_needs_no_calibration_of_a_draft():
 def test_a_trained_head_that_is_given_as_a_draft_is_told_as_that(name):
     with pytest.raises(ModelError, match=rf"^{name}: holds mirrorsd_\w+, which has no shape .*A draft is a model, or"):
         plan_pair("smollm2-135m", name, "lunar-lake")
+
+
+def test_a_shipped_head_of_another_target_is_refused():
+    with pytest.raises(PlanError, match="was trained for smollm2-135m-instruct, not for Qwen3-8B"):
+        plan_pair("qwen3-8b", "smollm2-135m-eagle3", "lunar-lake")
+    own = (plan_pair("smollm2-135m-instruct", one, "lunar-lake") for one in ("smollm2-135m-eagle3", "eagle3"))
+    assert len({plan.drafting.tpot_s for plan in own}) == 1
 
 
 def test_a_calibration_with_a_draft_in_a_format_of_its_own_is_of_that(alone):
