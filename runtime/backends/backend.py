@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from runtime.arrays import Array, inference, normalise_features
 from runtime.backends.kv_memory import BranchCaches, Segment, SequenceCache
+from runtime.backends.lane_device import PREFILL_ROWS
 from runtime.models.config import ModelConfig
 from runtime.wire.channel import Block
 
@@ -183,10 +184,6 @@ class Backend(ABC):
 
     def wait(self) -> None:  # noqa: B027  only asynchronous devices have to be waited for
         """Wait until the device has done all work."""
-
-
-PREFILL_ROWS = 512
-"""Prompt rows per pass: enough to be compute-bound, few enough to need little memory."""
 
 
 def prefill_pieces(num_rows: int) -> Iterator[tuple[int, int]]:

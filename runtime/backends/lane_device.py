@@ -27,6 +27,10 @@ NPU_POSITIONS: Final = 4096
 """Most KV positions of an NPU's compiled model, one of them spare; a limit of ours, as each doubling is compiled."""
 CAPTURED_ROWS: Final = (8, 16, 32, 64, 128)
 """Numbers of rows of captured calls of one sequence; 8 rows take as long as 1 while reading weights dominates."""
+PREFILL_ROWS: Final = 512
+"""Prompt rows per pass: enough to be compute-bound, few enough to need little memory."""
+INT4_GROUP: Final = 64
+"""Inputs that share a scale in int4; if the number of inputs is not a multiple of it, a row has one scale."""
 _LEAST_SLOTS: Final = 256
 """KV slots of the smallest size, enough for short sequences."""
 _TREE_NODES: Final = 32

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from decoding.errors import ModelFormatError
-from runtime.backends.backend import PREFILL_ROWS
-from runtime.backends.lane_device import Dtype
-from runtime.backends.openvino.packing import GROUP
+from runtime.backends.lane_device import INT4_GROUP, PREFILL_ROWS, Dtype
 from runtime.models.config import ModelConfig, decoder_shapes
 from runtime.models.hf_config import read_object
 
@@ -53,7 +51,7 @@ def matrix_bytes(outputs: int, inputs: int, dtype: Dtype) -> int:
     if dtype == "int8":
         return outputs * (inputs + _SCALE_BYTES)
     if dtype == "int4":
-        groups = inputs // GROUP if inputs % GROUP == 0 else 1
+        groups = inputs // INT4_GROUP if inputs % INT4_GROUP == 0 else 1
         return outputs * inputs // 2 + outputs * groups * _SCALE_BYTES
     return outputs * inputs * ITEM_BYTES[dtype]
 

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.arrays import BFLOAT16, FLOAT32
-from runtime.backends.lane_device import Dtype
+from runtime.backends.lane_device import INT4_GROUP, Dtype
 from runtime.backends.openvino.disk_cache import give_back, kept_block
 from runtime.storage.stored_decoder import StoredDecoder
 
 _LARGEST: Final[dict[Dtype, int]] = {"int8": 127, "int4": 7}
 """The largest quantised value; quantisation is symmetric."""
-GROUP: Final = 64
-"""Inputs that share a scale in int4; if the number of inputs is not a multiple of it, a row has one scale."""
 _VERSION: Final = 1
 """To be raised when the same weights are quantised differently."""
 _AT_ONCE: Final = 1 << 24
@@ -79,7 +77,7 @@ def packed(weight_OI: NDArray[Any], form: Dtype, dtype: np.dtype[Any]) -> Packed
         return PackedMatrix(form, shape, weight_OI.astype(dtype, copy=False))
     scales_shape = (shape[0], _num_groups(shape[1], form), 1) if form == "int4" else (shape[0], 1)
     size = prod(shape) // (2 if form == "int4" else 1)
-    key = f"{_VERSION} {form} {GROUP} {digest_of(weight_OI)}"
+    key = f"{_VERSION} {form} {INT4_GROUP} {digest_of(weight_OI)}"
     block = kept_block(key, size + 2 * prod(scales_shape), lambda: _stored(weight_OI, form, size, prod(scales_shape)))
     values, scales = (np.asarray(part) for part in (block[:size].view(np.int8), block[size:].view(BFLOAT16)))
     return PackedMatrix(form, shape, values, scales.reshape(scales_shape), block)
@@ -119,7 +117,7 @@ def digest_of(array: NDArray[Any]) -> str:
 
 
 def _num_groups(inputs: int, form: Dtype) -> int:
-    return inputs // GROUP if form == "int4" and inputs % GROUP == 0 else 1
+    return inputs // INT4_GROUP if form == "int4" and inputs % INT4_GROUP == 0 else 1
 
 
 def _stored(weight_OI: NDArray[Any], form: Dtype, num_bytes: int, num_scales: int) -> list[NDArray[Any]]:

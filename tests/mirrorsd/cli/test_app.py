@@ -126,6 +126,7 @@ def late():
         signal.raise_signal({number})
     except KeyboardInterrupt:
         raise LaneDiedError("its process ended") from None
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
 command_that(late)()
 """
 
