@@ -1,4 +1,4 @@
-"""Kernel laws: what a product of some rows with a matrix takes on a device, from public tables of kernel times.
+"""Kernel laws: what a product of some rows with a matrix takes on a device, and what its KV cache adds by context.
 
     python benchmarks/kernel_laws.py FOLDER         a second; FOLDER has the tables as CSV
 
@@ -11,7 +11,8 @@ fits that leave one model out and are asked for that one: of every layer's produ
 left out has the medians of the other devices' laws. Data sheets of `hwprofiles/` have the laws, and the time of a step
 of small all-reduces. The tables are Vidur's (Copyright (c) Microsoft Corporation, MIT licence; data/profiling):
 vidur_ops.csv (device, model, tp, op, rows, n, k, time_us) and vidur_all_reduce.csv (network, num_workers,
-devices_per_node, size_bytes, min_us); and LLMServingSim's. Writes benchmarks/results/kernel-laws.json.
+devices_per_node, size_bytes, min_us); and LLMServingSim's. What contexts add is from depths.csv and our own lanes.
+Writes benchmarks/results/kernel-laws.json.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from _common import RESULTS, arguments, write_result
+from _depths import depth_results, own_lanes, read_depths
 from _served_curves import SHAPES, lines_of
 
 from hwprofiles.model_shape import model_shape
@@ -100,9 +102,13 @@ def main() -> None:
         law = Law(*map(median, zip(*others, strict=True)))
         found[sheet]["device_left_out"] = worst_and_median(layer_errors(law, tables[device], *_peaks(sheet)))
     reduced = read_all_reduces(folder / "vidur_all_reduce.csv")
-    write_result(OUT, {"measured": {}, "source": SOURCE, "devices": found, "all_reduces": reduced})
+    by_context = depth_results(read_depths(), own_lanes())
+    told = {"measured": {}, "source": SOURCE, "devices": found, "all_reduces": reduced, "by_context": by_context}
+    write_result(OUT, told)
     for device, of in found.items():
         print(device, of["law"], of["error"], of["device_left_out"])
+    for name, judged in by_context["guesses"].items():
+        print(name, judged)
 
 
 def read_products(path: Path) -> dict[str, list[Product]]:

@@ -105,6 +105,7 @@ class DeviceSheet(Priced):
         int8_cap_bytes_per_s, int4_cap_bytes_per_s: the same for weights in these formats, if unpacking is the limit.
         memory_bytes: capacity of that memory.
         memory_efficiency: share of `memory_bytes_per_s` that this device reaches alone.
+        cache_efficiency: bandwidth at which a pass reads the KV cache, over the one that it reaches with the weights.
         flops_efficiency: share of `bf16_flops` that was reached.
         growth_per_row: relative slowdown of memory-bound kernels per further row, up to eight rows.
         kernel_start_s: of a measured kernel law: start of each kernel in a replayed graph, added to reading and
@@ -145,6 +146,7 @@ class DeviceSheet(Priced):
     int4_cap_bytes_per_s: ByteRates | None = None
     memory_bytes: Capacities | None = None
     memory_efficiency: _Shares | None = None
+    cache_efficiency: Annotated[Quantity, within(1e-3, 2.0)] | None = None
     flops_efficiency: _Shares | None = None
     growth_per_row: GrowthsPerRow | None = None
     kernel_start_s: _Times | None = None

@@ -111,7 +111,7 @@ def row_curve(model: StoredModel, name: str, sheet: DeviceSheet, rows: Sequence[
         raise PlanError(f"{model} needs {needed} with its cache, and {sheet.name} has {there}; ask for fewer bits")
     by_curves = priced(sheet, model.shape, model.weights)
     speed = device_speed(name, sheet, sheet.memory_bytes_per_s, by_curves, model.weights)
-    cost = RooflineCost(device=speed, target=model)
+    cost = RooflineCost(device=speed, target=model, context=context)
     common = hypot(speed.reading_error, cost.facts(LAYER).relative_error)
     ideal = cost.at_peak(sheet.memory_bytes_per_s.highest)
     one_s, found = _pass_s(cost, 1, context), dict[int, RowTime]()

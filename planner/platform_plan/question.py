@@ -234,6 +234,7 @@ def demand_of(question: Question, lanes: Sequence[str]) -> Demand:
         exits=question.record.exit_layers,
         calibrated=question.calibrated,
         constants=question.constants,
+        context=question.record.contexts.start,
     )
 
 

@@ -113,7 +113,7 @@ class PredictedCase:
 
     def plain(self, context: int) -> PredictedSpeed:
         """Return the predicted tokens per second without speculation."""
-        return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error)
+        return PredictedSpeed.of(1 / self.plain_s(context), self._absolute_error(context))
 
     def ratio(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return the predicted speed-up, given the published plain speed and, if known, the acceptance."""
@@ -124,7 +124,7 @@ class PredictedCase:
     def absolute(self, one: PublishedSpeed) -> PredictedSpeed:
         """Return the predicted tokens per second, given only device, engine and models."""
         tokens, round_s, error = self._round(one, None, self.plain_s(one.context))
-        return PredictedSpeed.of(tokens / round_s, hypot(error, self._ratio_error, self._absolute_error))
+        return PredictedSpeed.of(tokens / round_s, hypot(error, self._ratio_error, self._absolute_error(one.context)))
 
     def naive_ratio(self, one: PublishedSpeed, share: float | None) -> float:
         """Return Leviathan's speed-up: tokens of a round over its cost, 1 for the verification plus the draft steps.
@@ -200,15 +200,14 @@ class PredictedCase:
         step = latency_s, self.machine.step_bytes_per_s
         return GroupCost(cost, exchanges(self.target, draft or self.target, together, step, "links of the case"))
 
-    @property
-    def _absolute_error(self) -> float:
-        """The relative error of a plain token's time on this device."""
+    def _absolute_error(self, context: int) -> float:
+        """Return the relative error of a plain token's time on this device."""
         alone_s = pass_s(self.cost, self.target.shape.num_layers, 1, TYPICAL_CONTEXT) + self.cost.device.graph_s
         reduces = (1 - alone_s / self._pass_s(1, TYPICAL_CONTEXT)) * self.machine.step_s[1]
         throttled = THROTTLED_ERROR if self.machine.is_throttled else 0.0
         untold = 0.0 if self.are_weights_told else UNTOLD_WEIGHTS_ERROR
         law = 0.0 if self.cost.device.unhidden_share is None else LAW_ERROR
-        layers = self.cost.facts(LAYER).relative_error
+        layers = replace(self.cost, context=context).facts(LAYER).relative_error
         return hypot(self.cost.device.reading_error, layers, reduces, throttled, untold, law)
 
 

@@ -10,7 +10,6 @@ from itertools import permutations
 from math import hypot
 from typing import Any, Final
 
-import numpy as np
 from pydantic import ValidationError
 
 from costs.cost_model import Floats, LaneCost, MeasuredCost, Own, Part, PartFacts, Shared
@@ -222,7 +221,7 @@ def _memory_of(label: str) -> Quantity | None:
 
 def _pass_s(lane: LaneProfile, profile: Profile, rows: int) -> float:
     assert lane.layer is not None, "a lane without a target"
-    return Prices(profile).pass_s(lane.name, rows, float(np.mean(lane.layer.contexts)))
+    return Prices(profile).pass_s(lane.name, rows, float(lane.layer.contexts[0]))  # what a longer cache adds is apart
 
 
 def _memory(profile: Profile, devices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Demand:
         calibrated: measured lanes; None if there are none.
         constants: what-if values for `CONSTANTS` and for numbers of devices, by field.
         pairs: pairs of lanes that exchange messages; None for all pairs that can work at once.
+        context: cached tokens at which the errors of times hold.
     """
 
     target: StoredModel
@@ -51,6 +52,7 @@ class Demand:
     calibrated: CalibratedLanes | None = None
     constants: Mapping[str, float] = field(default_factory=dict)
     pairs: frozenset[frozenset[str]] | None = None
+    context: float = TYPICAL_CONTEXT
 
     def constant(self, known: Assumption) -> Assumption:
         """Return one of the `CONSTANTS`, with its what-if value if there is one."""
@@ -169,11 +171,8 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
         speed = speed_on(platform, member, demand.target, demand.constants, num_together=len(members))
         part = min(speed.bytes_per_s, pool.bytes_per_s.value / len({*pool.devices} & {*members}))
         device = replace(speed, name=name, bytes_per_s=part)
-        each.append(
-            RooflineCost(
-                device=device, target=demand.target, draft=demand.draft, exits=demand.exits, num_devices=len(members)
-            )
-        )
+        of = RooflineCost(device=device, target=demand.target, draft=demand.draft, exits=demand.exits)
+        each.append(replace(of, num_devices=len(members), context=demand.context))
     slowest = max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
     speeds = [cost.device for cost in each]
     device = replace(

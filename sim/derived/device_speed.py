@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import hypot, log2
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError
 from hwprofiles.curves.names import engine_of
 from hwprofiles.curves.row_prices import RowPrices
-from hwprofiles.engines import LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law, is_eager
+from hwprofiles.engines import ANYWHERE, IK, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law, is_eager
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
@@ -26,6 +26,10 @@ LAW_ROWS: Final = 64
 KERNELS_PER_LAYER: Final = 8
 """Fused as in engines: norm, QKV projection, rotary embedding, attention, output, norm, gate and up, down."""
 KERNELS_OF_HEAD: Final = 3
+_READ_CACHE_ONCE: Final = (ANYWHERE, IK)
+"""Engines whose kernels for GPUs read a long cache as fast for some rows as for one: 32,000 tokens of a Llama-3.1-8B on
+an RTX 3090 add 4.6, 4.7 and 4.5 ms to 2, 4 and 8 rows (ggml-org/llama.cpp#17505, #15802), which is its full bandwidth;
+alike for 1, 2 and 4 rows of a mixture, and for 1 and 2 on a Radeon 8060S (#29152, #28102)."""
 ROW_BUCKETS: Final = (1, 4, 8, 16, 32, 64, 128)
 """Default `row_buckets` of a device with static shapes."""
 CONTEXT_STEP: Final = 256
@@ -37,7 +41,9 @@ class DeviceSpeed:
     """The speed that one device reaches alone.
 
     Attributes:
-        bytes_per_s: reached read bandwidth.
+        bytes_per_s: bandwidth reached in reading weights.
+        cache_efficiency: bandwidth reached in reading the KV cache, over `bytes_per_s`.
+        reads_cache_once: whether what is long of a cache is read no more slowly for some rows than for one.
         flops: reached half-precision FLOP/s.
         times_flops: speed-up over `flops` of layers that are multiplied in fewer bits, by weight format; other formats
             are widened to half precision before.
@@ -62,6 +68,8 @@ class DeviceSpeed:
     name: str
     bytes_per_s: float
     flops: float
+    cache_efficiency: float = 1.0
+    reads_cache_once: bool = False
     times_flops: Mapping[str, float] = field(default_factory=dict)
     unhidden_share: float | None = None
     growth_per_row: float = 0.0
@@ -111,6 +119,15 @@ class DeviceSpeed:
         if self.prices is not None:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, GROWING_ROWS) - 1)
+
+    def weights_s(self, num_bytes: float, rows: float) -> float:
+        """Return the seconds in which a pass over `rows` rows reads so many bytes of weights and states."""
+        return num_bytes * self.growth(rows) / self.bytes_per_s
+
+    def cache_s(self, num_bytes: Any, rows: float, grown_bytes: Any) -> Any:
+        """Return the seconds in which a pass reads so many bytes of a cache; rows slow down `grown_bytes` of them."""
+        read_bytes = num_bytes + (self.growth(rows) - 1) * grown_bytes
+        return read_bytes / (self.bytes_per_s * self.cache_efficiency)
 
     @property
     def known_rows(self) -> int | None:
@@ -176,6 +193,9 @@ def device_speed(
     of_format = f"{weights}_cap_bytes_per_s"
     cap = of_format if getattr(sheet, of_format, None) is not None else "memory_cap_bytes_per_s"
     reading = peak * found.take("memory_efficiency") if getattr(sheet, cap) is None else min(peak, found.take(cap))
+    # unpacking the weights limits how fast these are read, not the cache
+    own_cap = sheet.memory_cap_bytes_per_s
+    reading_16_bits = reading if own_cap is None or cap == "memory_cap_bytes_per_s" else min(peak, own_cap.value)
     peak_flops = found.take("bf16_flops")
     efficiency = 1.0 if is_reached(sheet.bf16_flops) else found.take("flops_efficiency")
     # a law's unhidden share refers to the computing time at peak
@@ -187,6 +207,8 @@ def device_speed(
         name=name,
         bytes_per_s=reading,
         flops=peak_flops * efficiency,
+        cache_efficiency=found.take("cache_efficiency") * (reading_16_bits / reading),
+        reads_cache_once=sheet.kind == "gpu" and engine_of(engine or "") in _READ_CACHE_ONCE,
         times_flops=found.times_flops(engine, weights, peak_flops * efficiency),
         unhidden_share=unhidden_share,
         growth_per_row=0.0 if is_law or found.prices is not None else found.take("growth_per_row"),

@@ -2,9 +2,9 @@
 
     seconds = max(bytes / (bandwidth * efficiency) * growth, FLOPs / (peak * efficiency), kernels * dispatch)
 
-Growth: kernels for a few rows read a little more slowly than those for one. If kernels do not queue, dispatch is added
-instead of taking the maximum; a compiled graph is dispatched once. With a measured kernel law
-(`benchmarks/kernel_laws.py`) all three terms are added; of computing only the share that reading does not hide.
+The KV cache is read at a share of that bandwidth. Growth: kernels for a few rows read a little more slowly than those
+for one. If kernels do not queue, dispatch is added instead of taking the maximum; a compiled graph is dispatched once.
+With a kernel law (`benchmarks/kernel_laws.py`) all three are added; of computing, what reading does not hide.
 """
 
 from collections.abc import Callable
@@ -39,10 +39,9 @@ _PROMPTS: Final = ("prefill", "draft_prefill", "head_prefill")
 _END_OF_PASS: Final = ("lm_head", "exit", "draft_step", "heads", *_PROMPTS)
 _TYPICAL_ROWS: Final = 4
 TYPICAL_CONTEXT: Final = 512
-"""Context (cached tokens) at which errors of parts and the contention of groups are computed."""
+"""Context (cached tokens) of the contention of groups, and of errors of parts where none is given."""
 _MOST_WORKS: Final = 512
 """Cache size of `StoredModel.shared_work` and `own_work`, in calls."""
-_TYPICAL: Final = np.array(float(TYPICAL_CONTEXT))
 
 
 class SharedWork(NamedTuple):
@@ -165,6 +164,7 @@ class RooflineCost:
         target, draft: the models that the lane can run; None for a model that does not fit.
         exits: layers after which the target has an early exit, which costs its final norm and `lm_head`.
         num_devices: number of members.
+        context: cached tokens at which the errors of parts hold.
     """
 
     device: DeviceSpeed
@@ -172,12 +172,14 @@ class RooflineCost:
     draft: StoredModel | None = None
     exits: tuple[int, ...] = ()
     num_devices: int = 1
+    context: float = TYPICAL_CONTEXT
 
     def at_peak(self, bytes_per_s: float) -> "RooflineCost":
         """Return the costs if only reading took time, at `bytes_per_s`: a lower bound for any kernels."""
         device = replace(
             self.device,
             bytes_per_s=bytes_per_s,
+            cache_efficiency=1.0,
             flops=inf,
             unhidden_share=None,
             growth_per_row=0.0,
@@ -240,7 +242,7 @@ class RooflineCost:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops, _ = self._work(part, rows_at_once)
-        reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
+        reading_s, computing_s = self._of_law(self.device.weights_s(num_bytes, rows_at_once), flops / self.device.flops)
         graphs_s = (num_passes - 1) * self.device.graph_s + self._step_s(part)
         starts_s = num_passes * self._dispatch_s(part, rows_at_once)
         ahead_s, added_s = (graphs_s + starts_s, graphs_s) if self.device.starts_ahead else (0.0, graphs_s + starts_s)
@@ -252,7 +254,9 @@ class RooflineCost:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops = self._own_work(part, rows, contexts)
-        reading_s, computing_s = self._working_s(rows_at_once, num_bytes, flops)
+        grown = np.minimum(contexts, TYPICAL_CONTEXT) if self.device.reads_cache_once else contexts
+        cache_s = self.device.cache_s(num_bytes, rows_at_once, self._own_work(part, rows, grown)[0])
+        reading_s, computing_s = self._of_law(cache_s, flops / self.device.flops)
         return Own(num_passes * num_bytes, num_passes * reading_s, num_passes * computing_s)
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
@@ -263,10 +267,6 @@ class RooflineCost:
         cached, (num_passes, rows_at_once) = Contexts.of(self.device.padded_context(contexts)), self._passes(part, rows)
         own_rows = rows_at_once if part.kind in _PROMPTS else rows / num_passes
         return self._known_model(part).own_work(part.kind, own_rows, cached, self.num_devices)
-
-    def _working_s(self, rows: float, num_bytes: Any, flops: Any) -> tuple[Any, Any]:
-        """Return (reading seconds, computing seconds) of a pass; the larger one counts."""
-        return self._of_law(num_bytes * self.device.growth(rows) / self.device.bytes_per_s, flops / self.device.flops)
 
     def _of_law(self, reading_s: Any, computing_s: Any) -> tuple[Any, Any]:
         """Return (reading plus the share of computing that a kernel law does not hide, computing)."""
@@ -310,13 +310,13 @@ class RooflineCost:
     def _relative_error(self, part: Part) -> float:
         """Return the error of a part's times beyond its lane's: of the roofline, of dispatch and of computing."""
         typical = min((_TYPICAL_ROWS, *self.device.row_buckets[-1:]))
-        here = self.one(part, typical, TYPICAL_CONTEXT) + self.device.graph_s
+        here = self.one(part, typical, self.context) + self.device.graph_s
         rows = self._padded(part, typical)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
-        own_work, cached = self._known_model(part).own_work, Contexts.of(_TYPICAL)
-        own_bytes, own_flops = own_work(part.kind, rows, cached, self.num_devices)
-        reading_s = (shared_bytes + float(own_bytes)) / self.device.bytes_per_s
-        computing_s = (shared_flops + float(own_flops)) / self.device.flops
+        own_bytes, own_flops = map(float, self._own_work(part, rows, np.array(float(self.context))))
+        cache_s = self.device.cache_s(own_bytes, 1, 0.0)
+        reading_s = self.device.weights_s(shared_bytes, 1) + cache_s
+        computing_s = (shared_flops + own_flops) / self.device.flops
 
         def relative_change(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
             """Return the relative change of the part's time if dispatch and computing take longer by these shares."""
@@ -327,7 +327,8 @@ class RooflineCost:
         of_mixture = ("starts_of_mixtures",) if self._known_model(part).shape.num_experts else ()
         dispatch = relative_change(dispatch=self.device.error_of("dispatch_s", "kernel_start_s", *of_mixture))
         step = self._step_s(part) * self.device.error_of("engine_step_s") / here
-        return hypot(ROOFLINE_ERROR, dispatch, step, relative_change(computing=self.device.computing_error))
+        cache = cache_s * self.device.error_of("cache_efficiency") / here
+        return hypot(ROOFLINE_ERROR, dispatch, step, cache, relative_change(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:
         """Return the number of rows with padding: to a bucket, in prefills to a multiple of the context step."""

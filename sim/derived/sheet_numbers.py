@@ -26,7 +26,7 @@ _USUAL_ROWS: Final = 5
 PEAKS: Final = {"fp8": "fp8_flops", "w8a8": "int8_ops", "nvfp4": "fp4_flops"}
 """Peaks of formats whose activations server engines also convert to few bits (W8A8, W4A4), by weight format."""
 MOVABLE: Final = (
-    *("memory_efficiency", "bf16_flops", *PEAKS.values(), "flops_efficiency", "unhidden_share"),
+    *("memory_efficiency", "cache_efficiency", "bf16_flops", *PEAKS.values(), "flops_efficiency", "unhidden_share"),
     *("dispatch_s", "kernel_start_s", "engine_step_s", "growth_per_row", "starts_of_mixtures"),
 )
 """Numbers of a device that a what-if value can replace."""

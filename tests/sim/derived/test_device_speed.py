@@ -81,6 +81,36 @@ def test_weights_that_take_long_to_unpack_have_a_cap_of_their_own():
     assert int4.reading_error > int8.reading_error
 
 
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_cache_is_read_as_the_sheet_says_else_as_kinds_of_device_do(kind):
+    guess, field = guesses()["cache_efficiency"][kind], f"{kind}.cache_efficiency"
+    guessed, told, moved = (
+        device_speed(kind, sheet(kind=kind, **fields), POOL, moved=moved)
+        for fields, moved in (({}, {}), ({"cache_efficiency": known(0.4)}, {}), ({}, {field: 0.2}))
+    )
+    assert [one.cache_efficiency for one in (guessed, told, moved)] == [guess.value, 0.4, 0.2]
+    assert guessed.cache_s(1e9, 1, 1e9) == pytest.approx(1e9 / (guessed.bytes_per_s * guess.value))
+    (found,) = (one for one in guessed.assumptions if one.field == field)
+    assert (found.low, found.high) == guess.span
+
+
+def test_unpacking_slows_weights_and_not_the_cache():
+    own = {"memory_cap_bytes_per_s": known(2e10), "int4_cap_bytes_per_s": known(4e9), "cache_efficiency": known(0.2)}
+    int4, others = (device_speed("cpu", sheet(kind="cpu", **own), POOL, weights=weights) for weights in ("int4", None))
+    assert int4.bytes_per_s < others.bytes_per_s
+    assert int4.cache_s(1e9, 1, 0) == pytest.approx(others.cache_s(1e9, 1, 0)) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "is_once"),
+    [("gpu", "llama.cpp", True), ("gpu", "ik_llama.cpp", True), ("gpu", "mlx", False), ("cpu", "llama.cpp", False)],
+)
+def test_kernels_of_llamacpp_on_gpus_read_what_is_long_of_a_cache_once_for_some_rows(kind, engine, is_once):
+    speed = device_speed("one", sheet(kind=kind, engine=engine, growth_per_row=known(0.1)), POOL)
+    assert speed.reads_cache_once == is_once
+    assert speed.cache_s(1e9, 8, 2e8) == pytest.approx((0.2 * 1.7 + 0.8) * speed.cache_s(1e9, 1, 2e8))
+
+
 def test_kernels_are_dispatched_one_by_one_and_graphs_once():
     kernels = device_speed("gpu", sheet(dispatch_s=known(5e-6), dispatch_of="kernel"), POOL)
     graphs = device_speed("npu", sheet(kind="npu", dispatch_s=known(1e-4), dispatch_of="graph"), POOL)

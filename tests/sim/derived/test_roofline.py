@@ -11,7 +11,9 @@ from costs.round_plan import RoundPlan, RoundShape
 from decoding.errors import OutOfRangeError, ProfileError
 from hwprofiles.curves.row_prices import RowPrices
 from hwprofiles.model_shape import model_shape
-from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed
+from hwprofiles.quantity import Quantity
+from hwprofiles.sheets import DeviceSheet
+from sim.derived.device_speed import KERNELS_PER_LAYER, DeviceSpeed, device_speed
 from sim.derived.roofline import RooflineCost, StoredModel
 from sim.events.round_costs import RoundCosts
 from tests.sim.worlds.machines import NUM_LAYERS, machine
@@ -43,6 +45,32 @@ def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
     kv = 513 * 2 * 8 * 128 * 2
     num_bytes = 2 * shape.layer_parameters + kv + shape.layer_activation_bytes(1)
     assert at(cost(), "layer", 1, 512) == pytest.approx(num_bytes / 1e11, abs=1e-15)
+
+
+def test_the_cache_is_read_at_a_share_of_the_bandwidth_and_weights_are_not():
+    slow = cost(replace(SLOW_MEMORY, cache_efficiency=0.25))
+    assert at(slow, "lm_head", 1, 4000) == at(cost(), "lm_head", 1, 4000)
+    kv = 4001 * 2 * 8 * 128 * 2
+    assert at(slow, "layer", 1, 4000) == pytest.approx(at(cost(), "layer", 1, 4000) + 3 * kv / 1e11, rel=1e-12)
+    assert at(slow.at_peak(1e11), "layer", 1, 4000) == at(cost(), "layer", 1, 4000), "a bound for any kernels"
+
+
+def test_rows_that_share_what_is_read_of_a_long_cache_still_slow_the_weights():
+    grows = replace(SLOW_MEMORY, growth_per_row=0.1)
+    once = replace(grows, reads_cache_once=True)
+    short, long = (at(cost(grows), "layer", 8, tokens) - at(cost(once), "layer", 8, tokens) for tokens in (512, 10_512))
+    assert short == 0, "as in the short passes that growth is from"
+    assert long == pytest.approx(0.7 * 10_000 * 2 * 8 * 128 * 2 / 1e11, rel=1e-9)
+
+
+def test_the_error_of_a_pass_is_more_and_more_that_of_reading_the_cache():
+    told = Quantity(value=0.5, span=(0.25, 1.0), status="measured", by="us", source="made up")
+    sheet = DeviceSheet(name="a CPU", kind="cpu", bf16_flops=Quantity(value=1e13, status="guessed", source="made up"))
+    pool = Quantity(value=1e11, status="guessed", source="made up")
+    unsure = device_speed("cpu", sheet.model_copy(update={"cache_efficiency": told}), pool)
+    short, long = (cost(unsure, context=tokens).facts(Part("layer")).relative_error for tokens in (100, 40_000))
+    assert short < 0.15
+    assert long > 2 * short
 
 
 def test_by_a_measured_law_start_reading_and_the_unhidden_share_of_computing_add_up():
