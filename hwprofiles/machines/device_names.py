@@ -91,9 +91,9 @@ def _of_cores(flops: Quantity | None, cores: int) -> dict[str, Any]:
     share = cores / _ALL_CORES
     span = flops.span and tuple(share * one for one in flops.span)
     source = f"{flops.source}; of {cores} of the {_ALL_CORES} cores"
-    return flops.model_copy(update={"value": share * flops.value, "span": span, "source": source}).model_dump(
-        exclude_none=True
-    )
+    of_all: dict[str, Any] = {"status": "derived", "by": None} if flops.status == "measured" else {}
+    found = flops.model_copy(update={"value": share * flops.value, "span": span, "source": source, **of_all})
+    return found.model_dump(exclude_none=True)
 
 
 def device_named(label: str) -> NamedDevice:

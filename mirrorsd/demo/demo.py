@@ -206,7 +206,7 @@ class Demo:
     def _record_more(self, plan: Plan, candidates: Sequence[Candidate]) -> AcceptanceRecord | None:
         """Record further prompts with only what the drafting schedule predicted fastest needs.
 
-        Return None if there are no further prompts, or no schedule drafts.
+        Return None if there are no further prompts, no time for one, or no schedule drafts.
         """
         draftings = [one for one in candidates if kind_of(one.schedule) != "plain"]
         if not draftings:
@@ -220,12 +220,12 @@ class Demo:
         cost = self._cost(plan.profile, known.max_new_tokens)
         own_s = more_s(self._short_runs_s(plan, candidates), cost.run_s, left_s)
         others = self._prompts[len(known.prompts) :]
-        if not others:
+        if not others or own_s < cost.record_s:
             return None
         stages.expect(MORE, _LOADING_S + own_s)
         stages.expect(RUN, left_s - own_s)
-        layer, reach = drafting.schedule.exit_layer, self._reach(known.max_new_tokens, stages.elapsed_s + own_s)
-        reach = replace(reach, exit_layers=() if layer is None else (layer,))
+        layer, end_s = drafting.schedule.exit_layer, stages.elapsed_s + _LOADING_S + own_s
+        reach = replace(self._reach(known.max_new_tokens, end_s), exit_layers=() if layer is None else (layer,))
         pair = self._settings.pair.only_for(drafting.schedule)
         return self._recorded(pair, others, "more.npz", reach, stages.begin(MORE))
 

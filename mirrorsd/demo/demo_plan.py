@@ -36,8 +36,8 @@ the answer are recorded; prompt lookup needs only the text."""
 _RECORDING_SHARE: Final = 0.4
 """Least share of the time left that is used for recording: known rounds of many prompts tell more than a few runs."""
 _MORE_SHARE: Final = 0.5
-"""Least share of the time then left that is used for recording further prompts: twice as many recorded tell more than
-twice as many run (`benchmarks/verdict_power.py`)."""
+"""Least share of the time then left that is used for recording further prompts: in simulated demos 100 recorded and 8
+run find a lead of 1.15 in 81 %, 58 recorded and 13 run in 68 % (`benchmarks/verdict_power.py`)."""
 ENOUGH_PROMPTS, _SHORTEST = 12, 32
 """To record this many prompts, texts are shortened, but not below `_SHORTEST` tokens."""
 _LONG_RUNS: Final = 3

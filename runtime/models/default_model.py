@@ -87,16 +87,19 @@ def embedded_folder(model: EmbeddedModel = SMOLLM2) -> Path:
 
 
 def is_present(model: EmbeddedModel = SMOLLM2) -> bool:
-    """Return whether the cache has `model`, undamaged and of this conversion; files are hashed again if they change."""
+    """Return whether the cache has `model`, of this conversion and unchanged since its files were hashed."""
     folder, checked = embedded_folder(model), models_folder().parent / f"checked-{model.name}.json"
     try:
         if not _manifest(model).items() <= json.loads((folder / _MANIFEST).read_text(encoding="utf-8")).items():
             return False
         digests = json.loads((folder / _DIGESTS).read_text(encoding="utf-8"))
         states = [(folder / name).stat() for name in digests]
-        found = json.dumps([digests, [(state.st_ino, state.st_size, state.st_mtime_ns) for state in states]]).encode()
-        if checked.is_file() and checked.read_bytes() == found:
-            return True
+        found = json.dumps(
+            [digests, [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in states]]
+        ).encode()
+        with contextlib.suppress(OSError):
+            if checked.read_bytes() == found:
+                return True
         if any(sha256_of(folder / name) != digest for name, digest in digests.items()):
             return False
     except (OSError, ValueError, TypeError, AttributeError):

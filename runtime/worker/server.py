@@ -157,14 +157,16 @@ class LaneServer:
         """Load a drafter of this target from its folder."""
         asked = target, drafter, dtype
         loaded = self._kept.pop(asked, None)
+        is_new = loaded is None
         if loaded is None:
             self._drop_draft()
             loaded = self._models.load_drafter(target, drafter, dtype)
-            gc.collect()  # frees dropped drafters now rather than while a text is decoded
         if self._group is None:
             self._kept[asked] = loaded
             while sum(_num_bytes(folder) for _, folder, _ in self._kept) > KEPT_BYTES:
                 del self._kept[next(iter(self._kept))]
+        if is_new:
+            gc.collect()  # frees dropped drafters now rather than while a text is decoded
         self._measure.drafter = loaded
         self._draft = DraftRole(loaded)
         self._handlers |= handlers_of(self._draft)

@@ -123,7 +123,7 @@ def generate(
     warnings = list(filter(None, [unheeded(model.folder, wanted.answer_temperature)]))
     for warning in warnings:
         say(f"[yellow]{escaped(warning)}[/]")
-    kept = f"The finished batches are in {out}; the same command continues after them."
+    kept = f"What is finished is in {out}; the same command continues after it."
     with telling_what_was_saved(lambda: [kept] if out.exists() else []), task("Generating") as report:
 
         def progress(done: int, total: int) -> None:
@@ -158,7 +158,7 @@ def _train(
     from training.judging.card import read_card
     from training.run import run_recipe
 
-    kept = f"The finished part is in {out}; the same command continues from there."
+    kept = f"What is finished is in {out}; the same command continues from there."
     with telling_what_was_saved(lambda: [kept] if out.exists() else []), task("Training") as report:
 
         def progress(now: "RunProgress") -> None:

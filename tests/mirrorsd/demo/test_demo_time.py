@@ -69,14 +69,17 @@ class World:
     Attributes:
         pace: of everything that is run, over what was calibrated.
         calibration_over, record_over: how much longer than they may these take.
+        loading_s: of the models, before each recording.
         stopped_s: for which everything stands in the first of the texts that count.
         record_stopped_s: for which everything stands in the first recorded prompt, seen if anybody looks then.
     """
 
-    def __init__(self, *, pace=1.0, calibration_over=1.0, record_over=1.0, stopped_s=0.0, record_stopped_s=0.0):
+    def __init__(
+        self, *, pace=1.0, calibration_over=1.0, record_over=1.0, loading_s=0.0, stopped_s=0.0, record_stopped_s=0.0
+    ):
         self.now_s, self.reports, self.asked_s = 0.0, [], None
         self.pace, self.calibration_over, self.record_over = pace, calibration_over, record_over
-        self.stopped_s, self.record_stopped_s = stopped_s, record_stopped_s
+        self.loading_s, self.stopped_s, self.record_stopped_s = loading_s, stopped_s, record_stopped_s
         self.somebody_looks = False
 
     def clock(self):
@@ -96,6 +99,7 @@ class World:
 
     def record(self, pair, prompts, _path, *, reach, progress, device, **_):
         self.device, self.recorded_for, recorded = device, pair, []
+        self.now_s += self.loading_s
         next_s = (1.0 if reach.exit_layers is not None else 3.0) * self.record_over
         for place, prompt in enumerate(prompts):
             if place and reach.enough(next_s):
@@ -213,6 +217,13 @@ def test_further_prompts_are_recorded_also_where_time_ran_out_among_the_first(de
     outcome = demo_in(World(record_over=3.0), 6.5)
     assert len(outcome.plan.record.prompts) < FIRST_PROMPTS
     assert outcome.facts["num_recorded_prompts"] > FIRST_PROMPTS
+
+
+def test_without_time_for_a_further_prompt_models_are_not_loaded_again(demo_in):
+    world = World(record_over=12.0, calibration_over=1.7, loading_s=10.0)
+    outcome = demo_in(world, 2)
+    assert outcome.facts["num_recorded_prompts"] == len(outcome.plan.record.prompts)
+    assert world.now_s <= 1.25 * 120
 
 
 @pytest.mark.parametrize(
