@@ -41,7 +41,7 @@ def left_out(curves: Sequence[PublicCurve], starts_s: Callable[[PublicCurve], fl
                         shares[step].append(relative_log_error(measured, predicted))
             read = reading(asked, others)
             if read is not None and left.efficiency is not None and read.step == step:
-                reading_s = (left.one_row_s - starts_s(left)) * left.efficiency / read.efficiency
+                reading_s = (1 - left.starts) * left.one_row_s * left.efficiency / read.efficiency
                 one_rows = mixtures if left.is_mixture else dense
                 one_rows[step].append(abs(log((starts_s(left) + reading_s) / left.one_row_s)))
     return {

@@ -31,11 +31,13 @@ from hwprofiles.curves.row_curves import FILE, LONG_CONTEXT, PublicCurve, longes
 from hwprofiles.curves.row_prices import (
     ERRORS_FILE,
     KERNEL_STARTS_S,
+    READ_AS_DENSE,
     STARTS_OF_MIXTURES,
     STEPS,
     kernel_start_s,
     reading,
     started_by,
+    starts_of_mixtures,
 )
 from hwprofiles.weights.formats import stored_weights
 from sim.derived.device_speed import KERNELS_PER_LAYER
@@ -51,7 +53,7 @@ _UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|seri
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
 _TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)
-_TRIED_OF_MIXTURES: Final = (1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 3)
+_TRIED_OF_MIXTURES: Final = (0, 1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75, 3, 3.5)
 PEAK_BYTES_PER_S: Final = {
     "mi60": 1024e9, "mi50": 1024e9, "rtx3090": 936e9, "rx6800": 512e9, "rtx4090": 1008e9, "p40": 346e9, "mi100": 1229e9,
     "rx9070xt": 640e9, "8060s": 256e9, "v100": 900e9, "jetsonorinnano": 68e9, "gb10": 273e9, "m2ultra": 800e9,
@@ -60,6 +62,7 @@ PEAK_BYTES_PER_S: Final = {
     "jetsonagxorin": 205e9, "m1ultra": 800e9, "m3ultra": 819e9, "m4pro": 273e9, "m4max": 546e9, "mi300x": 5300e9,
     "rx7900xt": 800e9, "rtx3080": 760e9, "arcb580": 456e9,
     "m2pro": 200e9, "m3pro": 150e9, "mi210": 1638e9, "w7900": 864e9, "m4": 120e9, "rtx4070": 504e9,
+    "arcprob70": 608e9, "p100": 732e9, "r9700": 640e9,
 }  # fmt: skip
 """Bandwidths by the makers' data sheets, of devices that an efficiency is told of."""
 
@@ -73,6 +76,7 @@ class Read(NamedTuple):
         total: of all experts too; 0 for a dense model.
         experts: of a layer.
         per_token: of them, without shared ones.
+        linear_share: share of a mixture's layers with linear attention.
     """
 
     billions: float
@@ -80,6 +84,7 @@ class Read(NamedTuple):
     total: float = 0.0
     experts: int = 0
     per_token: int = 0
+    linear_share: float = 0.0
 
     @property
     def expert_share(self) -> float:
@@ -102,9 +107,10 @@ MODELS: Final = {
     "Qwen3.5-2B": Read(1.88, 24), "gemma-4-12b-it": Read(11.9, 48),
     "granitemoe 3B (MoE)": Read(0.80, 32, 3.3, 40, 8), "deepseek2 16B (MoE, MLA)": Read(2.45, 27, 15.5, 64, 6),
     "GLM 4.7 Flash (MoE, MLA)": Read(3.0, 47, 29.6, 64, 4), "GLM 4.7 Flash (MoE)": Read(3.58, 47, 29.6, 64, 4),
-    "Qwen3.6-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8), "Qwen3.5-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8),
-    "Qwen3-Next-80B-A3B (MoE)": Read(3.56, 48, 79.4, 512, 10), "DeepSeek-V2-Lite (MoE)": Read(2.45, 27, 15.5, 64, 6),
-    "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
+    "Qwen3.6-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8, 0.75), "gemma4 26B.A4B (MoE)": Read(3.8, 30, 25.2, 128, 8),
+    "Qwen3.5-35B-A3B (MoE)": Read(2.95, 40, 34.2, 256, 8, 0.75), "GLM-4.5-Air (MoE)": Read(12.8, 46, 106.2, 128, 8),
+    "Qwen3-Next-80B-A3B (MoE)": Read(3.56, 48, 79.4, 512, 10, 0.75),
+    "DeepSeek-V2-Lite (MoE)": Read(2.45, 27, 15.5, 64, 6),
     "gpt-oss 20B (MoE)": Read(3.6, 24, 20.9, 32, 4), "gpt-oss 120B (MoE)": Read(5.1, 36, 116.8, 128, 4),
     "Qwen3-30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8), "Qwen3-Coder 30B-A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
     "qwen3moe 30B.A3B (MoE)": Read(3.04, 48, 30.2, 128, 8),
@@ -114,7 +120,8 @@ BITS: Final = {
     "F32": 32.0, "Q4_0": 4.55, "Q4_1": 5.0, "Q4_K": 4.85, "Q4_K_S": 4.6, "Q4_K_M": 4.85, "UD-Q4_K_XL": 5.2, "Q5_0": 5.5,
     "Q5_1": 6.0, "Q5_K": 5.6, "Q6_K": 6.56, "Q8_0": 8.5, "IQ1_S": 1.85, "IQ1_M": 2.0, "IQ3_XXS": 3.2, "IQ3_XS": 3.4,
     "Q2_K": 3.1, "Q2_K_M": 3.1, "F16": 16.0, "BF16": 16.0, "4-bit g64": 4.5, "4-bit": 4.5, "8-bit": 8.5,
-    "MXFP4 throughout": 4.25, "Q1_0": 1.3, "IQ4_XS": 4.35, "AWQ 4-bit": 6.2, "FP16": 16.0,
+    "MXFP4 throughout": 4.25, "Q5_K_M": 5.75, "Q3_K_M": 4.05, "UD-Q3_K_XL": 4.25, "Q1_0": 1.3, "IQ4_XS": 4.35,
+    "AWQ 4-bit": 6.2, "FP16": 16.0,
 }  # fmt: skip
 """Of a weight, head included."""
 EXPERTS_ONLY: Final = {"MXFP4": ("mxfp4", {"llama.cpp": "mxfp4_moe"})}
@@ -150,15 +157,21 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
 
 def starts_s(curve: PublicCurve) -> float:
     """Return what the starts of kernels take of a pass."""
-    return _kernels(curve) * kernel_start_s(curve)
+    factor = starts_of_mixtures(curve.engine).at(curve.linear_share) if curve.is_mixture else 1.0
+    return _kernels(curve) * factor * kernel_start_s(curve)
 
 
 def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
-    """Return mean errors of passes over one row on devices left out, by what a kernel's start is taken to be, in us."""
+    """Return mean errors of passes over one row on devices left out, by what a kernel's start is taken to be, in us.
+
+    Mixtures that read like dense models are left to `mixtures_tried`, which has more of them than there are of those.
+    """
     return {
         name: {
             f"{start:g}": _error_of_starts(
-                curves, lambda one, name=name: started_by(one) == name, start * 1e-6 / usual_s
+                curves,
+                lambda one, name=name: started_by(one) == name and not (one.is_mixture and one.engine in READ_AS_DENSE),
+                lambda _, times=start * 1e-6 / usual_s: times,
             )
             for start in _TRIED_US
         }
@@ -166,30 +179,46 @@ def starts_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
     }
 
 
-def mixtures_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, float]]:
-    """Return the same of mixtures of experts, by how many times as long starts are taken to be in their layers."""
-    return {
-        name: {
-            f"{tried:g}": _error_of_starts(
-                curves, lambda one, name=name: one.is_mixture and one.engine == name, tried / usual
-            )
-            for tried in _TRIED_OF_MIXTURES
-        }
-        for name, usual in STARTS_OF_MIXTURES.items()
-    }
+def mixtures_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the same of mixtures of experts, by every factor that an engine has on starts in their layers.
+
+    Only mixtures of a device are left out: how fast it reads is told by its dense models where the two read alike.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for name, usual in STARTS_OF_MIXTURES.items():
+        told = [one for one in curves if one.is_mixture and one.engine == name and one.efficiency is not None]
+        for field, own in zip(usual._fields, usual, strict=True):
+            if told and own:
+                errors = {
+                    f"{tried:g}": _error_of_starts(
+                        curves,
+                        lambda one, name=name, field=field: (
+                            one.is_mixture and one.engine == name and (field == "factor" or one.linear_share > 0)
+                        ),
+                        lambda one, usual=usual, field=field, tried=tried: (
+                            usual._replace(**{field: tried}).at(one.linear_share) / usual.at(one.linear_share)
+                        ),
+                    )
+                    for tried in _TRIED_OF_MIXTURES
+                }
+                found.setdefault(name, {})[field] = errors
+    return found
 
 
-def _error_of_starts(curves: Sequence[PublicCurve], is_asked: Callable[[PublicCurve], bool], factor: float) -> float:
-    """Return the mean error of passes over one row on devices left out, if starts took `factor` times as long."""
+def _error_of_starts(
+    curves: Sequence[PublicCurve], is_asked: Callable[[PublicCurve], bool], times: Callable[[PublicCurve], float]
+) -> float:
+    """Return the mean error of passes over one row on devices left out, if starts took `times` as long."""
     told = [curve for curve in curves if curve.efficiency is not None]
-    starts = [starts_s(one) * (factor if is_asked(one) else 1) for one in told]
+    starts = [starts_s(one) * (times(one) if is_asked(one) else 1) for one in told]
     changed = [
         one.model_copy(update={"efficiency": _efficiency(one, one.one_row_s - start)})
         for one, start in zip(told, starts, strict=True)
     ]
     errors = []
     for one, start in zip(changed, starts, strict=True):
-        near = reading(asked_of(one), [other for other in changed if other.device != one.device])
+        others = [other for other in changed if other.device != one.device or (one.is_mixture and not other.is_mixture)]
+        near = reading(asked_of(one), others)
         if is_asked(one) and near is not None:
             errors.append(abs(log((start + _at_peak_s(one) / near.efficiency) / one.one_row_s)))
     return round(fmean(errors), 3)
@@ -240,6 +269,7 @@ def _curve(told: Mapping[str, str], times_ms: Mapping[int, float]) -> PublicCurv
         expert_share=round(expert_share, 3),
         experts=read.experts if read else 0,
         per_token=read.per_token if read else 0,
+        linear_share=read.linear_share if read else 0.0,
         context=told["context"],
         rows=tuple(times_ms),
         ratios=tuple(round(time / times_ms[1], 3) for time in times_ms.values()),

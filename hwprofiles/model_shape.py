@@ -127,6 +127,11 @@ class ModelShape(Heads):
         return not (self.num_experts or self.sliding or self.linear or self.latent or self.mixers)
 
     @property
+    def linear_share(self) -> float:
+        """Share of layers with linear attention."""
+        return sum(kind.num_layers for kind in self.layer_kinds if kind.state_bytes) / self.num_layers
+
+    @property
     def expert_share(self) -> float:
         """Share of layers that have experts; 1 for a dense model, whose feed-forward part counts as one expert."""
         return 1 - self.dense_layers / self.num_layers

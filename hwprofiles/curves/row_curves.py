@@ -33,6 +33,7 @@ class PublicCurve(StrictModel, strict=False):
         model, billions: the model's name in the source, and billions of weights that a row reads (0: not known).
         expert_share, experts, per_token: of a mixture: routed experts' share of the weight bytes that one row reads,
             number of experts per layer, and experts per token; 0 for a dense model, or if not known.
+        linear_share: of a mixture: share of its layers with linear attention.
         context: context length as the source tells it.
         rows, ratios: measured numbers of rows, starting at 1, and times relative to one row; many sources have one row
             only.
@@ -54,6 +55,7 @@ class PublicCurve(StrictModel, strict=False):
     expert_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     experts: Annotated[int, Field(ge=0)] = 0
     per_token: Annotated[int, Field(ge=0)] = 0
+    linear_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     context: _Text
     rows: Annotated[Many[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1), _Listed]
     ratios: Annotated[Many[Annotated[float, Field(gt=0, le=1000)]], _Listed]

@@ -44,7 +44,7 @@ within 8 % in nine of ten cases, from all engines' within 32 %. On other GPUs al
 _WEIGHT_KINDS: Final = {"codebook": 0, "low": 1, "four": 2, "fp4": 2.3, "eight": 3, "sixteen": 4}
 """Position of each class of weights, ordered by bits; distances grow with the difference (`_FARTHER_PER_KIND`)."""
 _FARTHER_PER_KIND = 1.5
-_FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP = 1.5, 1.0, 0.5
+_FARTHER_PER_SIZE, _FARTHER_PER_YEAR, _FARTHER_IF_DEEP, _FARTHER_IF_DENSE = 1.5, 1.0, 0.5, 1.0
 _LEAST_LOG: Final = 0.2
 """Added to the logarithm of a ratio that errors are relative to, so that flat curves have an error too."""
 KERNEL_STARTS_S: Final = {"vllm": 7e-6, "mlx": 10e-6, "cuda": 5e-6, "vulkan": 3e-6, "rocm": 12e-6, "metal": 18e-6}
@@ -53,10 +53,34 @@ devices best (benchmarks/results/row-curves.json). Reading efficiencies exclude 
 small models would seem to read slowly."""
 USUAL_KERNEL_START_S: Final = 7e-6
 """Kernel start of all other engines: the best single number."""
-STARTS_OF_MIXTURES: Final = {"vllm": 1.75}
-"""Factor on the kernels' starts in a mixture's layers, which also choose, sort and sum up experts: the value that
-predicts one-row speeds of left-out devices best, if barely (benchmarks/results/row-curves.json). With 2.5, three of
-nine curves would read at the full bandwidth. Engines without an entry fuse these kernels."""
+
+
+class StartsOfMixtures(NamedTuple):
+    """Factor on the kernels' starts in a mixture's layers, and what is added to it if all have linear attention."""
+
+    factor: float = 1.0
+    of_linear: float = 0.0
+
+    def at(self, linear_share: float) -> float:
+        """Return the factor for a mixture whose layers have linear attention in this share."""
+        return self.factor + linear_share * self.of_linear
+
+
+AS_DENSE: Final = StartsOfMixtures()
+"""The factors of engines whose mixtures start no more kernels than dense models."""
+STARTS_OF_MIXTURES: Final = {
+    "vllm": StartsOfMixtures(1.75),
+    **dict.fromkeys(("llama.cpp", "ik_llama.cpp"), StartsOfMixtures(2.0, 2.75)),
+}
+"""Mixtures' layers also choose, sort and sum up experts, and linear attention takes many small steps. Of vLLM this is
+the value that predicts one-row speeds of left-out devices best, if barely; with 2.5, three of its nine curves would
+read at the full bandwidth. llama.cpp's were fitted on eleven devices; twelve speeds on three others are 11 % off in the
+median (benchmarks/results/row-curves.json has what other values are off by). Engines without an entry fuse these
+kernels. Dense models have the steps of linear attention in their efficiencies, since their reading takes far longer."""
+READ_AS_DENSE: Final = ("llama.cpp", "ik_llama.cpp")
+"""Engines whose mixtures read their weights like dense models once starts are counted: dense curves tell it then, and
+those of mixtures on the device itself. Mixtures on other devices are left out: what the factors of starts get wrong
+there would count as reading here."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -122,12 +146,13 @@ class RowPrices:
 class Reading(NamedTuple):
     """Predicted share of its bandwidth at which a device reads weights, and the start of each kernel.
 
-    `error`: relative half-width (90 %) of a pass over one row.
+    `error`: relative half-width (90 %) of a pass over one row. `starts`: factors on the starts of a mixture's kernels.
     """
 
     efficiency: float
     error: float
     kernel_start_s: float
+    starts: StartsOfMixtures
     step: Step
     source: str
 
@@ -143,7 +168,8 @@ def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Row
 
     Errors are given only for all curves.
     """
-    near = _of_own_kernels(asked, _nearest(asked, curves, lambda curve: len(curve.rows) > 1))
+    near = _nearest(asked, curves, lambda one: one.is_mixture == asked.is_mixture and len(one.rows) > 1)
+    near = _of_own_kernels(asked, near)
     if not near:
         return None
     step = _step(asked, near)
@@ -173,7 +199,7 @@ def row_prices(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Row
 
 def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Reading | None:
     """Return the reading efficiency by the nearest `curves` (None: all) that tell it; None if none does."""
-    near = _nearest(asked, curves, lambda curve: curve.efficiency is not None)
+    near = _nearest(asked, curves, lambda one: one.efficiency is not None and _reads_alike(asked, one))
     if not near:
         return None
     step = _step(asked, near)
@@ -183,13 +209,18 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
     if curves is None:
         errors = source_errors()[step]
         error = errors.reading_of_mixtures if asked.is_mixture else errors.reading
-    return Reading(min(value, 1.0), error, kernel_start_s(asked), step, _told(near))
+    starts = starts_of_mixtures(asked.engine)
+    return Reading(min(value, 1.0), error, kernel_start_s(asked), starts, step, _told(near))
 
 
 def kernel_start_s(of: Asked | PublicCurve) -> float:
-    """Return the seconds that starting one kernel takes."""
-    usual_s = KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
-    return usual_s * STARTS_OF_MIXTURES.get(of.engine, 1.0) if of.is_mixture else usual_s
+    """Return the seconds that starting one kernel takes in a dense model."""
+    return KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
+
+
+def starts_of_mixtures(engine: str) -> StartsOfMixtures:
+    """Return the factors of an engine, by its key."""
+    return STARTS_OF_MIXTURES.get(engine, AS_DENSE)
 
 
 def started_by(of: Asked | PublicCurve) -> str:
@@ -205,13 +236,22 @@ def relative_log_error(found: float, predicted: float) -> float:
 def _nearest(
     asked: Asked, curves: Sequence[PublicCurve] | None, counts: Callable[[PublicCurve], bool]
 ) -> list[tuple[PublicCurve, float]]:
-    """Return the curves of the same kind that `counts` accepts, with their weights, largest first."""
+    """Return the curves that `counts` accepts, of CPUs or of others as asked, with their weights, largest first."""
     found = [
         (one, exp(-_distance(asked, one)))
         for one in (read_curves() if curves is None else curves)
-        if one.is_mixture == asked.is_mixture and (one.backend == "cpu") == (asked.backend == "cpu") and counts(one)
+        if (one.backend == "cpu") == (asked.backend == "cpu") and counts(one)
     ]
     return sorted(found, key=lambda pair: -pair[1])
+
+
+def _reads_alike(asked: Asked, curve: PublicCurve) -> bool:
+    """Return whether a curve's reading efficiency tells that of the asked model: see `READ_AS_DENSE`."""
+    if not asked.is_mixture or asked.backend == "cpu":
+        return curve.is_mixture == asked.is_mixture
+    if asked.engine in READ_AS_DENSE:
+        return not curve.is_mixture or (curve.engine in READ_AS_DENSE and curve.device == asked.device)
+    return curve.is_mixture and curve.engine not in READ_AS_DENSE
 
 
 def _of_own_kernels(asked: Asked, near: list[tuple[PublicCurve, float]]) -> list[tuple[PublicCurve, float]]:
@@ -227,6 +267,8 @@ def _distance(asked: Asked, curve: PublicCurve) -> float:
     size = abs(log((asked.billions or _USUAL_BILLIONS) / (curve.billions or _USUAL_BILLIONS)))
     year, *month = (float(part) for part in curve.date.split("-")[:2])
     age = max(0.0, _COLLECTED - (year + (month[0] / 12 if month else 0.5)))
+    if curve.is_mixture != asked.is_mixture:
+        differs += _FARTHER_IF_DENSE
     return differs + _FARTHER_PER_SIZE * size + _FARTHER_PER_YEAR * age + _FARTHER_IF_DEEP * curve.is_deep
 
 

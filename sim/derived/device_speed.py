@@ -14,8 +14,8 @@ import numpy as np
 from costs.cost_model import Floats
 from decoding.errors import OutOfRangeError
 from hwprofiles.curves.names import engine_of
-from hwprofiles.curves.row_prices import RowPrices
-from hwprofiles.engines import ANYWHERE, IK, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law, is_eager
+from hwprofiles.curves.row_prices import AS_DENSE, RowPrices, StartsOfMixtures
+from hwprofiles.engines import ANYWHERE, IK, LAW_ENGINE, READS_AGAIN, CurvePrices, engine_on, has_law
 from hwprofiles.quantity import Quantity
 from hwprofiles.sheets import STARTED_BY, DeviceSheet
 from sim.derived.assumption import Assumption
@@ -52,7 +52,7 @@ class DeviceSpeed:
         growth_per_row: relative slowdown of reading per further row, up to eight rows; used if `prices` is None.
         prices: relative cost of rows by an engine's public curves.
         kernel_s: dispatch or start of one kernel; 0 if whole graphs are dispatched.
-        starts_of_mixtures: kernels of a mixture of experts over those of a dense model.
+        starts_of_mixtures: starts of kernels in a mixture of experts over those in a dense model.
         graph_s: dispatch of one compiled graph, which is one operation; else 0.
         engine_step_s: time of the engine's host code per pass of a draft.
         steps_target: whether `engine_step_s` also counts for target passes: not if measured pass times include it.
@@ -75,7 +75,7 @@ class DeviceSpeed:
     growth_per_row: float = 0.0
     prices: RowPrices | None = None
     kernel_s: float = 0.0
-    starts_of_mixtures: float = 1.0
+    starts_of_mixtures: StartsOfMixtures = AS_DENSE
     graph_s: float = 0.0
     engine_step_s: float = 0.0
     steps_target: bool = False
@@ -218,7 +218,7 @@ def device_speed(
         engine_step_s=found.engine_step_s(engine, num_together),
         steps_target=sheet.kind == "gpu" and found.reading is None and not found.is_calibrated,
         reads_again=engine_of(engine or "") in READS_AGAIN,
-        starts_of_mixtures=found.starts_of_mixtures() if is_eager(sheet) else 1.0,
+        starts_of_mixtures=found.starts_of_mixtures(),
         queues_kernels=sheet.kind != "npu" and found.reading is None and not found.waits_for_kernels,
         row_buckets=(sheet.row_buckets or ROW_BUCKETS) if sheet.static_shapes else (),
         context_step=CONTEXT_STEP if sheet.static_shapes else 1,

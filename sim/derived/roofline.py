@@ -294,7 +294,7 @@ class RooflineCost:
         model = self._known_model(part)
         num_bytes, flops, num_kernels, layer_flops = model.shared_work(part.kind, rows)
         flops -= layer_flops * (1 - 1 / self.device.times_flops.get(model.weights, 1.0))
-        starts = self.device.starts_of_mixtures if model.shape.num_experts else 1.0
+        starts = self.device.starts_of_mixtures.at(model.shape.linear_share) if model.shape.num_experts else 1.0
         return num_bytes / self.num_devices, flops / self.num_devices, num_kernels * starts
 
     def _known_model(self, part: Part) -> StoredModel:

@@ -12,7 +12,7 @@ import numpy as np
 from decoding.errors import ProfileError
 from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import engine_of
-from hwprofiles.curves.row_prices import Reading, RowPrices
+from hwprofiles.curves.row_prices import AS_DENSE, Reading, RowPrices, StartsOfMixtures
 from hwprofiles.engines import ANYWHERE, EAGER, LAW_ENGINE, CurvePrices, is_eager
 from hwprofiles.quantity import CALIBRATION, Quantity, Status
 from hwprofiles.sheets import DeviceKind, DeviceSheet, is_shipped
@@ -126,10 +126,12 @@ class SheetNumbers:
             self.known(name, one) if is_told else self._or_moved(name, one.value) for name, one in numbers.items()
         )
 
-    def starts_of_mixtures(self) -> float:
-        """Return the operations that an eager framework starts for a mixture, over those for a dense model."""
+    def starts_of_mixtures(self) -> StartsOfMixtures:
+        """Return starts in a mixture over those in a dense model: an eager framework's, or the engine's by curves."""
+        if not is_eager(self._sheet):
+            return AS_DENSE if self.reading is None else self.reading.starts
         guess = guesses()[f"starts_of_mixtures/{EAGER}"]["gpu"]
-        return self.known("starts_of_mixtures", self._sheet.starts_of_mixtures or guess)
+        return StartsOfMixtures(self.known("starts_of_mixtures", self._sheet.starts_of_mixtures or guess))
 
     def engine_step_s(self, engine: str | None, num_together: int) -> float:
         """Return the engine's host time per pass: the sheet's, else the engine's guess, else llama.cpp's."""

@@ -13,7 +13,14 @@ from decoding.errors import ConfigError
 from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
-from hwprofiles.curves.row_prices import KERNEL_STARTS_S, STARTS_OF_MIXTURES, Asked, kernel_start_s, row_prices
+from hwprofiles.curves.row_prices import (
+    KERNEL_STARTS_S,
+    STARTS_OF_MIXTURES,
+    Asked,
+    reading,
+    row_prices,
+    starts_of_mixtures,
+)
 from hwprofiles.engines import (
     default_engine,
     engine_names,
@@ -98,11 +105,27 @@ def test_a_mixture_is_priced_apart_from_the_experts_that_rows_touch(starts):
     assert row_prices(ASKED, [curve]) is None, "no dense model is priced by a mixture"
 
 
-def test_vllm_starts_more_kernels_for_a_mixtures_layer():
-    dense = Asked.of(_gpu("NVIDIA H200"), "vllm", "bf16", 3.0, is_mixture=False)
-    assert kernel_start_s(dense._replace(is_mixture=True)) > 1.5 * kernel_start_s(dense)
-    fused = dense._replace(engine="llama.cpp")
-    assert kernel_start_s(fused._replace(is_mixture=True)) == kernel_start_s(fused)
+def test_engines_start_more_kernels_for_a_mixtures_layer_and_more_yet_for_linear_attention():
+    starts = {
+        engine: reading(Asked.of(_gpu("NVIDIA H200"), engine, "bf16", 3.0, is_mixture=True)).starts
+        for engine in STARTS_OF_MIXTURES
+    }
+    assert all(of.at(0.0) > 1.5 for of in starts.values())
+    assert starts["llama.cpp"].at(0.75) > 1.5 * starts["llama.cpp"].at(0.0)
+    assert starts_of_mixtures("mlx").at(0.75) == 1
+
+
+def test_llama_cpp_reads_a_mixture_as_it_reads_dense_models():
+    """Curves of mixtures alone told it, few and old: half of the bandwidth, where dense models reach 0.8."""
+    dense = PublicCurve(**MADE)
+    mixture = PublicCurve(**MADE | {"model": "a mixture (MoE)", "experts": 64, "per_token": 6, "efficiency": 0.4})
+    asked = ASKED._replace(is_mixture=True)
+    assert reading(asked, [dense]).efficiency == pytest.approx(0.7)
+    assert 0.4 < reading(asked, [dense, mixture]).efficiency < 0.7, "its own curves count too, and for more"
+    elsewhere = mixture.model_copy(update={"device": "rtx3060"})
+    assert reading(asked, [dense, elsewhere]).efficiency == pytest.approx(0.7), "nor do those of other devices"
+    assert reading(ASKED, [dense, mixture]).efficiency == pytest.approx(0.7)
+    assert reading(asked._replace(engine="vllm"), [dense, mixture]) is None
 
 
 @pytest.mark.parametrize("wrong", [{"rows": (2, 4, 6, 8)}, {"rows": (1, 4, 2, 8)}, {"ratios": (1.0, 1.2)}])
@@ -297,8 +320,9 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
     found = json.loads((RESULTS / "row-curves.json").read_text())
     for name, errors in found["starts_tried"].items():
         assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02
-    for name, errors in found["starts_of_mixtures_tried"].items():
-        assert errors[f"{STARTS_OF_MIXTURES[name]:g}"] == min(errors.values())
+    for name, tried in found["starts_of_mixtures_tried"].items():
+        for field, errors in tried.items():
+            assert errors[f"{getattr(STARTS_OF_MIXTURES[name], field):g}"] <= min(errors.values()) + 0.03, field
 
 
 @pytest.mark.parametrize(
