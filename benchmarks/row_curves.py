@@ -49,7 +49,9 @@ _SHARED: Final = ("device", "engine", "backend", "model", "weights", "context", 
 _UNCLEAR: Final = re.compile(
     r"\bcut\b|not in the|not named|by figures|class|not visible|not printed|per thread|by pp|\b\d+x ", re.IGNORECASE
 )
-_UNFIT: Final = re.compile(r"BEFORE|OLD kernels|server|not a pure|overstate|serial|second-hand|routing cliff")
+_UNFIT: Final = re.compile(
+    r"BEFORE|OLD kernels|only to compare|server|not a pure|overstate|serial|second-hand|routing cliff"
+)
 _NAMELESS: Final = re.compile(r"unnamed|not named")
 _MOST_CONTEXT: Final = 1024
 _TRIED_US: Final = (0, 3, 5, 7, 10, 12, 18, 25)

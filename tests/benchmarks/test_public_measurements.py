@@ -88,6 +88,7 @@ TOLD = {
         {"weights": "K-quant (heading cut)"},
         {"how": "kernel only"},
         {"note": "BEFORE column only"},
+        {"note": "only to compare: dense, beside mixtures"},
         {"source": "unnamed repository, file 1"},
         {"source": "stored file id 1"},
         {"device": "2x RTX 3090"},
