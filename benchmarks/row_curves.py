@@ -159,7 +159,7 @@ def condensed(path: Path) -> Iterator[PublicCurve]:
 
 def starts_s(curve: PublicCurve) -> float:
     """Return what the starts of kernels take of a pass."""
-    factor = starts_of_mixtures(curve.engine).at(curve.linear_share) if curve.is_mixture else 1.0
+    factor = starts_of_mixtures(curve).at(curve.linear_share) if curve.is_mixture else 1.0
     return _kernels(curve) * factor * kernel_start_s(curve)
 
 
@@ -186,16 +186,20 @@ def mixtures_tried(curves: Sequence[PublicCurve]) -> dict[str, dict[str, dict[st
 
     Only mixtures of a device are left out: how fast it reads is told by its dense models where the two read alike.
     """
+
+    def is_one_of(one: PublicCurve, name: str) -> bool:
+        return one.is_mixture and one.engine == name and starts_of_mixtures(one) == STARTS_OF_MIXTURES[name]
+
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, usual in STARTS_OF_MIXTURES.items():
-        told = [one for one in curves if one.is_mixture and one.engine == name and one.efficiency is not None]
+        told = [one for one in curves if is_one_of(one, name)]
         for field, own in zip(usual._fields, usual, strict=True):
             if told and own:
                 errors = {
                     f"{tried:g}": _error_of_starts(
                         curves,
                         lambda one, name=name, field=field: (
-                            one.is_mixture and one.engine == name and (field == "factor" or one.linear_share > 0)
+                            is_one_of(one, name) and (field == "factor" or one.linear_share > 0)
                         ),
                         lambda one, usual=usual, field=field, tried=tried: (
                             usual._replace(**{field: tried}).at(one.linear_share) / usual.at(one.linear_share)

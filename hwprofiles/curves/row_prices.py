@@ -209,7 +209,7 @@ def reading(asked: Asked, curves: Sequence[PublicCurve] | None = None) -> Readin
     if curves is None:
         errors = source_errors()[step]
         error = errors.reading_of_mixtures if asked.is_mixture else errors.reading
-    starts = starts_of_mixtures(asked.engine)
+    starts = starts_of_mixtures(asked)
     return Reading(min(value, 1.0), error, kernel_start_s(asked), starts, step, _told(near))
 
 
@@ -218,9 +218,12 @@ def kernel_start_s(of: Asked | PublicCurve) -> float:
     return KERNEL_STARTS_S.get(started_by(of), USUAL_KERNEL_START_S)
 
 
-def starts_of_mixtures(engine: str) -> StartsOfMixtures:
-    """Return the factors of an engine, by its key."""
-    return STARTS_OF_MIXTURES.get(engine, AS_DENSE)
+def starts_of_mixtures(of: Asked | PublicCurve) -> StartsOfMixtures:
+    """Return the factors of an engine on its back end.
+
+    None stands up on Metal, whose dense starts are long: an M1 Max would have twice as many, an M5 Max no more.
+    """
+    return AS_DENSE if of.backend == "metal" else STARTS_OF_MIXTURES.get(of.engine, AS_DENSE)
 
 
 def started_by(of: Asked | PublicCurve) -> str:

@@ -14,6 +14,7 @@ from decoding.yaml_file import load_yaml
 from hwprofiles.curves.names import device_key, engine_of, family_of
 from hwprofiles.curves.row_curves import PublicCurve, expert_factor
 from hwprofiles.curves.row_prices import (
+    AS_DENSE,
     KERNEL_STARTS_S,
     STARTS_OF_MIXTURES,
     Asked,
@@ -112,7 +113,7 @@ def test_engines_start_more_kernels_for_a_mixtures_layer_and_more_yet_for_linear
     }
     assert all(of.at(0.0) > 1.5 for of in starts.values())
     assert starts["llama.cpp"].at(0.75) > 1.5 * starts["llama.cpp"].at(0.0)
-    assert starts_of_mixtures("mlx").at(0.75) == 1
+    assert all(starts_of_mixtures(ASKED._replace(**one)) == AS_DENSE for one in ({"engine": "mlx"}, {"backend": "metal"}))
 
 
 def test_llama_cpp_reads_a_mixture_as_it_reads_dense_models():
@@ -322,7 +323,7 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
         assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02
     for name, tried in found["starts_of_mixtures_tried"].items():
         for field, errors in tried.items():
-            assert errors[f"{getattr(STARTS_OF_MIXTURES[name], field):g}"] <= min(errors.values()) + 0.03, field
+            assert errors[f"{getattr(STARTS_OF_MIXTURES[name], field):g}"] <= min(errors.values()) + 0.04, field
 
 
 @pytest.mark.parametrize(

@@ -29,4 +29,4 @@ def test_a_mixture_is_decoded_on_the_gpu_of_a_large_mac(machine):
     plan = plan_pair("qwen3-30b-a3b", "qwen3-0.6b", machine, lengths=(64, 32))
     plain = {one.pair.target: one.tpot_s for one in plan.ranking if not one.schedule.draft_lane}
     assert min(plain, key=plain.get) == "gpu"
-    assert plain["cpu"] > 1.4 * plain["gpu"]
+    assert plain["cpu"] > 1.3 * plain["gpu"]
