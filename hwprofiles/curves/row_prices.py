@@ -80,7 +80,7 @@ kernels. Dense models have the steps of linear attention in their efficiencies, 
 READ_AS_DENSE: Final = ("llama.cpp", "ik_llama.cpp")
 """Engines whose mixtures read their weights like dense models once starts are counted: dense curves tell it then, and
 those of mixtures on the device itself. Mixtures on other devices are left out: what the factors of starts get wrong
-there would count as reading here."""
+there would count as reading here. On Metal, where no factor stands up, mixtures tell how mixtures read."""
 ERRORS_FILE: Final = Path(__file__).with_name("source-errors.yaml")
 _USUAL_BILLIONS: Final = 8.0
 _COLLECTED: Final = 2026.9
@@ -250,7 +250,7 @@ def _nearest(
 
 def _reads_alike(asked: Asked, curve: PublicCurve) -> bool:
     """Return whether a curve's reading efficiency tells that of the asked model: see `READ_AS_DENSE`."""
-    if not asked.is_mixture or asked.backend == "cpu":
+    if not asked.is_mixture or asked.backend in ("cpu", "metal"):
         return curve.is_mixture == asked.is_mixture
     if asked.engine in READ_AS_DENSE:
         return not curve.is_mixture or (curve.engine in READ_AS_DENSE and curve.device == asked.device)

@@ -175,9 +175,11 @@ def lane_cost(platform: Platform, demand: Demand, name: str) -> RooflineCost:
         each.append(replace(of, num_devices=len(members), context=demand.context))
     slowest = max(each, key=lambda cost: cost.one(LAYER, 1, TYPICAL_CONTEXT))
     speeds = [cost.device for cost in each]
+    bytes_per_s = min(one.bytes_per_s for one in speeds)
     device = replace(
         slowest.device,
-        bytes_per_s=min(one.bytes_per_s for one in speeds),
+        bytes_per_s=bytes_per_s,
+        cache_efficiency=min(one.bytes_per_s * one.cache_efficiency for one in speeds) / bytes_per_s,
         flops=min(one.flops for one in speeds),
         kernel_s=max(one.kernel_s for one in speeds),
         graph_s=max(one.graph_s for one in speeds),

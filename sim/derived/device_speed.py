@@ -120,7 +120,7 @@ class DeviceSpeed:
             return float(np.interp(rows, self.prices.rows, self.prices.ratios))
         return 1 + self.growth_per_row * (min(rows, GROWING_ROWS) - 1)
 
-    def weights_s(self, num_bytes: float, rows: float) -> float:
+    def weights_s(self, num_bytes: Any, rows: float) -> Any:
         """Return the seconds in which a pass over `rows` rows reads so many bytes of weights and states."""
         return num_bytes * self.growth(rows) / self.bytes_per_s
 
@@ -137,6 +137,12 @@ class DeviceSpeed:
         if self.is_by_law:
             return LAW_ROWS
         return GROWING_ROWS if self.prices is None else self.prices.rows[-1]
+
+    @property
+    def cache_error(self) -> float:
+        """Relative error (half-width, 90 %) of the time in which the cache is read."""
+        found = (one for one in self.assumptions if one.number == "cache_efficiency" and one.high > one.low)
+        return hypot(*(one.value * (1 / one.low - 1 / one.high) / 2 for one in found))
 
     def growing_on(self, rows: float) -> "DeviceSpeed":
         """Return the device with a growth as if all of `rows` slowed reading, and not only the first eight."""
@@ -207,7 +213,7 @@ def device_speed(
         name=name,
         bytes_per_s=reading,
         flops=peak_flops * efficiency,
-        cache_efficiency=found.take("cache_efficiency") * (reading_16_bits / reading),
+        cache_efficiency=min(peak, found.take("cache_efficiency") * reading_16_bits) / reading,
         reads_cache_once=sheet.kind == "gpu" and engine_of(engine or "") in _READ_CACHE_ONCE,
         times_flops=found.times_flops(engine, weights, peak_flops * efficiency),
         unhidden_share=unhidden_share,

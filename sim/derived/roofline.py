@@ -176,18 +176,9 @@ class RooflineCost:
 
     def at_peak(self, bytes_per_s: float) -> "RooflineCost":
         """Return the costs if only reading took time, at `bytes_per_s`: a lower bound for any kernels."""
-        device = replace(
-            self.device,
-            bytes_per_s=bytes_per_s,
-            cache_efficiency=1.0,
-            flops=inf,
-            unhidden_share=None,
-            growth_per_row=0.0,
-            prices=None,
-            kernel_s=0.0,
-            graph_s=0.0,
-            engine_step_s=0.0,
-        )
+        free: dict[str, Any] = dict.fromkeys(("growth_per_row", "kernel_s", "graph_s", "engine_step_s"), 0.0)
+        free |= {"flops": inf, "unhidden_share": None, "prices": None}
+        device = replace(self.device, bytes_per_s=bytes_per_s, cache_efficiency=1.0, **free)
         return replace(self, device=device)
 
     def seconds(self, part: Part, rows: float, contexts: Floats) -> Floats:
@@ -254,10 +245,16 @@ class RooflineCost:
         """See `LaneCost`."""
         num_passes, rows_at_once = self._passes(part, rows)
         num_bytes, flops = self._own_work(part, rows, contexts)
-        grown = np.minimum(contexts, TYPICAL_CONTEXT) if self.device.reads_cache_once else contexts
-        cache_s = self.device.cache_s(num_bytes, rows_at_once, self._own_work(part, rows, grown)[0])
-        reading_s, computing_s = self._of_law(cache_s, flops / self.device.flops)
+        states, cached = self._states(part, rows, contexts), np.minimum(contexts, TYPICAL_CONTEXT)
+        grown = self._own_work(part, rows, cached)[0] if self.device.reads_cache_once else num_bytes
+        cache_s = self.device.cache_s(num_bytes - states, rows_at_once, grown - states)
+        own_s = self.device.weights_s(states, rows_at_once) + cache_s
+        reading_s, computing_s = self._of_law(own_s, flops / self.device.flops)
         return Own(num_passes * num_bytes, num_passes * reading_s, num_passes * computing_s)
+
+    def _states(self, part: Part, rows: float, contexts: Floats) -> Any:
+        """Return the bytes of a sequence's states, which are read like weights; of a prompt all counts as cache."""
+        return 0.0 if part.kind in _PROMPTS else self._own_work(part, rows, np.zeros_like(contexts))[0]
 
     def _own_work(self, part: Part, rows: float, contexts: Floats) -> tuple[Floats, Floats]:
         """Return a member's cache bytes and attention FLOPs in each pass of a call, for its one sequence.
@@ -313,9 +310,11 @@ class RooflineCost:
         here = self.one(part, typical, self.context) + self.device.graph_s
         rows = self._padded(part, typical)
         shared_bytes, shared_flops, num_kernels = self._work(part, rows)
-        own_bytes, own_flops = map(float, self._own_work(part, rows, np.array(float(self.context))))
-        cache_s = self.device.cache_s(own_bytes, 1, 0.0)
-        reading_s = self.device.weights_s(shared_bytes, 1) + cache_s
+        context = np.array(float(self.context))
+        own_bytes, own_flops = map(float, self._own_work(part, rows, context))
+        states = float(self._states(part, rows, context))
+        cache_s = self.device.cache_s(own_bytes - states, 1, 0.0)
+        reading_s = self.device.weights_s(shared_bytes + states, 1) + cache_s
         computing_s = (shared_flops + own_flops) / self.device.flops
 
         def relative_change(*, dispatch: float = 0.0, computing: float = 0.0) -> float:
@@ -327,7 +326,7 @@ class RooflineCost:
         of_mixture = ("starts_of_mixtures",) if self._known_model(part).shape.num_experts else ()
         dispatch = relative_change(dispatch=self.device.error_of("dispatch_s", "kernel_start_s", *of_mixture))
         step = self._step_s(part) * self.device.error_of("engine_step_s") / here
-        cache = cache_s * self.device.error_of("cache_efficiency") / here
+        cache = cache_s * self.device.cache_error / here
         return hypot(ROOFLINE_ERROR, dispatch, step, cache, relative_change(computing=self.device.computing_error))
 
     def _padded(self, part: Part, rows: float) -> float:

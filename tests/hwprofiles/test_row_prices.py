@@ -323,7 +323,8 @@ def test_starts_are_near_the_best_of_those_tried_on_devices_left_out():
         assert errors[f"{1e6 * KERNEL_STARTS_S[name]:g}"] <= min(errors.values()) + 0.02
     for name, tried in found["starts_of_mixtures_tried"].items():
         for field, errors in tried.items():
-            assert errors[f"{getattr(STARTS_OF_MIXTURES[name], field):g}"] <= min(errors.values()) + 0.04, field
+            shipped, worst = errors[f"{getattr(STARTS_OF_MIXTURES[name], field):g}"], 0.0 if name == "vllm" else 0.04
+            assert shipped <= min(errors.values()) + worst, field
 
 
 @pytest.mark.parametrize(

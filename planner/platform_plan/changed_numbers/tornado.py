@@ -18,7 +18,7 @@ from planner.platform_plan.changed_numbers.moved_question import MovedQuestion, 
 from planner.platform_plan.platform_plan import PlatformPlan
 from sim.derived.assumption import Assumption
 
-_AT_MOST_ONE: Final = ("efficiency", "unhidden_share", "rate", "first_alternative")
+_AT_MOST_ONE: Final = ("memory_efficiency", "flops_efficiency", "unhidden_share", "rate", "first_alternative")
 """Numbers whose names end like this are shares, at most 1."""
 _LEAST: Final = 0.01
 """Numbers are lowered at most to this share of their value; the low end of a curve's growth may be negative."""

@@ -231,6 +231,16 @@ def test_a_group_on_one_memory_reads_no_faster_than_it_and_never_slower_with_mor
         before = times_s
 
 
+def test_a_group_reads_caches_as_its_slowest_member_does():
+    """The member whose pass takes longest after 512 tokens may be the faster one at reading a long cache."""
+    data = platform().model_dump(exclude_none=True)
+    data["devices"]["gpu1"] |= {"memory_efficiency": number(0.6), "cache_efficiency": number(1.0)}
+    data["devices"]["gpu0"] |= {"cache_efficiency": number(0.3)}
+    device = lane_cost(Platform.model_validate(data), demand(["gpus"]), "gpus").device
+    assert device.bytes_per_s == pytest.approx(0.6 * 2e11)
+    assert device.bytes_per_s * device.cache_efficiency == pytest.approx(0.3 * 0.8 * 2e11)
+
+
 def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
     found = derived_profile(platform(), demand(ALL))
     assert all(one.source for one in found.assumptions)

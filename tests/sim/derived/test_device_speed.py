@@ -95,6 +95,17 @@ def test_a_cache_is_read_as_the_sheet_says_else_as_kinds_of_device_do(kind):
     assert (found.low, found.high) == guess.span
 
 
+def test_a_cache_is_read_no_faster_than_the_data_sheet_says():
+    speed = device_speed("gpu", sheet(kind="gpu", cache_efficiency=known(2.0)), POOL)
+    assert speed.cache_s(1e9, 1, 0) == pytest.approx(1e9 / POOL.value)
+
+
+def test_the_error_of_a_cache_is_one_of_its_time():
+    told = known(1.0).model_copy(update={"span": (0.5, 2.0)})
+    speed = device_speed("gpu", sheet(kind="gpu", cache_efficiency=told), POOL)
+    assert speed.cache_error == pytest.approx((2 - 0.5) / 2)
+
+
 def test_unpacking_slows_weights_and_not_the_cache():
     own = {"memory_cap_bytes_per_s": known(2e10), "int4_cap_bytes_per_s": known(4e9), "cache_efficiency": known(0.2)}
     int4, others = (device_speed("cpu", sheet(kind="cpu", **own), POOL, weights=weights) for weights in ("int4", None))

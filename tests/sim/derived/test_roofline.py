@@ -50,9 +50,18 @@ def test_one_row_of_a_layer_reads_weights_cache_and_states_at_full_speed():
 def test_the_cache_is_read_at_a_share_of_the_bandwidth_and_weights_are_not():
     slow = cost(replace(SLOW_MEMORY, cache_efficiency=0.25))
     assert at(slow, "lm_head", 1, 4000) == at(cost(), "lm_head", 1, 4000)
-    kv = 4001 * 2 * 8 * 128 * 2
+    kv = 4000 * 2 * 8 * 128 * 2  # the new token's own count as states
     assert at(slow, "layer", 1, 4000) == pytest.approx(at(cost(), "layer", 1, 4000) + 3 * kv / 1e11, rel=1e-12)
     assert at(slow.at_peak(1e11), "layer", 1, 4000) == at(cost(), "layer", 1, 4000), "a bound for any kernels"
+
+
+def test_states_of_linear_attention_are_read_like_weights():
+    hybrid = StoredModel(shape=model_shape("qwen3.6-35b-a3b"), weights="bf16")
+    fast, slow = (
+        RooflineCost(device=replace(SLOW_MEMORY, cache_efficiency=share), target=hybrid) for share in (1.0, 0.1)
+    )
+    assert at(slow, "layer", 1, 0) == pytest.approx(at(fast, "layer", 1, 0), rel=1e-12)
+    assert at(slow, "layer", 1, 4000) > at(fast, "layer", 1, 4000)
 
 
 def test_rows_that_share_what_is_read_of_a_long_cache_still_slow_the_weights():
