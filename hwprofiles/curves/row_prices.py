@@ -250,11 +250,10 @@ def _nearest(
 
 def _reads_alike(asked: Asked, curve: PublicCurve) -> bool:
     """Return whether a curve's reading efficiency tells that of the asked model: see `READ_AS_DENSE`."""
-    if not asked.is_mixture or asked.backend in ("cpu", "metal"):
-        return curve.is_mixture == asked.is_mixture
-    if asked.engine in READ_AS_DENSE:
+    is_as_dense = asked.engine in READ_AS_DENSE and asked.backend not in ("cpu", "metal")
+    if asked.is_mixture and is_as_dense:
         return not curve.is_mixture or (curve.engine in READ_AS_DENSE and curve.device == asked.device)
-    return curve.is_mixture and curve.engine not in READ_AS_DENSE
+    return curve.is_mixture == asked.is_mixture
 
 
 def _of_own_kernels(asked: Asked, near: list[tuple[PublicCurve, float]]) -> list[tuple[PublicCurve, float]]:

@@ -21,7 +21,7 @@ def test_known_cases_are_predicted_better_than_by_anybodys_predictors():
     """In-sample: the 18 cases were known when their predictor was built."""
     told = retrodict(load_cases(SCRIPT.CASES)).summary()
     assert told["ratio"]["num"] == 34
-    assert told["ratio"]["median_abs_error"] <= 0.101
+    assert told["ratio"]["median_abs_error"] <= 0.1
     assert 0.75 <= told["ratio"]["coverage"] <= 0.97
     assert all(2 * told["ratio"]["median_abs_error"] < one["ratio"] for one in told["baselines"].values())
 

@@ -80,22 +80,6 @@ def test_lanes_never_work_at_once_where_a_head_drafts_on_the_targets_lane(head):
     assert (profile.links, profile.contention) == ((), ())
 
 
-def test_a_group_exchanges_over_the_slowest_way_of_its_ring():
-    """A third GPU is joined to the second one by a slower link."""
-    data = platform().model_dump(exclude_none=True)
-    data["devices"]["gpu2"] = data["devices"]["gpu1"]
-    data["links"] = [
-        *data["links"],
-        {"between": ["gpu1", "gpu2"], "latency_s": number(4e-5), "bytes_per_s": number(5e9)},
-    ]
-    ring = Platform.model_validate(data | {"groups": {"gpus": ["gpu0", "gpu1", "gpu2"]}})
-    group = device_group(ring, demand(["gpus"]), "gpus")
-    assert group.num_devices == 3
-    # From the last one back to the first it goes over both links.
-    assert group.latency_s == pytest.approx(5e-5)
-    assert 1 / group.bytes_per_s == pytest.approx(1 / 1e10 + 1 / 5e9)
-
-
 def test_a_tensor_parallel_layer_waits_for_two_all_reduces_and_a_head_for_one_gather():
     asked = demand(["gpus"])
     found = derived_profile(platform(), asked)
@@ -197,15 +181,6 @@ def test_a_group_beside_a_lane_on_its_memory_needs_no_more_positions_than_a_mode
     )
 
 
-def test_members_of_a_group_on_one_memory_draw_from_it_together():
-    data = platform().model_dump(exclude_none=True)
-    data["memory_pools"]["memory"]["devices"] = ["gpu0", "npu", "gpu1"]
-    data["devices"]["gpu1"] = data["devices"]["gpu0"]
-    crowded = Platform.model_validate(data)
-    alone = derived_profile(crowded, demand(["gpu0", "npu", "gpu1", "gpus"])).profile
-    assert alone.slowdown("gpus", "npu")[0] > alone.slowdown("gpu0", "npu")[0]
-
-
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
 def test_a_mesh_has_a_link_for_every_pair_and_collectives_those_of_a_device_together(count):
     """AMD gives 448 GB/s for the seven links of an MI300X among eight."""
@@ -216,29 +191,6 @@ def test_a_mesh_has_a_link_for_every_pair_and_collectives_those_of_a_device_toge
 
 def test_bridges_give_two_cards_300_gb_a_second_each_way():
     assert device_group(load_platform("2x h100 nvl"), demand([]), "gpus").bytes_per_s == pytest.approx(300e9)
-
-
-def test_a_group_on_one_memory_reads_no_faster_than_it_and_never_slower_with_more():
-    """Members take turns in being the slowest, each in another part of the model."""
-    data = platform().model_dump(exclude_none=True) | {"groups": {"mixed": ["gpu0", "npu"]}}
-    before = None
-    for gigabytes_per_s in range(40, 320, 20):
-        data["memory_pools"]["memory"]["bytes_per_s"] = number(gigabytes_per_s * 1e9)
-        cost = lane_cost(Platform.model_validate(data), demand(["mixed"]), "mixed")
-        assert 2 * cost.device.bytes_per_s <= gigabytes_per_s * 1e9
-        times_s = [cost.one(Part(kind), 1, 512) for kind in ("layer", "lm_head", "draft_step")]
-        assert before is None or all(now <= then for now, then in zip(times_s, before, strict=True))
-        before = times_s
-
-
-def test_a_group_reads_caches_as_its_slowest_member_does():
-    """The member whose pass takes longest after 512 tokens may be the faster one at reading a long cache."""
-    data = platform().model_dump(exclude_none=True)
-    data["devices"]["gpu1"] |= {"memory_efficiency": number(0.6), "cache_efficiency": number(1.0)}
-    data["devices"]["gpu0"] |= {"cache_efficiency": number(0.3)}
-    device = lane_cost(Platform.model_validate(data), demand(["gpus"]), "gpus").device
-    assert device.bytes_per_s == pytest.approx(0.6 * 2e11)
-    assert device.bytes_per_s * device.cache_efficiency == pytest.approx(0.3 * 0.8 * 2e11)
 
 
 def test_every_number_names_its_source_and_what_nobody_published_is_called_guessed():
