@@ -76,7 +76,7 @@ def event_of(key: str) -> str:
 
 
 _NO_LONGER: Final = "draft_round"
-"""A former event, still in the profiles of benchmarks/results/demos: ignored (see benchmarks/ablations.py)."""
+"""A former event, in profiles of demos that benchmarks/ablations.py reads from earlier commits: ignored."""
 
 
 def _require_events(overheads: dict[str, Overhead]) -> dict[str, Overhead]:

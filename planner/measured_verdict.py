@@ -299,7 +299,7 @@ def _next_step(runs: Runs, claim: Claim | None, winner: MeasuredSchedule | None)
         use = f"{would_decide(claim.ratio)}; until then use"
     merit = "the simplest kind that was not measured slower"
     if winner is runs.fastest:
-        merit = "measured fastest"
+        merit = "measured fastest on the same prompts"
     elif claim is not None and winner.name == claim.one and claim.outcome == "faster":
         merit = "faster than plain decoding, and no other schedule is surely faster than it"
     elif runs.beats_plain(winner):

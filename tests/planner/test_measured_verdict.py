@@ -138,7 +138,7 @@ def ran_as(text):
 CASES = {
     "plain 1.0, tree 0.75": (
         ("yes", "tree"),
-        r'6 prompts \("tree" against "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest',
+        r'6 prompts \("tree" against "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest on the same prompts',
     ),
     "plain 1.0, tree 1.2 predicted 0.8": (("no", "plain"), "predicted 1.25×, outside the measured interval"),
     "plain 1.0, tree 0.95 noisy": (
@@ -332,7 +332,7 @@ def test_measured_fastest_is_what_the_table_shows():
     assert runs.fastest == synchronous
     verdict = judge_measured([plain, synchronous, tree])
     assert "measured fastest on the same prompts" in verdict.badges["synchronous"]
-    assert ("measured fastest" in verdict.next_step[0]) == (verdict.recommended == "synchronous")
+    assert ("measured fastest on the same prompts" in verdict.next_step[0]) == (verdict.recommended == "synchronous")
 
 
 def test_a_recommendation_of_another_schedule_than_the_answers_says_how_much_faster_it_is():
@@ -340,7 +340,7 @@ def test_a_recommendation_of_another_schedule_than_the_answers_says_how_much_fas
     names = ("plain", 1.0, 1.0), ("synchronous", 0.60, 0.5), ("lookup", 0.59, 0.55)
     verdict = judge_measured([replace(ran(name, run_s), predicted_s=predicted) for name, run_s, predicted in names])
     assert (verdict.claim.one, verdict.recommended) == ("synchronous", "lookup")
-    assert '"lookup": measured fastest, 1.02× (' in verdict.next_step[0]
+    assert '"lookup": measured fastest on the same prompts, 1.02× (' in verdict.next_step[0]
     assert verdict.next_step[0].endswith(') the speed of "synchronous"')
     alone = judge_measured([ran("plain", 1.0), ran("lookup", 0.59)])
-    assert alone.next_step == ('use "lookup": measured fastest',)
+    assert alone.next_step == ('use "lookup": measured fastest on the same prompts',)
