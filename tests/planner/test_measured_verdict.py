@@ -138,7 +138,7 @@ def ran_as(text):
 CASES = {
     "plain 1.0, tree 0.75": (
         ("yes", "tree"),
-        r'6 prompts \("tree" against "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest on the same prompts',
+        r'6 prompts \("tree" against "plain"\).*predicted 1\.33×, within the .*use "tree": measured fastest',
     ),
     "plain 1.0, tree 1.2 predicted 0.8": (("no", "plain"), "predicted 1.25×, outside the measured interval"),
     "plain 1.0, tree 0.95 noisy": (
