@@ -23,22 +23,31 @@ _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float
 
 
 class Constants:
-    """The constants of graphs with one type of arithmetic; an array is converted only once."""
+    """The constants of graphs with a type of arithmetic, and one of products with quantised weights.
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype, self.type = dtype, _TYPES[dtype]
+    An array is converted only once.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], dequantised: np.dtype[Any]) -> None:
+        self.dtype, self.type, self._dequantised = dtype, _TYPES[dtype], dequantised
         self._kept: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
 
-    def matrix(self, matrix: PackedMatrix) -> Node:
+    def product(self, x: Node, matrix: PackedMatrix) -> Node:
+        """Return the node of rows times a matrix."""
+        dtype = self.dtype if matrix.scales is None else self._dequantised
+        return op.matmul(op.convert(x, _TYPES[dtype]), self._matrix(matrix), transpose_a=False, transpose_b=True)
+
+    def _matrix(self, matrix: PackedMatrix) -> Node:
         """Return the node of a matrix, which dequantises it if needed."""
         if matrix.scales is None:
             return self.shared(matrix.values, self.dtype)
-        scales, values = self.shared(matrix.scales, self.dtype), self._memory(matrix.values, np.dtype(np.int8))
+        dtype, kind = self._dequantised, _TYPES[self._dequantised]
+        scales, values = self.shared(matrix.scales, dtype), self._memory(matrix.values, np.dtype(np.int8))
         if matrix.form == "int8":
-            return op.multiply(op.convert(_constant(values, matrix.shape, ov.Type.i8), self.type), scales)
+            return op.multiply(op.convert(_constant(values, matrix.shape, ov.Type.i8), kind), scales)
         groups = matrix.scales.shape[1]
         shape = (matrix.shape[0], groups, matrix.shape[1] // groups)
-        steps = op.multiply(op.convert(_constant(values.view(np.uint8), shape, ov.Type.i4), self.type), scales)
+        steps = op.multiply(op.convert(_constant(values.view(np.uint8), shape, ov.Type.i4), kind), scales)
         return op.reshape(steps, op.constant(list(matrix.shape)), special_zero=False)
 
     def shared(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Node:
@@ -55,7 +64,7 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
     return op.constant(ov.Tensor(memory, ov.Shape(list(shape)), kind), shared_memory=True)
 
 
-GRAPH_VERSION: Final = 2
+GRAPH_VERSION: Final = 3
 """To be raised when a graph of the same weights computes differently, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
@@ -113,7 +122,7 @@ def segment_graph(
 def head_graph(head_VD: PackedMatrix, num_rows: int, constants: Constants) -> ov.Model:
     """Return the graph from normalised hidden states [num_rows, D] to logits in float32."""
     x = _input(X, [num_rows, head_VD.shape[1]])
-    logits = op.matmul(op.convert(x, constants.type), constants.matrix(head_VD), transpose_a=False, transpose_b=True)
+    logits = constants.product(x, head_VD)
     rows = "" if num_rows == ANY else f" of {num_rows} rows"
     return ov.Model([_output(OUT, op.convert(logits, ov.Type.f32))], [x], f"a head{rows}")
 
@@ -198,7 +207,7 @@ class _Segment:
         return updated
 
     def _linear(self, x: Node, layer: PackedLayer, name: str) -> Node:
-        y = op.matmul(x, self._constants.matrix(layer.matrices[name]), transpose_a=False, transpose_b=True)
+        y = op.convert(self._constants.product(x, layer.matrices[name]), self._constants.type)
         bias = layer.vectors.get(f"{name}.bias")
         return y if bias is None else op.add(y, self._constants.shared(bias, self._constants.dtype))
 

@@ -55,11 +55,26 @@ def test_products_of_any_number_of_rows_are_those_with_the_numbers(form, inputs)
     dtype = limits_of(device).half
     error = 2**-7 if has_vnni() else 1e-5  # such a CPU rounds the inputs to int8, in groups
     found, x = packed(matrix(inputs=inputs), form, dtype), matrix(rows=5, inputs=inputs, seed=1)
-    constants = Constants(dtype)  # a graph of dynamic shape reads its weights at its first call
+    constants = Constants(dtype, FLOAT32)  # a graph of dynamic shape reads its weights at its first call
     product = Compiler(device, form, 1).compiled(head_graph(found, ANY, constants))
     expected = x.astype(dtype).astype(np.float32) @ whole(found).T
     for rows in (x, x[:1]):
         assert np.allclose(product({X: rows})[0], expected[: len(rows)], atol=error * np.abs(expected).max())
+
+
+@pytest.mark.skipif(not has_vnni(), reason="rows are not quantised on such a CPU")
+@pytest.mark.parametrize("form", ["int8", "int4"])
+def test_no_cpu_dequantises_weights_when_it_compiles(form):
+    """In products of bfloat16 a CPU with AMX did, and was as slow as with weights of 16 bits."""
+    device = Device.of_lane("openvino:CPU")
+    constants = Constants(limits_of(device).half, FLOAT32)
+    product = Compiler(device, form, 1).compiled(head_graph(packed(matrix(), form, BFLOAT16), ANY, constants))
+    types = {
+        node.get_rt_info()["layerType"].astype(str): node.get_output_element_type(0).get_type_name()
+        for node in product.get_runtime_model().get_ops()
+    }
+    assert types["FullyConnected"] == "f32"
+    assert not types.keys() & {"Eltwise", "Reorder"}
 
 
 def test_what_is_not_rounded_stays_where_it_is():
@@ -77,7 +92,7 @@ def test_what_is_needed_wider_is_mapped_from_a_file_but_for_small_matrices(half)
     assert len(list(compiled_folder().iterdir())) == 1
     again.give_back()
     assert np.array_equal(again.values, first.values)
-    x, constants = matrix(rows=3, inputs=600, seed=1), Constants(FLOAT32)
+    x, constants = matrix(rows=3, inputs=600, seed=1), Constants(FLOAT32, FLOAT32)
     product = Compiler(Device.of_lane("openvino:CPU"), "float32", 1).compiled(head_graph(again, ANY, constants))
     assert np.allclose(product({X: x})[0], x @ weight.astype(np.float32).T, rtol=1e-3, atol=1e-3)
     small = packed(weight[:9, :9], "bfloat16", FLOAT32)
