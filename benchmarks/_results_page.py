@@ -40,10 +40,15 @@ def sections() -> dict[str, str]:
         "demo": demo(RESULTS / "demos" / "1"),
         "demos": series(read_result(RESULTS / "demos.json")),
         "demos-avx2": series(read_result(RESULTS / "demos-avx2.json")),
+        "demos-amx": series(read_result(RESULTS / "demos-amx.json")),
         "demos-torch": series(read_result(RESULTS / "demos-torch.json")),
         "held-out": held_out(read_result(RESULTS / "held-out.json")),
         "rounds": rounds(
-            {"Zen 4": read_result(RESULTS / "demos.json"), "Zen 3": read_result(RESULTS / "demos-avx2.json")}
+            {
+                "Zen 4": read_result(RESULTS / "demos.json"),
+                "Zen 3": read_result(RESULTS / "demos-avx2.json"),
+                "Xeon": read_result(RESULTS / "demos-amx.json"),
+            }
         ),
         "power": verdict_power.summary(read_result(RESULTS / "verdict-power.json")),
         "corrections": corrections(read_result(RESULTS / "ablations.json")),
