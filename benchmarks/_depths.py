@@ -43,9 +43,11 @@ MAKES: Final = {
     "avx2 avx512_bf16 avx512_vnni avx512f avx_vnni": "epyc-zen5-core",
     "avx2 avx512_bf16 avx512_vnni avx512f": "epyc-zen4-core",
     "avx2": "epyc-zen3-core",
+    "avx2 avx512_vnni avx512f": "xeon-icelake-core",
 }
 """Sheets of our own lanes, by instruction sets; another CPU goes by its name."""
-_SHORTEST: Final = 200
+SHORTEST: Final = 200
+"""Cached tokens from which on series of our own lanes are fitted."""
 _ROWS: Final = (1, 4, 8)
 
 
@@ -173,7 +175,7 @@ def own_lanes(folder: Path = RESULTS / "held-out") -> dict[str, Any]:
         sheet = MAKES.get(str(profile.host.get("instruction_sets")), str(profile.host.get("cpu_model")))
         for lane in profile.lanes:
             if lane.layer is not None and lane.lm_head is not None:
-                of_rows = {rows: _of_lane(profile, lane.name, lane.layer.contexts[-1], rows) for rows in _ROWS}
+                of_rows = {rows: lane_depths(profile, lane.name, lane.layer.contexts[-1], rows) for rows in _ROWS}
                 found[sheet][1].append(of_rows[1].efficiency)
                 added = {rows: _line(one.cache_bytes, one.seconds)[1] for rows, one in of_rows.items()}
                 for rows in _ROWS[1:]:
@@ -188,8 +190,9 @@ def own_lanes(folder: Path = RESULTS / "held-out") -> dict[str, Any]:
     }
 
 
-def _of_lane(profile: Profile, lane: str, longest: float, rows: int) -> Depths:
-    contexts = np.linspace(_SHORTEST, longest, 40)
+def lane_depths(profile: Profile, lane: str, longest: float, rows: int) -> Depths:
+    """Return the times of a pass over some rows on a lane of our own, by context."""
+    contexts = np.linspace(SHORTEST, longest, 40)
     prices, shape = Prices(profile), model_shape("smollm2-135m")
     assert (profile.target, profile.dtype) == ("smollm2-135m-instruct", "bfloat16"), "sessions are of this model"
     seconds = np.array([prices.pass_s(lane, rows, context) for context in contexts])

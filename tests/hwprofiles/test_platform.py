@@ -235,7 +235,8 @@ def test_a_calibrated_profile_is_no_data_sheet(tmp_path: Path, read) -> None:
         ("avx2 avx512_bf16 avx512_vnni avx512f", "(Zen 4)"),
         ("avx2", "(Zen 3)"),
         ("avx2 avx_vnni", "two cores of an AMD EPYC"),
-        ("amx_bf16 amx_int8 amx_tile avx2 avx512_bf16 avx512_vnni avx512f avx_vnni", "two cores of an AMD EPYC"),
+        ("amx_bf16 amx_int8 amx_tile avx2 avx512_bf16 avx512_vnni avx512f avx_vnni", "(Emerald Rapids)"),
+        ("avx2 avx512_vnni avx512f", "(Ice Lake)"),
     ],
 )
 def test_a_platform_of_several_makes_is_that_of_this_host(sets, make, monkeypatch):
