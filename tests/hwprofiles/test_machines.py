@@ -44,6 +44,7 @@ LABELS = {
     "Radeon RX 580 8GB": ("rx580", 1, None),
     "Steam Deck OLED": ("steam-deck-gpu", 1, None),
     "Intel N100": ("intel-n100", 1, None),
+    "Emerald Rapids": ("xeon-8592", 1, None),
     "i5-12400F": ("core-i5-12400", 1, None),
     "Core i5-12400 DDR5": ("core-i5-12400-ddr5", 1, None),
     "Surface Laptop 7 32 GB": ("surface-laptop-gpu", 1, 32e9),
