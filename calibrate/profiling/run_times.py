@@ -1,7 +1,8 @@
 """Compares the times of operations in decoded runs with the times by a profile.
 
 Each run has anchors of its lanes around it, and is compared at their speed. The first round of a run is left out, since
-it has cold caches and sleeping threads.
+on lanes of OpenVINO the prompt's calls leave the target's graph in another memory layout
+(`runtime.backends.openvino.buckets`).
 """
 
 from collections import defaultdict
