@@ -126,7 +126,8 @@ def late():
         signal.raise_signal({number})
     except KeyboardInterrupt:
         raise LaneDiedError("its process ended") from None
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
+usual = signal.default_int_handler if {number} == signal.SIGINT else signal.SIG_DFL
+signal.signal({number}, usual)  # a shell's background commands ignore SIGINT, those under nohup SIGHUP
 command_that(late)()
 """
 

@@ -208,10 +208,11 @@ def test_it_is_answered_before_anything_else_happens_and_afterwards_all_is_as_it
                 os.write(2, b"interrupted\\n")
             assert which_came() == signal.SIGINT
         assert signal.getsignal(signal.SIGINT) is usual
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with console.answering_signals() as which_came:
-            signal.raise_signal(signal.SIGINT)
-            assert which_came() is None, "who ignores the keyboard goes on doing so"
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+            with console.answering_signals() as which_came:
+                signal.raise_signal(ignored)
+                assert which_came() is None, "who ignores the keyboard, or runs under nohup, goes on doing so"
     """)
     assert said == f"\n{STOPPING}\nlanes ended\ninterrupted\n"
 
