@@ -27,7 +27,7 @@ class Unfinished:
     Args:
         profile: path of the profile; None keeps nothing.
         tell: called with a sentence when a calibration begins with saved samples.
-        saved: holds a sentence about the file, and the `command` that continues, while the file exists.
+        saved: holds a sentence about the file while it exists, from `begin` on with the `command` that continues.
         command: the command that continues the calibration, in words.
     """
 
@@ -38,10 +38,13 @@ class Unfinished:
         saved: list[str] | None = None,
         command: str = "the same command",
     ) -> None:
-        """Set up without reading or writing the file."""
+        """Set up without reading or writing the file, but say whether an earlier calibration left one."""
         self.saved: list[str] = [] if saved is None else saved
         self._path, self._tell = None if profile is None else samples_beside(profile, "unfinished"), tell
         self._sentence = f"What was measured is in {self._path}; {command} goes on from there."
+        self._earlier = f"What an earlier calibration measured is still in {self._path}."
+        if self._path is not None and self._path.exists():
+            self.saved.append(self._earlier)
         self._question = ""
         self._saved_s = time.monotonic()
 
@@ -55,6 +58,7 @@ class Unfinished:
         except ProfileError as error:
             self._tell(f"{error}; everything is measured again.")
             return Samples()
+        self._say(self._sentence)
         self._tell(f"Going on from {self._path}, what was measured before an interruption. To measure all, delete it.")
         return samples
 
@@ -69,8 +73,7 @@ class Unfinished:
             return
         with suppress(ProfileError):
             save_samples(samples, self._path, self._question)
-            if self._sentence not in self.saved:
-                self.saved.append(self._sentence)
+            self._say(self._sentence)
         self._saved_s = time.monotonic()
 
     def remove(self) -> None:
@@ -78,8 +81,10 @@ class Unfinished:
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
-        if self._sentence in self.saved:
-            self.saved.remove(self._sentence)
+        self._say()
+
+    def _say(self, *sentences: str) -> None:
+        self.saved[:] = [one for one in self.saved if one not in (self._earlier, self._sentence)] + list(sentences)
 
 
 def _question(task: CalibrationTask) -> str:

@@ -111,6 +111,21 @@ def test_what_answers_another_question_is_not_used(tmp_path, changes):
     assert load_kept(tmp_path / "p.yaml", task(heads=HEADS, time_s=7.0)).visits, "another time is the same question"
 
 
+def test_an_earlier_file_is_told_before_it_is_read_and_until_it_is_replaced(tmp_path):
+    (goes_on,) = interrupted(tmp_path / "p.yaml", 20.0)
+    own, other = Unfinished(tmp_path / "p.yaml"), Unfinished(tmp_path / "p.yaml", saved=["Models are there."])
+    still = f"What an earlier calibration measured is still in {tmp_path / 'p.unfinished.json.gz'}."
+    assert own.saved == [still], "a calibration may end while it loads models"
+    samples = own.begin(TASK)
+    assert own.saved == [goes_on]
+    other.begin(task(max_window=5))
+    assert other.saved == ["Models are there.", still]
+    other.save(samples)
+    assert other.saved == ["Models are there.", goes_on]
+    other.remove()
+    assert other.saved == ["Models are there."]
+
+
 def test_what_another_machine_measured_is_not_used(tmp_path, monkeypatch):
     interrupted(tmp_path / "p.yaml", 20.0)
     monkeypatch.setattr("calibrate.profiling.unfinished.describe_host", lambda _: {"cpu_model": "another"})
