@@ -79,6 +79,13 @@ def test_every_cell_is_a_dot_and_a_row(fitted):
     assert undefined_colours(page) == set()
 
 
+def test_a_caption_is_no_wider_than_the_frame_in_which_its_table_scrolls(fitted):
+    page = render_page(fitted, UNKNOWN, Origin("given"))
+    assert "max-width: 100cqw" in page
+    assert "container-type: inline-size" in page
+    assert "vw" not in page, "a window may be wider than a page, and has a scroll bar"
+
+
 def test_what_is_predicted_as_published_lies_on_the_diagonal(setup, fitted):
     table = parse_table("temperature,task,Vanilla SD,Mirror-SD\n0,qa,2,3\n", source="t.csv")
     exact = predict_table(table, setup, fitted.constants).cells[0].mirror
