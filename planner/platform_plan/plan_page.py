@@ -23,6 +23,7 @@ from planner.pictures.plan_pictures import (
 from planner.plan_engines import best_with_engine, engine_of_batch, engines_of
 from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan
+from planner.platform_plan.changed_numbers.number_sweep import SweepCell, SweptNumber
 from planner.platform_plan.changed_numbers.tornado import TornadoBar
 from planner.platform_plan.choices import DraftChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
@@ -60,6 +61,8 @@ def render_page(
     bars: Sequence[TornadoBar] = (),
     measured: ComparedRuns | None = None,
     drafts: Sequence[DraftChoice] = (),
+    swept: Sequence[SweptNumber] = (),
+    cells: Sequence[SweepCell] = (),
 ) -> str:
     """Return the page as text; everything but the plan is optional."""
     runs = () if measured is None else measured.compared
@@ -92,6 +95,8 @@ def render_page(
         measured_in_words="" if measured is None else measured.in_words,
         longest=max((max(one.prediction.tpot_s_high, one.run.tpot_s) for one in runs), default=1.0),
         bars=bars[:_MOST_BARS],
+        swept=swept,
+        cells=cells,
         fastest=max((max(bar.speedup_low, bar.speedup_high, 1.0) for bar in bars), default=1.0),
     )
 

@@ -113,8 +113,12 @@ def test_a_speedup_says_of_which_speculation_where_plain_decoding_is_recommended
     assert high["speculation"] == high["best"]
 
 
-def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads():
-    told = run(*LAKE, "--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms").stdout
+def test_a_sweep_of_two_numbers_is_a_grid_and_says_who_leads(tmp_path):
+    swept = ("--sweep", "npu.memory_bytes_per_s=20,80", "--sweep", "npu.dispatch_s=1ms,5ms")
+    told = run(*LAKE, *swept, "--out", str(tmp_path / "page.html")).stdout
+    page = (tmp_path / "page.html").read_text()
+    assert page.count('<td class="n">20 GB/s<td class="n">') == page.count('<td class="n">5 ms<td>') == 2
+    assert '<th class="n">with npu</tr>' in page
     grid = told[told.index("Speed-up over plain decoding with npu; across: npu.dispatch_s") :].splitlines()
     assert grid[1].split() == ["npu.memory_bytes_per_s", "1", "ms", "5", "ms"]
     assert re.fullmatch(r"20 GB/s +0\.\d\d× +0\.\d\d×", grid[2])

@@ -73,6 +73,7 @@ def test_a_split_has_pages_files_batches_and_sweeps(tmp_path):
     assert f"plain decoding on {lane}" in shown, "over the sweep"
     assert "Batches: predicted tokens per second" in shown
     assert lane in page.read_text()
+    assert '<td class="n">120 GB/s<td>' in page.read_text()
     assert lane in files[0].read_text()
     simulated = call(
         *("simulate", "--schedule", str(files[0]), "--profile", str(files[1]), "--acceptance", str(files[2])),
