@@ -52,13 +52,16 @@ class Stages:
         """Replace the estimate of how long a later stage will take."""
         self._expected_s[stage] = seconds
 
-    def begin(self, stage: str) -> ReportProgress:
-        """Begin a stage; return the function to report its steps to."""
+    def begin(self, stage: str, *, by_time: bool = False) -> ReportProgress:
+        """Begin a stage; return the function to report its steps to.
+
+        `by_time`: it ends when its expected time is over, whatever share of its steps is done by then.
+        """
         self._stage_start_s = self._clock()
         place = self._names.index(stage)
 
         def report(step: str, share: float, /) -> None:
-            done_s, left_s = self.elapsed_s, self._left_s(stage, share, self._names[place + 1 :])
+            done_s, left_s = self.elapsed_s, self._left_s(stage, 0.0 if by_time else share, self._names[place + 1 :])
             if done_s + left_s > 0:
                 self._shown = max(self._shown, done_s / (done_s + left_s))
             self._show(StageReport(stage, place + 1, len(self._names), step, left_s, self._shown))

@@ -62,3 +62,14 @@ def test_progress_never_runs_backwards(job):
     shares = [one.share for one in reports]
     assert shares == sorted(shares)
     assert shares[-1] == shares[1]
+
+
+def test_a_stage_that_ends_by_time_is_not_extrapolated_from_its_steps():
+    clock, reports = Clock(100.0), []
+    stages = Stages({"measure": 60.0, "run": 30.0}, reports.append, limit_s=100.0, clock=clock)
+    report = stages.begin("measure", by_time=True)
+    clock.now_s += 40
+    report("prompt 2 of 16", 0.125)
+    clock.now_s += 25
+    report("prompt 3 of 16", 0.1875)
+    assert [one.left_s for one in reports] == [90, 50, 30]
