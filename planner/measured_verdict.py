@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isfinite
+from math import isfinite, isinf
 from typing import Final, NamedTuple
 
 from decoding.schedule import Schedule
@@ -78,14 +78,18 @@ class Runs:
 
         If rounds are known, it is for the `recorded` prompts (by default all that both have); else for the prompts run.
         """
-        if self.costs is None or not self.costs.compares(one.name, other.name):
+        if self.costs is None or not self.by_rounds(one, other):
             return self.as_run(one, other)
         recorded = recorded or known_pairs(one.recorded, other.recorded)
         return ratio_by_rounds(recorded, self.costs.difference(one.name, other.name))
 
+    def by_rounds(self, one: MeasuredSchedule, other: MeasuredSchedule) -> bool:
+        """Return whether the rounds of both are known and runs connect them: `ratio` is for recorded prompts."""
+        return self.costs is not None and self.costs.compares(one.name, other.name)
+
     def predicted(self, one: MeasuredSchedule, other: MeasuredSchedule) -> float:
         """Return the predicted time of `other` over that of `one`, on the same prompts as `ratio`."""
-        if self.costs is None or not self.costs.compares(one.name, other.name):
+        if not self.by_rounds(one, other):
             return other.predicted_s / one.predicted_s
         ours, theirs = known_pairs(one.recorded, other.recorded)[:2]
         return sum(theirs) / sum(ours)
@@ -281,8 +285,11 @@ def _why(
     if ratio.machine_error:
         run = runs.as_run(drafting, plain)
         longest = max(time.tokens for name, time in drafting.done.items() if name in plain.done)
-        answers = f"{counted(run.num_pairs, 'prompt')} that were run, for answers of up to {counted(longest, 'token')}"
-        yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on the {answers}"
+        ran = "the prompt that was run" if run.num_pairs == 1 else f"the {run.num_pairs} prompts that were run"
+        answers = f"{ran}, for answers of up to {counted(longest, 'token')}"
+        yield f"{times(ratio.on_these)} on these very prompts; {factor(run.value)} on {answers}"
+        if isinf(ratio.machine_error):
+            yield "runs of one prompt show no noise, so there is no interval: a second one was missing"
     if corrected != as_run:
         yield f'with times corrected by the anchors the answer would be "{corrected.replace("_", " ")}"'
     equals = [one for one in runs.side(plain=False) if not runs.tells_faster(plain, one)]

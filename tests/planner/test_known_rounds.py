@@ -29,6 +29,8 @@ def test_a_single_run_has_no_interval_to_lie_within():
     verdict = judge_measured([plain, wider])
     assert verdict.claim.ratio.num_pairs == 3
     assert verdict.why[0] == "predicted 1.19×"
+    assert verdict.why[1].endswith("on the prompt that was run, for answers of up to 8 tokens")
+    assert verdict.why[2] == "runs of one prompt show no noise, so there is no interval: a second one was missing"
 
 
 def test_a_prediction_is_of_these_prompts_and_held_against_what_they_took():
