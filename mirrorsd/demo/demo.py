@@ -1,7 +1,7 @@
 """`mirrorsd demo`: calibrates, records, searches, runs and compares on this machine, within a given time."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,20 +28,22 @@ from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
     ENOUGH_PROMPTS,
+    FAIR_PROMPTS,
     FIRST_PROMPTS,
     SHORT_CUT,
     WANTED_PROMPTS,
     PromptCost,
-    Race,
+    answering,
     enough_s,
-    more_s,
+    expected_runs_s,
     most_important,
     prompt_cost,
     recording_s,
-    run_s,
+    short_runs_s,
     text_length,
     what_fits,
 )
+from mirrorsd.demo.race import FurtherPrompts, Race
 from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import chosen_lanes, require_drafter
 from mirrorsd.measure_pair import calibration_task, contexts_of, record
@@ -51,7 +53,7 @@ from mirrorsd.text_engine import new_engine
 from planner.plan import Plan, make_plan
 from planner.search.search import Candidate, pick_demo_schedules
 from planner.search.space import SearchSpace
-from planner.wording import counted, kind_of
+from planner.wording import counted
 from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
 from runtime.wire.stops import seeing_stops, working_s
@@ -59,8 +61,8 @@ from runtime.wire.stops import seeing_stops, working_s
 CALIBRATE: Final = "Calibrating this machine"
 RECORD: Final = "Recording acceptance"
 SEARCH: Final = "Searching in simulation"
-MORE: Final = "Recording more prompts"
 RUN: Final = "Running schedules for real"
+MORE: Final = "Recording more prompts"
 REPORT: Final = "Writing the report"
 _SEARCH_S: Final = 10.0
 _REPORT_S: Final = 5.0
@@ -78,9 +80,9 @@ _FIRST_LOOK_S: Final = 1.0
 def expected_stages(time_s: float) -> dict[str, float]:
     """Return the first estimate of the seconds of every stage of a demo that takes `time_s` in all."""
     calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
-    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S, MORE: _MORE_SHARE * time_s}
-    left_s = max(0.0, time_s - sum(known.values()) - _REPORT_S)
-    return known | {RUN: left_s, REPORT: _REPORT_S}
+    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S}
+    left_s = max(0.0, time_s - sum(known.values()) - _MORE_SHARE * time_s - _REPORT_S)
+    return known | {RUN: left_s, MORE: _MORE_SHARE * time_s, REPORT: _REPORT_S}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -154,8 +156,9 @@ class Demo:
                         f"The schedule that is recommended by prediction is in {self._path('best.yaml')}."
                     )
                     candidates = self._choose(plan)
-                    more = self._record_more(plan, candidates)
                 measured = self._run_for_real(engine, plan, candidates)
+                with seeing_stops():
+                    more = self._record_more(plan, candidates, measured)
             return self._report(plan, candidates, measured, more)
 
     def _calibrate(self, engine: Engine) -> Profile:
@@ -203,31 +206,31 @@ class Demo:
         reach = self._reach(length, stages.elapsed_s + _LOADING_S + own_s)
         return self._recorded(settings.pair, first, "record.npz", reach, stages.begin(RECORD))
 
-    def _record_more(self, plan: Plan, candidates: Sequence[Candidate]) -> AcceptanceRecord | None:
-        """Record further prompts with only what the drafting schedule predicted fastest needs.
+    def _record_more(self, plan: Plan, candidates: Sequence[Candidate], measured: Measured) -> AcceptanceRecord | None:
+        """Record further prompts with only what the drafting schedule predicted fastest needs, for all the time left.
 
-        Return None if there are no further prompts, no time for one, or no schedule drafts.
+        Return None if no schedule drafts, if the runs would tell nothing of further prompts, or without time for one.
         """
-        draftings = [one for one in candidates if kind_of(one.schedule) != "plain"]
-        if not draftings:
+        drafting = answering(candidates)
+        if drafting is None:
             left_out = plan.search.left_out
             why = f": {max(left_out, key=left_out.__getitem__)}" if left_out else ""
             self._notes += (f"Only plain decoding was run, since no drafting schedule can be predicted{why}.",)
             return None
-        drafting = min(draftings, key=lambda one: one.tpot_s)
-        known, stages = plan.record, self._stages
-        left_s = self._settings.time_s - stages.elapsed_s - _LOADING_S - _REPORT_S
-        cost = self._cost(plan.profile, known.max_new_tokens)
-        own_s = more_s(self._short_runs_s(plan, candidates), cost.run_s, left_s)
-        others = self._prompts[len(known.prompts) :]
-        if not others or own_s < cost.record_s:
+        known, stages, further = plan.record, self._stages, self._further(plan, drafting)
+        end_s = self._settings.time_s - _REPORT_S
+        if measured.num_prompts < FAIR_PROMPTS or not further.has_one_within(end_s - stages.elapsed_s):
             return None
-        stages.expect(MORE, _LOADING_S + own_s)
-        stages.expect(RUN, left_s - own_s)
-        layer, end_s = drafting.schedule.exit_layer, stages.elapsed_s + _LOADING_S + own_s
-        reach = replace(self._reach(known.max_new_tokens, end_s), exit_layers=() if layer is None else (layer,))
-        pair = self._settings.pair.only_for(drafting.schedule)
-        return self._recorded(pair, others, "more.npz", reach, stages.begin(MORE))
+        stages.expect(MORE, end_s - stages.elapsed_s)
+        layers = tuple(filter(None, [drafting.schedule.exit_layer]))
+        reach = replace(self._reach(known.max_new_tokens, end_s), exit_layers=layers)
+        pair, others = self._settings.pair.only_for(drafting.schedule), self._prompts[len(known.prompts) :]
+        return self._recorded(pair, others, "more.npz", reach, stages.begin(MORE, by_time=True))
+
+    def _further(self, plan: Plan, drafting: Candidate | None) -> FurtherPrompts:
+        names = () if drafting is None else (drafting.schedule.drafter,)
+        record_s = self._cost(plan.profile, plan.record.max_new_tokens, names).record_s
+        return FurtherPrompts(_LOADING_S, record_s, len(self._prompts) - len(plan.record.prompts))
 
     def _reach(self, max_new_tokens: int, end_s: float) -> Reach:
         return Reach(
@@ -254,40 +257,40 @@ class Demo:
         )
         return accepted
 
-    def _cost(self, profile: Profile, max_new_tokens: int) -> PromptCost:
+    def _cost(self, profile: Profile, max_new_tokens: int, only: Collection[str | None] = ()) -> PromptCost:
         settings = self._settings
+        heads = {name: one for name, one in settings.pair.head_methods.items() if not only or name in only}
         return prompt_cost(
             profile,
             prompt_length=fmean(len(prompt.ids) for prompt in self._encoded),
             max_new_tokens=max_new_tokens,
             max_window=settings.max_window,
-            growing=[name for name, method in settings.pair.head_methods.items() if METHODS[method].has_dynamic_trees],
+            growing=[name for name, method in heads.items() if METHODS[method].has_dynamic_trees],
             num_tree_steps=sum(depth for depth, _ in _RECORDED_TREES),
         )
 
     def _choose(self, plan: Plan) -> list[Candidate]:
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_important(picked, plan.recommended)
-        costs, num_prompts = self._short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
+        costs, num_prompts = short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
         left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
         count = what_fits(costs, left_s, num_prompts)
-        stages.expect(RUN, left_s)
+        runs_s = min(left_s, expected_runs_s(costs[:count]))
+        stages.expect(RUN, runs_s)
+        stages.expect(MORE, left_s - runs_s)
         if count < len(candidates):
             run = f"Only {count} of {len(candidates)} schedules were run"
             self._notes += (f"{run}: there was no time for all of them on {counted(num_prompts, 'prompt')}.",)
         chosen = {candidate.schedule for candidate in candidates[:count]}
         return [one for one in picked if one.schedule in chosen]
 
-    def _short_runs_s(self, plan: Plan, candidates: Sequence[Candidate]) -> list[float]:
-        prompts = plan.record.prompts[:WANTED_PROMPTS]
-        return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
-
     def _run_for_real(self, engine: Engine, plan: Plan, candidates: Sequence[Candidate]) -> Measured:
         """Run all schedules on texts cut short, and then the schedules that have not lost on whole texts."""
         settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
         length = plan.record.max_new_tokens
         cuts = [min(SHORT_CUT, length) if place < WANTED_PROMPTS else length for place in range(num_prompts)]
-        race = Race(candidates, plan, cuts, end_s=settings.time_s - _REPORT_S, clock=lambda: stages.elapsed_s)
+        end_s, further = settings.time_s - _REPORT_S, self._further(plan, answering(candidates))
+        race = Race(candidates, plan, cuts, end_s=end_s, clock=lambda: stages.elapsed_s, further=further)
         return run_in_turn(
             engine,
             [candidate.schedule for candidate in candidates],
@@ -295,7 +298,7 @@ class Demo:
             anchors_of(engine, plan.profile),
             cuts=cuts,
             going_on=race.going_on,
-            progress=stages.begin(RUN),
+            progress=stages.begin(RUN, by_time=True),
         )
 
     def _report(

@@ -1,9 +1,7 @@
-"""Chooses the prompts to record and the schedules to run that fit into a demo's time, from its calibration.
-
-A schedule that is surely slower than others runs no further prompts, so that the time goes to those that may win.
-"""
+"""Chooses the prompts to record and the schedules to run that fit into a demo's time, from its calibration."""
 
 from collections.abc import Callable, Collection, Sequence
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from costs.prefill import PrefillTimes
@@ -12,10 +10,7 @@ from decoding.record import PromptRecord
 from decoding.schedule import Schedule
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.profile import Profile
-from mirrorsd.compare.measured_answer import KnownRounds, measured_schedules, put_together
-from mirrorsd.compare.runs import Measured
 from planner.first_of_each import first_of_each
-from planner.measured_verdict import MeasuredSchedule, Runs
 from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.wording import kind_of
@@ -35,9 +30,6 @@ FIRST_PROMPTS: Final = 16
 the answer are recorded; prompt lookup needs only the text."""
 _RECORDING_SHARE: Final = 0.4
 """Least share of the time left that is used for recording: known rounds of many prompts tell more than a few runs."""
-_MORE_SHARE: Final = 0.5
-"""Least share of the time then left that is used for recording further prompts: in simulated demos 100 recorded and 8
-run find a lead of 1.15 in 81 %, 58 recorded and 13 run in 68 % (`benchmarks/verdict_power.py`)."""
 ENOUGH_PROMPTS, _SHORTEST = 12, 32
 """To record this many prompts, texts are shortened, but not below `_SHORTEST` tokens."""
 _LONG_RUNS: Final = 3
@@ -108,15 +100,12 @@ def _runs_s(cost: PromptCost) -> float:
     return WANTED_PROMPTS * cost.num_schedules * cost.short_run_s + _LONG_RUNS * cost.run_s
 
 
-def more_s(costs: Sequence[float], long_run_s: float, left_s: float) -> float:
-    """Return how many of the `left_s` seconds to record further prompts for: what the runs do not need.
+def expected_runs_s(costs: Sequence[float]) -> float:
+    """Return the seconds that runs will take, by those of each schedule for a short run, before recording pays more.
 
-    `costs` are the seconds of each schedule for a short run. Usually half of the schedules have lost after the first
-    prompts.
+    Usually half of the schedules have lost after the first prompts.
     """
-    num_prompts = (FAIR_PROMPTS + WANTED_PROMPTS) / 2
-    runs_s = len(costs) * _WARM_UP_S + num_prompts * sum(costs) + _LONG_RUNS * long_run_s
-    return max(_MORE_SHARE * left_s, left_s - runs_s)
+    return len(costs) * _WARM_UP_S + (FAIR_PROMPTS + WANTED_PROMPTS) / 2 * sum(costs)
 
 
 def text_length(cost_of: Callable[[int], PromptCost], longest: int, left_s: float) -> tuple[int, PromptCost]:
@@ -137,11 +126,23 @@ def most_important(candidates: Sequence[Candidate], choice: Candidate) -> list[C
     return first_of_each((*plain, *chosen, *best, *candidates), lambda one: one.schedule)
 
 
+def answering(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the drafting schedule predicted fastest, which the answer compares with plain decoding, if any."""
+    draftings = [one for one in candidates if kind_of(one.schedule) != "plain"]
+    return min(draftings, key=lambda one: one.tpot_s, default=None)
+
+
 def run_s(candidate: Candidate, profile: Profile, prompt: PromptRecord, cut: int) -> float:
     """Return the estimated seconds of a run on a recorded prompt whose text is cut to `cut` tokens, with anchors."""
     slow = max(profile.lanes, key=lambda lane: _token_s(profile, lane))
     decode_s = min(cut, len(prompt.text)) * candidate.tpot_s
     return _DURING * decode_s + _around_s(profile, slow, prompt.prompt_length)
+
+
+def short_runs_s(plan: Plan, candidates: Sequence[Candidate]) -> list[float]:
+    """Return the estimated seconds of each schedule for a run on one of the first prompts, cut to `SHORT_CUT`."""
+    prompts = plan.record.prompts[:WANTED_PROMPTS]
+    return [fmean(run_s(one, plan.profile, prompt, SHORT_CUT) for prompt in prompts) for one in candidates]
 
 
 def what_fits(costs: Sequence[float], left_s: float, num_prompts: int) -> int:
@@ -173,56 +174,3 @@ def _prefill_s(profile: Profile, lane: LaneProfile, prompt_length: float) -> flo
     plain = Schedule(method="autoregressive", target_lane=lane.name)
     [seconds] = PrefillTimes(profile, Prices(profile).costs).seconds(plain, [round(prompt_length)])
     return seconds
-
-
-class Race:
-    """Decides after every prompt which schedules run the next one."""
-
-    def __init__(
-        self,
-        candidates: Sequence[Candidate],
-        plan: Plan,
-        cuts: Sequence[int],
-        *,
-        end_s: float,
-        clock: Callable[[], float],
-    ) -> None:
-        """Take candidates of a plan, the tokens that texts are cut to, and when to end, in seconds of `clock`."""
-        self._candidates, self._plan, self._cuts = candidates, plan, cuts
-        self._known = KnownRounds(plan.profile, [plan.record])
-        self._end_s, self._clock, self._start_s = end_s, clock, 0.0
-
-    def going_on(self, measured: Measured) -> list[Schedule]:
-        """Return the schedules that run the next prompt: all of them for the first prompt, none if no time is left."""
-        if not measured.num_prompts:
-            self._start_s = self._clock()  # loading and warming up, which came before, are not repeated
-            return [one.schedule for one in self._candidates]
-        num_done, lost = measured.num_prompts, self._lost(measured)
-        left = [one for one in self._candidates if one.schedule not in lost]
-        done_s = sum(
-            self._run_s(one, place)
-            for one, runs in zip(self._candidates, measured.runs, strict=True)
-            for place in range(len(runs))
-        )
-        now_s = self._clock()
-        pace = (now_s - self._start_s) / done_s
-        next_s = pace * sum(self._run_s(one, num_done) for one in left)
-        return [] if now_s + next_s > self._end_s else [one.schedule for one in left]
-
-    def _run_s(self, one: Candidate, place: int) -> float:
-        return run_s(one, self._plan.profile, self._plan.record.prompts[place], self._cuts[place])
-
-    def _lost(self, measured: Measured) -> set[Schedule]:
-        """Return the schedules measured surely slower than another, except the predicted fastest plain and drafting."""
-        if measured.num_prompts < FAIR_PROMPTS:
-            return set()
-        names = [str(place) for place in range(len(self._candidates))]
-        found = put_together(self._candidates, names, measured, self._plan.profile, self._plan.record)
-        runs = Runs.of(measured_schedules(self._candidates, *found, self._known))
-        stay = [one for plain in (True, False) for one in runs.side(plain=plain)[:1]]
-
-        def is_beaten(one: MeasuredSchedule) -> bool:
-            others = (other for other in runs.finished if other is not one)
-            return any(runs.ratio(other, one).on_these.outcome == "faster" for other in others)
-
-        return {one.schedule for one in runs.finished if one not in stay and is_beaten(one)}

@@ -3,18 +3,13 @@ import pytest
 from costs.cost_model import cost_of
 from costs.prices import pass_s
 from decoding.schedule import Schedule
-from mirrorsd.compare.measured_answer import judge_runs
-from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
     ENOUGH_PROMPTS,
-    FAIR_PROMPTS,
     NUM_SCHEDULES,
     NUM_TREES,
-    WANTED_PROMPTS,
     PromptCost,
-    Race,
     enough_s,
-    more_s,
+    expected_runs_s,
     most_important,
     prompt_cost,
     recording_s,
@@ -22,11 +17,7 @@ from mirrorsd.demo.demo_plan import (
     text_length,
     what_fits,
 )
-from planner.plan import make_plan
 from planner.search.search import rank
-from planner.search.space import SearchSpace
-from tests.mirrorsd.clock import Clock
-from tests.mirrorsd.compare.made_up_runs import made_up_runs
 from tests.planner.synthetic import PREFILL, acceptance_record, machine, with_prefill
 
 MACHINE = with_prefill(machine())
@@ -102,10 +93,8 @@ DRAFTING = {
 
 
 def test_half_of_the_schedules_are_taken_to_lose_early():
-    """Ten of a second: warmed up, two prompts of all and two of half of them; and three whole texts."""
-    runs_s = 10 + 2 * 10 + 2 * 5 + 3 * 2
-    assert more_s([1.0] * 10, 2.0, 100.0) == 100 - runs_s
-    assert more_s([1.0] * 10, 2.0, 50.0) == 50 / 2, "half at least"
+    """Ten of a second: warmed up, two prompts of all and two of half of them."""
+    assert expected_runs_s([1.0] * 10) == 10 + 2 * 10 + 2 * 5
 
 
 def test_what_decides_the_answer_comes_first():
@@ -135,105 +124,3 @@ def test_rather_fewer_schedules_than_fewer_than_four_prompts(left_s, expected):
     """Ten schedules of a second a prompt, and a second each to warm up."""
     assert what_fits([1.0] * 10, left_s, 4) == expected
     assert what_fits([1.0, 1.0], 3, 4) == 2, "where there are only two"
-
-
-CUTS = [8] * WANTED_PROMPTS + [24] * 8
-PACES = [1.0, 1.1, 0.95, 1.05, 1.0, 0.9, 1.0, 1.0, 1.1, 1.0, 1.0, 1.0]
-
-
-@pytest.fixture(scope="module")
-def plan():
-    space = SearchSpace(windows=(2, 5, 8), exit_top_k=(4,), draft_top_k=(2,), uneven_roots=())
-    return make_plan(space, MACHINE, acceptance_record(num_prompts=len(CUTS), num_tokens=24))
-
-
-def ran(plan, slower, num_prompts, paces=PACES):
-    """Runs of the first prompts in which each schedule took so many times what was predicted, in the order given."""
-    cuts = tuple(CUTS[:num_prompts])
-    texts = Measured(runs=(((None,) * num_prompts),), cuts=cuts).texts(plan.record)
-    made = (
-        made_up_runs([schedule], plan.profile, texts, paces=paces, slower=factor).runs[0]
-        for schedule, factor in slower.items()
-    )
-    return Measured(runs=tuple(made), cuts=cuts)
-
-
-def race(plan, schedules, *, end_s=1e6):
-    candidates = {one.schedule: one for one in rank(list(schedules), plan.profile, plan.record).candidates}
-    clock = Clock()
-    return Race([candidates[one] for one in schedules], plan, CUTS, end_s=end_s, clock=clock), clock
-
-
-def fastest_of(plan):
-    return min(rank(list(DRAFTING.values()), plan.profile, plan.record).candidates, key=lambda one: one.tpot_s).schedule
-
-
-def test_what_is_slower_than_another_on_these_prompts_is_left_out_but_the_two_of_the_answer_stay(plan):
-    best = fastest_of(plan)
-    slower = {PLAIN: 3.0} | {one: 1.0 if one == best else 2.0 for one in DRAFTING.values()}
-    runs, (one, clock) = ran(plan, slower, WANTED_PROMPTS), race(plan, slower)
-    clock.now_s = 10.0
-    assert set(one.going_on(runs)) == {PLAIN, best}
-    assert set(one.going_on(ran(plan, slower, FAIR_PROMPTS))) == {PLAIN, best}
-    few = ran(plan, slower, FAIR_PROMPTS - 1)
-    assert one.going_on(few) == list(slower), "one run decides nothing"
-
-
-@pytest.mark.parametrize("is_unsteady", [False, True])
-def test_only_what_is_certainly_slower_is_left_out(plan, is_unsteady):
-    """One is fast beyond its prediction, and another a tenth slower: always, or in the mean of very unlike prompts."""
-    best = fastest_of(plan)
-    fast, other = [one for one in DRAFTING.values() if one != best]
-    tpot_s = {one.schedule: one.tpot_s for one in rank([fast, other], plan.profile, plan.record).candidates}
-    slower = {PLAIN: 1.0, best: 1.0, fast: 0.3, other: 1.1 * 0.3 * tpot_s[fast] / tpot_s[other]}
-    unlike = [1.6 if is_unsteady and place % 2 else 1 - 0.6 * is_unsteady for place in range(WANTED_PROMPTS)]
-    steady = ran(plan, {one: factor for one, factor in slower.items() if one != other}, WANTED_PROMPTS)
-    own = ran(
-        plan, {other: slower[other]}, WANTED_PROMPTS, [one * more for one, more in zip(PACES, unlike, strict=False)]
-    )
-    runs = Measured(runs=(*steady.runs, *own.runs), cuts=steady.cuts)
-    assert set(race(plan, slower)[0].going_on(runs)) == {PLAIN, best, fast} | ({other} if is_unsteady else set())
-
-
-def test_a_schedule_loses_by_the_recorded_prompts_however_other_prompts_may_differ(plan):
-    """One is 2 % slower than the best in all runs, which is less than what other prompts could change."""
-    best = fastest_of(plan)
-    other = next(one for one in DRAFTING.values() if one != best)
-    tpot_s = {one.schedule: one.tpot_s for one in rank([best, other], plan.profile, plan.record).candidates}
-    slower = {PLAIN: 1.0, best: 1.0, other: 1.02 * tpot_s[best] / tpot_s[other]}
-    assert set(race(plan, slower)[0].going_on(ran(plan, slower, WANTED_PROMPTS))) == {PLAIN, best}
-
-
-def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(plan):
-    slower = {PLAIN: 1.0, fastest_of(plan): 1.0}
-    runs = ran(plan, slower, 2)
-    # After 20 s of warm-ups two prompts took 10 s; the next one, cut alike, takes about 5 s more.
-    for end_s, is_begun in ((36.5, True), (33.5, False)):
-        one, clock = race(plan, slower, end_s=end_s)
-        clock.now_s = 20.0
-        assert one.going_on(Measured(runs=((), ()))) == list(slower)
-        clock.now_s = 30.0
-        assert one.going_on(runs) == (list(slower) if is_begun else [])
-
-
-def test_runs_of_fewer_prompts_are_judged_on_those_that_both_ran(plan):
-    best = fastest_of(plan)
-    other = next(one for one in DRAFTING.values() if one != best)
-    slower = {PLAIN: 1.0, best: 1.0, other: 1.0}
-    whole = ran(plan, slower, len(CUTS))
-    short = Measured(runs=(*whole.runs[:2], whole.runs[2][:WANTED_PROMPTS]), cuts=whole.cuts)
-    candidates = {one.schedule: one for one in rank(list(slower), plan.profile, plan.record).candidates}
-    judged = judge_runs([candidates[one] for one in slower], short, plan.profile, plan.record)
-    assert [len(result.measured) for result in judged.results] == [len(CUTS), len(CUTS), WANTED_PROMPTS]
-    assert all(one.same_rounds for one in judged.comparisons)
-    for result, paces in zip(judged.results, (PACES, PACES, PACES[:WANTED_PROMPTS]), strict=True):
-        assert result.measured_s == pytest.approx(result.predicted_s, rel=0.12)
-        assert len(result.simulated) == len(paces)
-    plain = judged.results[0].measured[:WANTED_PROMPTS]
-    own = judged.results[2].measured
-    expected = sum(trace.decode_s for trace in plain) / sum(trace.decode_s for trace in own)
-    assert judged.results[2].ratio.value == pytest.approx(expected)
-    assert judged.results[2].plain_s == pytest.approx(sum(trace.decode_s for trace in plain) / (8 * WANTED_PROMPTS))
-    lengths = judged.verdict.by_length
-    assert list(lengths) == [24]
-    assert lengths[24] == judged.verdict.speedup

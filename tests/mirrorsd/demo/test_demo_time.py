@@ -5,6 +5,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from hwprofiles.other_use import Use
 from mirrorsd.compare.numbers import run_command
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings, expected_stages
-from mirrorsd.demo.demo_plan import FIRST_PROMPTS, PromptCost
+from mirrorsd.demo.demo_plan import FAIR_PROMPTS, FIRST_PROMPTS, PromptCost
 from planner.plan import make_plan
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
@@ -217,6 +218,19 @@ def test_further_prompts_are_recorded_also_where_time_ran_out_among_the_first(de
     outcome = demo_in(World(record_over=3.0), 6.5)
     assert len(outcome.plan.record.prompts) < FIRST_PROMPTS
     assert outcome.facts["num_recorded_prompts"] > FIRST_PROMPTS
+
+
+@pytest.mark.parametrize("pace", [4.0, 8.0])
+def test_on_a_slow_machine_runs_that_an_interval_needs_come_before_further_prompts(demo_in, pace):
+    """At 4.0 all run two prompts in time, at 8.0 one, and then the two of the answer."""
+    world = World(pace=pace)
+    outcome = demo_in(world, 6.5)
+    assert outcome.judged.measured.num_prompts > FAIR_PROMPTS
+    assert outcome.facts["num_recorded_prompts"] > FIRST_PROMPTS
+    assert isfinite(outcome.judged.verdict.speedup.high)
+    stages = list(dict.fromkeys(report.stage for report in world.reports))
+    assert stages.index(module.RUN) < stages.index(module.MORE)
+    assert world.now_s == pytest.approx(385, abs=5)
 
 
 def test_without_time_for_a_further_prompt_models_are_not_loaded_again(demo_in):
