@@ -1,17 +1,21 @@
 """Limits the CPU's instruction set to instructions that compute a row with the same bits in any call.
 
-AMX tiles, which bfloat16, int8 and int4 graphs use, sum a row in an order that depends on the number of rows of the
-call. So this process and its children do not use them, unless a user has set the limit of oneDNN; the self-test then
+With AMX tiles, torch sums a row of bfloat16 in an order that depends on the number of rows of the call. So torch does
+not use them in this process and its children, unless a user has set the limit of oneDNN. OpenVINO uses them: its
+products gave a row the same bits in calls of 1 to 128 rows, wherever the inputs are a multiple of 32. The self-test
 tells whether a lane is exact (`runtime.backends.self_test`).
 """
 
 import os
-from collections.abc import Collection, Mapping, MutableMapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 ISA_VARIABLE: Final = "ONEDNN_MAX_CPU_ISA"
 """The environment variable that oneDNN, in torch and in OpenVINO, reads when it first computes."""
+_OURS: Final = "MIRRORSD_LIMITS_TORCH"
+"""Set where the limit is not a user's, and so for torch alone; children inherit both."""
 _WITHOUT_TILES: Final = "AVX512_CORE_BF16"
 _WITHOUT_VNNI: Final = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
 _CPU_INFO: Final = Path("/proc/cpuinfo")
@@ -21,9 +25,20 @@ _KERNEL_VARIABLES: Final = ("ONEDNN_", "DNNL_")
 
 
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
-    """Forbid AMX tiles on a CPU that has them, unless a user has set a limit."""
-    if "amx_tile" in _described_cores(cpu_info):
-        environment.setdefault(ISA_VARIABLE, _WITHOUT_TILES)
+    """Forbid torch AMX tiles on a CPU that has them, unless a user has set a limit."""
+    if ISA_VARIABLE not in environment and "amx_tile" in _described_cores(cpu_info):
+        environment |= {ISA_VARIABLE: _WITHOUT_TILES, _OURS: "1"}
+
+
+@contextmanager
+def without_our_limit(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Hide our limit from a library that reads its variable now, as each does once; a user's limit stays."""
+    limit = environment.pop(ISA_VARIABLE, None) if _OURS in environment else None
+    try:
+        yield
+    finally:
+        if limit is not None:
+            environment[ISA_VARIABLE] = limit
 
 
 def has_vnni(environment: Mapping[str, str] = os.environ, cpu_info: Path | None = None) -> bool:
@@ -55,7 +70,8 @@ def chosen_by(
         number = section.partition("\n")[0].partition(":")[2].strip()  # the first line is "processor : 0"
         if number in wanted:
             lines += [line for line in section.splitlines() if line.partition(":")[0].strip().lower() not in _CHANGING]
-    settings = [f"{name}={environment[name]}" for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
+    names = [name for name in sorted(environment) if name.startswith(_KERNEL_VARIABLES)]
+    settings = [f"{name}={environment[name]}" for name in names if name != ISA_VARIABLE or _OURS not in environment]
     return [*dict.fromkeys(lines), *settings] if lines else []
 
 
@@ -67,7 +83,7 @@ def _described_cores(cpu_info: Path | None) -> str:
         return ""
 
 
-def described() -> str:
-    """Return the limit of oneDNN in words; empty without a limit."""
+def described(*, of_torch: bool) -> str:
+    """Return the limit of torch's or OpenVINO's instructions in words; empty without a limit."""
     chosen = os.environ.get(ISA_VARIABLE, "")
-    return f"instructions up to {chosen}" if chosen else ""
+    return f"instructions up to {chosen}" if chosen and (of_torch or _OURS not in os.environ) else ""

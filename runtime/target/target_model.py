@@ -87,8 +87,9 @@ class TargetModel:
     @operation
     def check_rows(self) -> RowInvariance:
         """Test whether the lane is batch-invariant."""
-        is_on_gpu = getattr(self.backend.device, "type", "cpu") == "cuda"  # `described` is about the CPU
-        return RowInvariance(is_row_invariant(self.backend), self.backend.least_rows, "" if is_on_gpu else described())
+        kind = getattr(self.backend.device, "type", "")  # of torch; compiled models have none
+        limit = "" if kind == "cuda" else described(of_torch=kind == "cpu")
+        return RowInvariance(is_row_invariant(self.backend), self.backend.least_rows, limit)
 
     @operation
     def prepare(

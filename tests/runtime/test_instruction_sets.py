@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set, chosen_by, has_vnni
+from runtime.instruction_set import ISA_VARIABLE, cap_instruction_set, chosen_by, has_vnni, without_our_limit
 
 CPU_INFO = Path("/proc/cpuinfo")
 ONEDNN = {  # OpenVINO compiles nothing below AVX2
@@ -20,6 +20,7 @@ ONEDNN = {  # OpenVINO compiles nothing below AVX2
 }
 ATEN = {"sse4_1": "default", "avx2": "avx2", "avx512f": "avx512"}
 TILES = "ALL"
+OURS = "MIRRORSD_LIMITS_TORCH"
 
 
 def possible(names):
@@ -29,10 +30,12 @@ def possible(names):
 
 @pytest.fixture(scope="module")
 def rows_alike(tmp_path_factory):
+    other = {name: value for name, value in os.environ.items() if name not in (ISA_VARIABLE, OURS)}
+
     def rows_alike(*backends, **environment):
         done = subprocess.run(
             [sys.executable, "-m", "tests.runtime.rows_alike", *backends],
-            env=os.environ | {"MIRRORSD_CACHE": str(tmp_path_factory.mktemp("cache"))} | environment,
+            env=other | {"MIRRORSD_CACHE": str(tmp_path_factory.mktemp("cache"))} | environment,
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
@@ -47,10 +50,18 @@ def rows_alike(tmp_path_factory):
 def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instructions):
     found = rows_alike(**{ISA_VARIABLE: instructions})
     assert len(found) == 6
-    if instructions == TILES:  # a user who wants tiles is told the truth, and nothing else is promised
-        assert all(one["is_so"] for one in found.values() if one["says"])
-    else:
-        assert all(one == {"says": True, "is_so": True} for one in found.values()), found
+    for name, one in found.items():
+        if instructions == TILES and name.startswith("torch"):  # a user who wants tiles there is told the truth
+            assert one["is_so"] or not one["says"], name
+        else:
+            assert one == {"says": True, "is_so": True}, name
+
+
+def test_rows_are_alike_without_a_users_limit(rows_alike):
+    """On a CPU with tiles OpenVINO uses them then, and torch does not."""
+    found = rows_alike()
+    assert len(found) == 6
+    assert all(one == {"says": True, "is_so": True} for one in found.values()), found
 
 
 @pytest.mark.parametrize("instructions", possible(ATEN)[:-1])
@@ -64,7 +75,7 @@ def test_rows_are_alike_whatever_torch_itself_uses(rows_alike, instructions):
 @pytest.mark.parametrize(
     ("flags", "given", "expected"),
     [
-        ("avx2 amx_tile amx_bf16", {}, {ISA_VARIABLE: "AVX512_CORE_BF16"}),
+        ("avx2 amx_tile amx_bf16", {}, {ISA_VARIABLE: "AVX512_CORE_BF16", OURS: "1"}),
         ("avx2 amx_tile amx_bf16", {ISA_VARIABLE: "ALL"}, {ISA_VARIABLE: "ALL"}),
         ("avx2 avx512f avx512_bf16", {}, {}),
     ],
@@ -74,6 +85,21 @@ def test_tiles_are_left_out_where_there_are_any_and_nobody_chose(tmp_path, flags
     info.write_text(f"flags : {flags}\n")
     cap_instruction_set(given, info)
     assert given == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "seen"),
+    [
+        ({ISA_VARIABLE: "AVX512_CORE_BF16", OURS: "1"}, None),
+        ({ISA_VARIABLE: "AVX512_CORE_BF16"}, "AVX512_CORE_BF16"),
+        ({}, None),
+    ],
+)
+def test_the_limit_for_torch_is_hidden_from_openvino_and_a_users_is_not(environment, seen):
+    before = dict(environment)
+    with without_our_limit(environment):
+        assert environment.get(ISA_VARIABLE) == seen
+    assert environment == before
 
 
 def test_a_system_that_tells_nothing_of_its_cpu_is_left_alone(tmp_path):
@@ -126,6 +152,7 @@ def test_kernels_are_chosen_by_what_the_own_cores_are_and_what_onednn_was_told(t
     info.write_text(TWO_CORES)
     found = chosen_by({"HOME": "here", ISA_VARIABLE: "AVX2"}, info)
     assert found == ["model name : A CPU", "cache size : 512 KB", "flags : avx2", f"{ISA_VARIABLE}=AVX2"]
+    assert chosen_by({ISA_VARIABLE: "AVX2", OURS: "1"}, info) == chosen_by({}, info)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert chosen_by({}, info) == ["model name : A CPU", "cache size : 512 KB", "flags : avx2", "cache size : 2048 KB"]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1}, raising=False)

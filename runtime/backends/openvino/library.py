@@ -12,6 +12,8 @@ import openvino as ov  # noqa: E402
 from openvino import Node  # noqa: E402
 from openvino import opset13 as op  # noqa: E402
 
+from runtime.instruction_set import without_our_limit  # noqa: E402
+
 __all__ = ["Node", "new_core", "op", "ov"]
 _cores: list[ov.Core] = []
 
@@ -22,5 +24,7 @@ def new_core() -> ov.Core:
     The CPU plugin of each core sets a stack for the thread's signal handlers. If cores are destroyed in the order of
     their creation, the thread keeps a stack that was freed, and the next signal, such as Ctrl-C, crashes the process.
     """
-    _cores.append(core := ov.Core())
+    with without_our_limit():
+        _cores.append(core := ov.Core())
+        core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")  # for which OpenVINO reads the limit
     return core
