@@ -27,7 +27,7 @@ _KERNEL_VARIABLES: Final = ("ONEDNN_", "DNNL_")
 def cap_instruction_set(environment: MutableMapping[str, str] = os.environ, cpu_info: Path | None = None) -> None:
     """Forbid torch AMX tiles on a CPU that has them, unless a user has set a limit."""
     if ISA_VARIABLE not in environment and "amx_tile" in _described_cores(cpu_info):
-        environment |= {ISA_VARIABLE: _WITHOUT_TILES, _OURS: "1"}
+        environment.update({ISA_VARIABLE: _WITHOUT_TILES, _OURS: "1"})
 
 
 @contextmanager
