@@ -1,9 +1,9 @@
 """Limits the CPU's instruction set to instructions that compute a row with the same bits in any call.
 
 With AMX tiles, torch sums a row of bfloat16 in an order that depends on the number of rows of the call. So torch does
-not use them in this process and its children, unless a user has set the limit of oneDNN. OpenVINO uses them: its
-products gave a row the same bits in calls of 1 to 128 rows, wherever the inputs are a multiple of 32. The self-test
-tells whether a lane is exact (`runtime.backends.self_test`).
+not use them in this process and its children, unless a user has set the limit of oneDNN. OpenVINO uses them: it gives a
+row the same bits in any call if the inputs fill whole tiles, as graphs see to. The self-test tells whether a lane is
+exact (`runtime.backends.self_test`).
 """
 
 import os

@@ -17,6 +17,8 @@ from tests.runtime.reading import compiled, prepare, read
 from tests.tiny_models import VOCAB_SIZE, tiny_target
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "max_position": 600}
+NO_TILES = {"hidden_size": 200, "intermediate_size": 520, "head_dim": 50, "max_position": 600}
+"""Inputs that are no multiple of a tile's."""
 PROMPT, NUM_ROWS = 217, 40
 """Rows after the prompt cross the edge of a CPU's first buffer (223 KV positions) and one of keys (256)."""
 
@@ -27,6 +29,7 @@ def new_backends():
         yield f"torch {dtype}".replace("torch.", ""), lambda dtype=dtype: EagerBackend(tiny_target(**SIZES).to(dtype))
     for form in ("float32", "bfloat16", "int8", "int4"):
         yield (f"graphs {form}", lambda form=form: compiled(tiny_target(**SIZES), form))
+    yield "graphs without whole tiles", lambda: compiled(tiny_target(**NO_TILES), "bfloat16")
 
 
 def rows_in(backend, chunks):

@@ -49,7 +49,7 @@ def rows_alike(tmp_path_factory):
 @pytest.mark.parametrize("instructions", possible(ONEDNN))
 def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instructions):
     found = rows_alike(**{ISA_VARIABLE: instructions})
-    assert len(found) == 6
+    assert len(found) == 7
     for name, one in found.items():
         if instructions == TILES and name.startswith("torch"):  # a user who wants tiles there is told the truth
             assert one["is_so"] or not one["says"], name
@@ -60,7 +60,7 @@ def test_rows_are_alike_by_either_back_end_in_every_form(rows_alike, instruction
 def test_rows_are_alike_without_a_users_limit(rows_alike):
     """On a CPU with tiles OpenVINO uses them then, and torch does not."""
     found = rows_alike()
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(one == {"says": True, "is_so": True} for one in found.values()), found
 
 

@@ -22,6 +22,10 @@ from runtime.models.config import ModelConfig
 _TYPES: Final = {FLOAT32: ov.Type.f32, BFLOAT16: ov.Type.bf16, np.dtype(np.float16): ov.Type.f16}
 
 
+_TILE: Final = 32
+"""Inputs of bfloat16 that an AMX tile multiplies at once."""
+
+
 class Constants:
     """The constants of graphs with a type of arithmetic, and one of products with quantised weights.
 
@@ -34,8 +38,20 @@ class Constants:
 
     def product(self, x: Node, matrix: PackedMatrix) -> Node:
         """Return the node of rows times a matrix."""
-        dtype = self.dtype if matrix.scales is None else self._dequantised
-        return op.matmul(op.convert(x, _TYPES[dtype]), self._matrix(matrix), transpose_a=False, transpose_b=True)
+        if matrix.scales is not None:
+            x, weight = op.convert(x, _TYPES[self._dequantised]), self._matrix(matrix)
+        else:
+            x, weight = self._filled(op.convert(x, self.type)), self._filled(self._matrix(matrix))
+        return op.matmul(x, weight, transpose_a=False, transpose_b=True)
+
+    def _filled(self, x: Node) -> Node:
+        """Return rows of bfloat16 with zeros up to whole tiles: products with tiles sum a rest by the number of rows."""
+        shape = x.get_output_partial_shape(0)
+        missing = -shape[len(shape) - 1].get_length() % _TILE
+        if self.dtype != BFLOAT16 or not missing:
+            return x
+        ends = [*[0] * (len(shape) - 1), missing]
+        return op.pad(x, op.constant([0] * len(shape)), op.constant(ends), "constant", op.constant(0.0, self.type))
 
     def _matrix(self, matrix: PackedMatrix) -> Node:
         """Return the node of a matrix, which dequantises it if needed."""
@@ -64,7 +80,7 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
     return op.constant(ov.Tensor(memory, ov.Shape(list(shape)), kind), shared_memory=True)
 
 
-GRAPH_VERSION: Final = 4
+GRAPH_VERSION: Final = 5
 """To be raised when a graph of the same weights computes differently, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
