@@ -45,7 +45,7 @@ class Constants:
         return op.matmul(x, weight, transpose_a=False, transpose_b=True)
 
     def _filled(self, x: Node) -> Node:
-        """Return rows of bfloat16 with zeros up to whole tiles: products with tiles sum a rest by the number of rows."""
+        """Return rows of bfloat16 with zeros up to whole tiles: with tiles a rest is summed by the number of rows."""
         shape = x.get_output_partial_shape(0)
         missing = -shape[len(shape) - 1].get_length() % _TILE
         if self.dtype != BFLOAT16 or not missing:
