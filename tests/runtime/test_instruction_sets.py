@@ -23,18 +23,20 @@ TILES = "ALL"
 OURS = "MIRRORSD_LIMITS_TORCH"
 
 
+FLAGS = CPU_INFO.read_text().split() if CPU_INFO.exists() else []
+
+
 def possible(names):
-    flags = CPU_INFO.read_text().split() if CPU_INFO.exists() else []
-    return [name for flag, name in names.items() if flag in flags]
+    return [name for flag, name in names.items() if flag in FLAGS]
 
 
 @pytest.fixture(scope="module")
 def rows_alike(tmp_path_factory):
     other = {name: value for name, value in os.environ.items() if name not in (ISA_VARIABLE, OURS)}
 
-    def rows_alike(*backends, **environment):
+    def rows_alike(*backends, program="rows_alike", **environment):
         done = subprocess.run(
-            [sys.executable, "-m", "tests.runtime.rows_alike", *backends],
+            [sys.executable, "-m", f"tests.runtime.{program}", *backends],
             env=other | {"MIRRORSD_CACHE": str(tmp_path_factory.mktemp("cache"))} | environment,
             cwd=Path(__file__).parents[2],
             capture_output=True,
@@ -62,6 +64,14 @@ def test_rows_are_alike_without_a_users_limit(rows_alike):
     found = rows_alike()
     assert len(found) == 7
     assert all(one == {"says": True, "is_so": True} for one in found.values()), found
+
+
+@pytest.mark.skipif("amx_tile" not in FLAGS, reason="this CPU has no tiles")
+def test_no_number_of_a_product_with_tiles_depends_on_the_number_of_rows(rows_alike):
+    """At real sizes, too: of inputs that did not fill whole tiles one of 10,000 numbers did, in calls of one row."""
+    found = rows_alike(program="products_alike")
+    assert all("amx" in used for used in found["used"])
+    assert {what: count for what, count in found["differing"].items() if count} == {}
 
 
 @pytest.mark.parametrize("instructions", possible(ATEN)[:-1])

@@ -68,8 +68,7 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
 def _narrows_products() -> bool:
     """Return whether, asked to compute in bfloat16, OpenVINO does so in the CPU's float32 products of int8 weights.
 
-    Such products do not quantise rows. An Intel Xeon with AMX took 2.5 times as long by them (OpenVINO 2026.4). What is
-    bfloat16 in a graph stays so in any case.
+    Such products do not quantise rows, and take longer. What is bfloat16 in a graph stays so in any case.
     """
     matrix = PackedMatrix("int8", (64, 64), np.zeros(64 * 64, np.int8), np.ones((64, 1), BFLOAT16))
     graph = {"INFERENCE_PRECISION_HINT": "bf16"} | _cpu_settings(1) | _quantised_rows()
