@@ -19,7 +19,7 @@ from runtime.backends.backend import Backend, Head, Preparation, cut_at_states
 from runtime.backends.kv_memory import BranchRows, Segment
 from runtime.backends.lane_device import Device, Dtype
 from runtime.backends.openvino.buckets import PROMPT_ROWS, limits_of, pieces
-from runtime.backends.openvino.compiler import Compiler
+from runtime.backends.openvino.compiler import Compiler, type_of_products
 from runtime.backends.openvino.disk_cache import kept_block
 from runtime.backends.openvino.graph import Constants, require_architecture
 from runtime.backends.openvino.graph_calls import Floats
@@ -52,7 +52,7 @@ class CompiledDecoder(Backend):
         self._arithmetic = FLOAT32 if self._kept_dtype == FLOAT32 else arithmetic(form)
         self._compiler = Compiler(device, form, num_threads)
         self._layers = PackedLayers(stored, form, self._kept_dtype)
-        self._constants = Constants(self._kept_dtype, FLOAT32 if self._is_dynamic else self._kept_dtype)
+        self._constants = Constants(self._kept_dtype, type_of_products(device, self._kept_dtype))
         self._graphs = self._new_graphs()
         self._rows: set[int] = set()
         self._num_texts: set[int] = set()

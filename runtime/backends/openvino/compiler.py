@@ -27,7 +27,7 @@ from runtime.arrays import BFLOAT16, FLOAT32
 from runtime.backends.lane_device import Device, Dtype, npu_is_on_cpu
 from runtime.backends.openvino.buckets import cpu_computes_bfloat16
 from runtime.backends.openvino.disk_cache import mapped, path_of, write
-from runtime.backends.openvino.graph import ANY, GRAPH_VERSION, Constants, head_graph
+from runtime.backends.openvino.graph import ANY, GRAPH_VERSION, Constants, X, head_graph
 from runtime.backends.openvino.library import Node, new_core, ov
 from runtime.backends.openvino.packing import PackedMatrix
 from runtime.instruction_set import has_vnni
@@ -55,7 +55,7 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
         return _npu_settings(num_threads)
     in_float32, is_quantised = form == "float32", form in ("int8", "int4")
     if device.has_dynamic_shapes and not in_float32:
-        in_float32 = not cpu_computes_bfloat16() or (is_quantised and _narrows_products())
+        in_float32 = not cpu_computes_bfloat16() or (is_quantised and _dequantises_in_advance())
     graph: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32" if in_float32 else "bf16"}
     if device.has_dynamic_shapes:
         graph |= _cpu_settings(num_threads)
@@ -64,17 +64,25 @@ def settings_of(device: Device, form: str, num_threads: int) -> Settings:
     return Settings(graph=graph)
 
 
-@cache
-def _narrows_products() -> bool:
-    """Return whether, asked to compute in bfloat16, OpenVINO does so in the CPU's float32 products of int8 weights.
+def type_of_products(device: Device, kept: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of a graph's products with quantised weights, where `kept` is that of what is not quantised."""
+    is_wider = kept == BFLOAT16 and device.has_dynamic_shapes and _dequantises_in_advance()
+    return FLOAT32 if is_wider else kept
 
-    Such products do not quantise rows, and take longer. What is bfloat16 in a graph stays so in any case.
+
+@cache
+def _dequantises_in_advance() -> bool:
+    """Return whether the CPU's products in bfloat16 take int8 weights only as bfloat16, made when a graph is compiled.
+
+    CPUs with AMX do so, which takes longer and more memory, unless both the graph and the hint are float32. A Zen 4
+    does not, and takes a tenth longer for int4 weights by such a graph.
     """
     matrix = PackedMatrix("int8", (64, 64), np.zeros(64 * 64, np.int8), np.ones((64, 1), BFLOAT16))
     graph = {"INFERENCE_PRECISION_HINT": "bf16"} | _cpu_settings(1) | _quantised_rows()
-    compiled = new_core().compile_model(head_graph(matrix, ANY, Constants(BFLOAT16, FLOAT32)), "CPU", graph)
-    [product] = [node for node in compiled.get_runtime_model().get_ops() if _layer_type(node) == "FullyConnected"]
-    return bool(product.get_output_element_type(0) == ov.Type.bf16)
+    compiled = new_core().compile_model(head_graph(matrix, ANY, Constants(BFLOAT16, BFLOAT16)), "CPU", graph)
+    compiled({X: np.zeros((1, 64), np.float32)})  # weights of graphs with dynamic shapes are made at the first call
+    nodes = [(_layer_type(node), node.get_output_element_type(0)) for node in compiled.get_runtime_model().get_ops()]
+    return ("Const", ov.Type.i8) not in nodes or any(layer == "Eltwise" for layer, _ in nodes)
 
 
 def _layer_type(node: Node) -> str:

@@ -80,7 +80,7 @@ def _constant(memory: NDArray[Any], shape: Sequence[int], kind: ov.Type) -> Node
     return op.constant(ov.Tensor(memory, ov.Shape(list(shape)), kind), shared_memory=True)
 
 
-GRAPH_VERSION: Final = 5
+GRAPH_VERSION: Final = 6
 """To be raised when a graph of the same weights computes differently, so that files compiled before are not used."""
 
 X, COS, SIN, MASK, PLACES, OUT = "x", "cos", "sin", "mask", "places", "out"
