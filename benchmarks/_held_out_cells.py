@@ -89,14 +89,26 @@ def best_of_kinds(profile: Profile, accepted: AcceptanceRecord) -> tuple[Candida
     return tuple(candidate for candidate in best if candidate is not None)
 
 
-def predicted_rows(basis: Basis, accepted: AcceptanceRecord, run: Json) -> tuple[list[Candidate], list[Json]]:
+def at_present(basis: Basis, paces: Mapping[str, float]) -> Basis:
+    """Return the same for a machine whose lanes now have these paces; rows say so, and what was predicted without."""
+    return replace(basis, profile=basis.profile.at_paces(paces), facts=basis.facts | {"paces": dict(paces)})
+
+
+def predicted(profile: Profile, basis: Basis, accepted: AcceptanceRecord) -> list[Candidate]:
+    """Return the schedules with what a profile predicts of a record."""
+    evaluator = Evaluator(profile, accepted)
+    return [replace(one, prediction=evaluator.predict(one.schedule)) for one in basis.schedules]
+
+
+def predicted_rows(
+    basis: Basis, as_calibrated: Sequence[Candidate], accepted: AcceptanceRecord, run: Json
+) -> tuple[list[Candidate], list[Json]]:
     """Return the schedules with what is predicted of a record, and their rows before anything is run."""
-    evaluator = Evaluator(basis.profile, accepted)
-    candidates = [replace(one, prediction=evaluator.predict(one.schedule)) for one in basis.schedules]
+    candidates = predicted(basis.profile, basis, accepted)
     names = schedule_names([(one.schedule, one.placement) for one in candidates])
     plain = candidates[0].prediction
     rows = []
-    for name, one in zip(names, candidates, strict=True):
+    for name, one, before in zip(names, candidates, as_calibrated, strict=True):
         ratio = ratio_of(one.prediction, plain).on_these
         rows.append(
             basis.facts
@@ -104,7 +116,8 @@ def predicted_rows(basis: Basis, accepted: AcceptanceRecord, run: Json) -> tuple
             | {
                 "name": name,
                 "schedule": schedule_entry(one.schedule),
-                "predicted": picked(one.prediction, "tpot_s tpot_s_low tpot_s_high"),
+                "predicted": picked(one.prediction, "tpot_s tpot_s_low tpot_s_high")
+                | {"as_calibrated_tpot_s": before.tpot_s},
                 "errors": {cause: share.half_width for cause, share in one.prediction.errors.items()},
                 "speedup": None if one is candidates[0] else {"predicted": picked(ratio, "value low high")},
                 "measured": None,

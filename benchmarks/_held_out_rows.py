@@ -73,18 +73,22 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 def figures(rows: Sequence[Row]) -> dict[str, Any]:
     """Return how good the predictions of some rows are.
 
-    `error` is that of times per token as they were measured: the median and the worst without its sign.
+    `error` is that of times per token as they were measured: the median and the worst without its sign;
+    of rows that know the machine's speed just before, `with_pace` is by it and `as_calibrated` without it.
     `interval_coverage` counts the 90 % intervals that hold such a time, `ratio_coverage` those that hold the ratio of
     two of one run on the same lanes. `speedup_error` is of speed-ups over plain pooled decoding; its sign stays: above
     zero promises too much. `by_calibration` has the lowest and the highest of the calibrations' own means.
     """
-    errors = [abs(row["tpot_error"]) for row in rows]
+    paced = [row for row in rows if "paces" in row]
+    before = [abs(row["predicted"]["as_calibrated_tpot_s"] / row["measured"]["tpot_s"] - 1) for row in paced]
     faster = [row["speedup"] for row in rows if row["speedup"] is not None]
     rounds = [row["rounds_equal"] for row in rows]
     return {
         "num_rows": len(rows),
         "num_prompts": len({prompt for row in rows for prompt in row["prompts"]}),
-        "error": {"median": median(errors), "worst": max(errors)} if errors else None,
+        "error": _spread([abs(row["tpot_error"]) for row in rows]),
+        "with_pace": _spread([abs(row["tpot_error"]) for row in paced]),
+        "as_calibrated": _spread(before),
         "interval_coverage": share_of(
             is_within(row["measured"]["tpot_s"], row["predicted"], "tpot_s_") for row in rows
         ),
@@ -93,6 +97,10 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
         "speedup_coverage": share_of(one["is_held"] for one in faster),
         "rounds_equal": {name: sum(each[name] for each in rounds) for name in ("equal", "of")},
     }
+
+
+def _spread(errors: Sequence[float]) -> dict[str, float] | None:
+    return {"median": median(errors), "worst": max(errors), "of": len(errors)} if errors else None
 
 
 def _speedup_error(rows: Sequence[Row]) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def numbered(folder: Path) -> list[Path]:
 def summary(folders: Sequence[Path]) -> dict[str, Any]:
     """Figures of every demo and of all together, from what was kept of them.
 
-    They are of predictions as they were made before the runs; `recomputed` has the same ones of predictions that
+    They are of predictions as they were made before the runs; `as_calibrated` has today's without the machine's speed
+    just before the runs, and `recomputed` has the same ones of predictions that
     today's simulator makes from the profile and the record of each demo, and the answer that today's rules give.
     """
     demos, runs = ([read_result(folder / name) for folder in folders] for name in (DEMO, RUN))
@@ -115,6 +116,7 @@ def summary(folders: Sequence[Path]) -> dict[str, Any]:
         "measured": runs[0]["measured"],
         "formats": runs[0]["formats"],
         "all": {"num_demos": len(demos)} | _answers(demos) | {"recomputed": _answers(again)},
+        "as_calibrated": figures([recomputed(folder, as_calibrated=True) for folder in folders]),
         "rounds": round_errors([result for folder in folders for result in judged(folder).results]),
         "machine": machine(folders),
         "demos": {
@@ -126,31 +128,34 @@ def summary(folders: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def recomputed(folder: Path) -> dict[str, Any]:
+def recomputed(folder: Path, *, as_calibrated: bool = False) -> dict[str, Any]:
     """Return a demo's result by today's simulator and today's rules, from the profile and the record that it keeps.
 
     Predictions are of the texts that each schedule has run, and the answer is what follows from these runs today.
     """
-    verdict = judged(folder).answer
+    found = judged(folder, as_calibrated=as_calibrated)
+    verdict, without = found.answer, found.speedup_without
     answer = {"pays": None, "speedup": None, "winner": None}
     if verdict is not None:
         answer = {"pays": verdict.pays, "speedup": speedup_entry(verdict.speedup), "winner": verdict.recommended}
-    without = judged(folder).speedup_without
     answer["without_repeating"] = without and {"value": without.value, "outcome": without.outcome}
-    return read_result(folder / DEMO) | answer | {"schedules": schedule_entries(judged(folder))}
+    return read_result(folder / DEMO) | answer | {"schedules": schedule_entries(found)}
 
 
 @cache
-def judged(folder: Path) -> JudgedRuns:
-    """Return a demo's runs next to what today's simulator predicts of them."""
-    return read_judged(folder / DEMO)
+def judged(folder: Path, *, as_calibrated: bool = False) -> JudgedRuns:
+    """Return a demo's runs next to what today's simulator predicts of them, for the speed just before the runs or not.
+
+    Demos of before 30 November 2026 do not know it.
+    """
+    return read_judged(folder / DEMO, as_calibrated=as_calibrated)
 
 
 def figures(demos: Sequence[Json]) -> dict[str, Any]:
     """How good the predictions of some demos are, all their schedules together.
 
-    `error` is of times per token as they were calibrated, `error_at_anchor` of times at the speed that the machine had
-    during calibration, and `ratio_error` of ratios of two times as they were, on the same lanes of one demo; each is
+    `error` is of times per token as they were calibrated, `error_at_anchor` of times at the speed that
+    predictions are for, and `ratio_error` of ratios of two times as they were, on the same lanes of one demo; each is
     the median and the worst without its sign. `actual_coverage` counts the 90 % intervals that hold the measured time,
     `interval_coverage` those that hold it at the anchors' speed, `rounds_equal` the texts that went through the
     simulated rounds. `first_token` is the error of the time to the first token, and its mean with its sign.
@@ -189,7 +194,7 @@ def round_errors(results: Sequence[ScheduleResult]) -> dict[str, Any]:
     """Return predicted over measured time of rounds, minus one, by their place in a text and by how lanes work.
 
     Lanes decode without drafts (`plain`), share their cores (`pooled`), take turns or work at once. Texts that left the
-    simulated rounds do not count; each schedule's times are at the speed that the machine had during calibration.
+    simulated rounds do not count; each schedule's times are at the speed that predictions are for.
     """
     seconds = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
     for result in results:

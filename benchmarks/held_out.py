@@ -10,7 +10,8 @@ answers of up to 32, 256 and 1,024 tokens to short prompts, and of 64 to long on
 set, and no two cells share one. Every calibration draws other prompts, by a seed of its day and number; those before
 29 November 2026 all drew by seed 2026, with one prompt for 1,024 tokens and two long ones. Busy cells are some of these
 prompts next to a process that keeps a core at work, predicted as if it were not there. The schedules are the best of
-their kind and placement by prediction for the first cell. What is predicted of a cell is written before it is run.
+their kind and placement by prediction for the first cell. What is predicted of a cell is written before it is run; from
+30 November 2026 on, it is for the machine's speed just before, and rows have what it would be without that as well.
 
 Writes benchmarks/results/held-out.json, a row for every schedule in every run, and keeps the profile in
 benchmarks/results/held-out/. Rows of other machines and days stay. What this machine has done today is not done again,
@@ -40,16 +41,18 @@ from _held_out_cells import (
     Basis,
     Cell,
     Json,
+    at_present,
     best_of_kinds,
     cells,
     longest_prompt,
     measured_rows,
+    predicted,
     predicted_rows,
     run_facts,
 )
 from _held_out_rows import is_done, summary, with_run
 
-from calibrate.profiling.anchors import Anchors
+from calibrate.profiling.anchors import Anchors, lanes_of
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from calibrate.recording.reach import Reach
 from decoding.methods import METHODS
@@ -57,6 +60,7 @@ from decoding.record import AcceptanceRecord
 from hwprofiles.host import describe_host, differences
 from hwprofiles.other_use import OtherUse
 from hwprofiles.profile import Profile, load_profile, save_profile
+from mirrorsd.compare.present_pace import paces_now
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.validate_schedules import matching_prompts
 from mirrorsd.lane_choice import profile_lanes
@@ -124,10 +128,14 @@ def _run_cell(
     *,
     busy: bool,
 ) -> None:
-    """Predict a cell and write that; run it and write that as well."""
+    """Predict a cell for the machine's present speed and write that; run it and write that as well."""
     run, title = run_facts(cell, busy=busy), f"{cell.name}, {'busy' if busy else 'quiet'}"
     accepted = replace(accepted, prompts=accepted.prompts[: run["num_prompts"]])
-    candidates, rows = predicted_rows(basis, accepted, run)
+    as_calibrated = predicted(basis.profile, basis, accepted)
+    used = sorted({lane for one in as_calibrated for lane in lanes_of(one.schedule)})
+    runs_s = sum(one.prediction.decode_s for one in as_calibrated)
+    basis = at_present(basis, paces_now(lanes.engine, lanes.anchors, used, basis.profile, runs_s=runs_s))
+    candidates, rows = predicted_rows(basis, as_calibrated, accepted, run)
     write(rows)
     prompts, others = matching_prompts(encoded, accepted), OtherUse()
     with _one_core_at_work(wanted=busy):
@@ -139,9 +147,9 @@ def _run_cell(
             cuts=[cell.max_new_tokens] * len(prompts),
             progress=_saying(title),
         )
-    used = others.so_far()
+    others_used = others.so_far()
     found = measured_rows(rows, candidates, measured, basis, accepted)
-    write([row | {"others_share": used and used.share} for row in found])
+    write([row | {"others_share": others_used and others_used.share} for row in found])
     for row in found:
         print(f"{title}: {row['name']}, {1e3 * row['measured']['tpot_s']:.1f} ms, {row['tpot_error']:+.1%}", flush=True)
 

@@ -1,7 +1,7 @@
 """Compares simulated and measured traces of one schedule over the same prompts.
 
 It finds the first round of each prompt in which they differ, and computes what the measured times would have been at
-the machine's speed during calibration. Nothing here runs a model or a simulation.
+the machine's speed that the profile is for. Nothing here runs a model or a simulation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Divergence:
 class Comparison:
     """The comparison of one schedule's simulated and measured traces.
 
-    `at_anchor_s`: measured seconds of each prompt, converted to the machine's speed during calibration.
+    `at_anchor_s`: measured seconds of each prompt, converted to the machine's speed that the profile is for.
     """
 
     schedule: str
@@ -98,7 +98,7 @@ def compare(
 
 
 def _at_anchor_s(pairs: Sequence[TracePair]) -> tuple[float, ...]:
-    """Return the measured seconds of each prompt at the machine's speed during calibration.
+    """Return the measured seconds of each prompt at the machine's speed that the profile is for.
 
     The pace of a single run is noisy. So the total is the total measured time over the mean pace, weighted by simulated
     times; single paces only distribute it over the prompts.

@@ -201,6 +201,12 @@ class LaneProfile(StrictModel):
         }
         return self.model_copy(update={"overheads": scaled})
 
+    def at_pace(self, pace: float) -> Self:
+        """Return a copy whose times are all `pace` times as long, but for a group's communication."""
+        lane = self.scaled(dict.fromkeys(PARTS, pace)).with_overheads_scaled(dict.fromkeys(EVENTS, pace))
+        anchor = self.anchor and self.anchor.model_copy(update={"seconds": pace * self.anchor.seconds})
+        return lane.model_copy(update={"dispatch_s": pace * self.dispatch_s, "anchor": anchor})
+
     def scaled(self, factors: Mapping[LanePart, float | Sequence[float]]) -> Self:
         """Return a copy with the times of some parts multiplied, see `LatencyTable.scaled`."""
         return self.changed(factors, LatencyTable.scaled)

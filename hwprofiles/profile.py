@@ -1,6 +1,6 @@
 """A profile: the times of one machine for one model pair, with their errors. Calibration writes it, `sim` reads it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -111,6 +111,10 @@ class Profile(StrictModel):
                 return lane
         names = ", ".join(lane.name for lane in self.lanes)
         raise ProfileError(f"the profile has no lane {name!r}; it has {names}")
+
+    def at_paces(self, paces: Mapping[str, float]) -> Self:
+        """Return a copy for a machine on which everything takes `paces` times as long, by lane; 1 for other lanes."""
+        return self.model_copy(update={"lanes": tuple(lane.at_pace(paces.get(lane.name, 1.0)) for lane in self.lanes)})
 
     def split_pairs(self) -> list[tuple[str, str]]:
         """Return all ordered pairs of lanes that share no core and no device."""

@@ -96,7 +96,7 @@ def outcome_table(result: Mapping[str, Any], *, width: int) -> Table:
     if width < _WIDE_ENOUGH:
         rows = [{short: row[heading] for heading, short in _NARROW.items()} for row in rows]
     names = [entry["name"] + " (a lane died)" * entry["lost_lane"] for entry in entries]
-    title = "Milliseconds per token; errors as calibrated, and corrected for machine speed"
+    title = "Milliseconds per token; errors as measured, and corrected for machine speed"
     cells = ((name, *row.values()) for name, row in zip(names, rows, strict=True))
     table = plain_table(title, ("schedule",), tuple(rows[0]), cells)
     for entry, line in zip(entries, table.rows, strict=True):

@@ -14,7 +14,7 @@ from mirrorsd.compare.runs import Measured, pace
 from planner.measured_verdict import KnownTime, MeasuredSchedule, PromptTime, Runs, judge_measured, known_pairs
 from planner.paired_ratio import Ratio
 from planner.report.report_data import ScheduleResult
-from planner.search.search import Candidate
+from planner.search.search import Candidate, rank
 from planner.verdict import Claim, SpeculationVerdict
 from planner.wording import schedule_names
 from sim.evaluator import Evaluator
@@ -54,6 +54,12 @@ class JudgedRuns:
     def answer(self) -> SpeculationVerdict | None:
         """Return the verdict if plain decoding and speculation were both run, else None."""
         return self.verdict if self.verdict.speedup is not None else None
+
+
+def candidates_of(schedules: Sequence[Schedule], profile: Profile, record: AcceptanceRecord) -> list[Candidate]:
+    """Return what is predicted of schedules, in their order; raise `MirrorsdError` if one cannot be predicted."""
+    ranked = {one.schedule: one for one in rank(schedules, profile, record).candidates}
+    return [ranked[schedule] for schedule in schedules]
 
 
 class KnownRounds:

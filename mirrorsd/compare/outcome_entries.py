@@ -184,12 +184,12 @@ def disturbed_runs(judged: JudgedRuns) -> Iterator[str]:
 
 
 def changed_speed(judged: JudgedRuns) -> Iterator[str]:
-    """Yield a warning if the machine's speed changed since the calibration and measured times miss their intervals."""
+    """Yield a warning if the machine's speed changed during the runs and measured times miss their intervals."""
     speed = median(one.measured_at_anchor_s / one.measured_s for one in judged.results)
     missed = sum(not one.is_held for one in judged.results)
     if missed and abs(speed - 1) > _CHANGED:
         yield (
-            f"During the runs this machine had {factor(speed)} its speed during calibration, by the same work timed in "
+            f"During the runs this machine had {factor(speed)} its speed just before them, by the same work timed in "
             f"both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}. "
             "Speed-ups are not affected, since schedules were run in turn."
         )

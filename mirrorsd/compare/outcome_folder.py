@@ -20,7 +20,7 @@ from decoding.validation import errors_as
 from decoding.yaml_file import write_atomically
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.calibrated_lengths import reaching
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.measured_answer import JudgedRuns, candidates_of, judge_runs
 from mirrorsd.compare.numbers import json_text, path_from, ratio_entry, run_command
 from mirrorsd.compare.outcome_entries import (
     accuracy,
@@ -30,6 +30,7 @@ from mirrorsd.compare.outcome_entries import (
     rounds_in_words,
     schedule_entries,
 )
+from mirrorsd.compare.present_pace import paces_in_words
 from mirrorsd.compare.runs import Measured, load_runs, load_traces, save_runs, save_traces
 from mirrorsd.simulation import as_recorded, repeating_sentence
 from planner.chrome_trace import save_chrome_trace
@@ -37,7 +38,6 @@ from planner.plan import Plan, make_plan
 from planner.report.report import render_report
 from planner.report.report_data import ReportData
 from planner.report.table import results_heading
-from planner.search.search import rank
 from planner.search.space import SearchSpace
 
 _TRACES: Final = "traces.json.gz"
@@ -65,6 +65,7 @@ class Outcome:
         sample: a prompt and the target's answer; None to show none.
         run_options: options of `mirrorsd run` that name the models, for the command to run next.
         given: files of schedules that exist already; another recommended schedule is written to a new file.
+        paces: each lane's pace just before the runs, which predictions are for (`present_pace`).
     """
 
     title: str
@@ -79,6 +80,7 @@ class Outcome:
     sample: tuple[str, str] | None = None
     run_options: tuple[str, ...] = ()
     given: Mapping[Schedule, Path] = field(default_factory=dict, repr=False)
+    paces: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 class _Files(BaseModel):
@@ -113,6 +115,8 @@ class _Saved(BaseModel):
     sha256: dict[str, str] = Field(default_factory=dict)
     """Digests of its files; earlier versions wrote none, or not all."""
     schedules: Annotated[list[_Entry], Field(min_length=1)]
+    paces: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(default_factory=dict)
+    """Earlier versions predicted for the speed during calibration."""
 
 
 def require_no_other(folder: Path, name: str) -> None:
@@ -159,6 +163,7 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     warnings = [
         *outcome.warnings,
         *disturbed_runs(judged),
+        *filter(None, [paces_in_words(outcome.paces)]),
         *changed_speed(judged),
         *changed_slowdowns(judged, outcome.plan.profile),
     ]
@@ -172,6 +177,7 @@ def _write(outcome: Outcome, folder: Path, name: str) -> dict[str, Any]:
     predicted = (f"Before the runs: {line}" for line in outcome.plan.verdict.lines)
     entries = {
         **outcome.facts,
+        "paces": outcome.paces,
         "verdict": words["verdict"],
         "warnings": [*words["warnings"], *warnings],
         "explanation": [*words["explanation"], *predicted, *outcome.notes],
@@ -246,9 +252,13 @@ def files_of(path: Path) -> list[Path]:
     return [path, *_named_files(_read(path), path).values()]
 
 
-def read_judged(path: Path) -> JudgedRuns:
-    """Return the runs of a saved result with new predictions of them, without a search."""
+def read_judged(path: Path, *, as_calibrated: bool = False) -> JudgedRuns:
+    """Return the runs of a saved result with new predictions of them, without a search.
+
+    Predictions are for the machine's speed just before the runs or, if `as_calibrated`, during calibration.
+    """
     saved = _read(path)
+    saved = saved.model_copy(update={"paces": {}}) if as_calibrated else saved
     profile, record, more, measured = _evidence(saved, path)
     return _judge(saved, profile, record, more, measured)
 
@@ -287,10 +297,9 @@ def _named_files(saved: _Saved, path: Path) -> dict[str, Path]:
 def _judge(
     saved: _Saved, profile: Profile, record: AcceptanceRecord, more: AcceptanceRecord | None, measured: Measured
 ) -> JudgedRuns:
-    schedules = [entry.schedule for entry in saved.schedules]
-    candidates = {one.schedule: one for one in rank(schedules, profile, record).candidates}
-    as_made = as_recorded(profile, record)
-    return judge_runs([candidates[schedule] for schedule in schedules], measured, as_made, record, more)
+    at_present = as_recorded(profile, record).at_paces(saved.paces)
+    candidates = candidates_of([entry.schedule for entry in saved.schedules], at_present, record)
+    return judge_runs(candidates, measured, at_present, record, more)
 
 
 def file_name(place: int, name: str) -> str:

@@ -1,6 +1,6 @@
 """Real runs with their tokens, traces and anchors, stored as compressed JSON; and the machine's pace during a run.
 
-The pace is the time of anchors during the run over their time during calibration: at 1.3 everything takes 1.3 times as
+The pace is the time of anchors during the run over their time by the profile: at 1.3 everything takes 1.3 times as
 long.
 """
 

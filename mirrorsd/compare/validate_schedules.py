@@ -18,9 +18,10 @@ from decoding.schedule import Schedule
 from hwprofiles.other_use import OtherUse, busy
 from hwprofiles.profile import Profile, load_profile
 from mirrorsd.compare.calibrated_lengths import reach_in_words, reaching, require_reach
-from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.measured_answer import candidates_of, judge_runs
 from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
+from mirrorsd.compare.present_pace import paces_now
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import NO_DRAFTER, find_pair
@@ -28,7 +29,6 @@ from mirrorsd.prompt_tokens import encode
 from mirrorsd.simulation import as_recorded, require_same_models
 from mirrorsd.text_engine import new_engine
 from planner.plan import make_plan
-from planner.search.search import rank
 from planner.search.space import SearchSpace
 from planner.wording import counted
 from runtime.backends.lane_device import Dtype
@@ -111,21 +111,19 @@ def validate(
     named = {path: one if one.drafter else pair.with_drafter(one) for path, one in schedules.items()}
     paths, repeated = by_schedule(named)
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
-    ranked = {one.schedule: one for one in rank(list(paths), profile, record).candidates}
-    candidates = [ranked[schedule] for schedule in paths]
+    as_calibrated = candidates_of(list(paths), profile, record)
     others = OtherUse()
     with new_engine(pair, profile_lanes(profile)) as engine:
+        anchors, runs_s = anchors_of(engine, profile), sum(one.prediction.decode_s for one in as_calibrated)
+        progress("timing this machine's present speed", 0.0)
+        paces = paces_now(engine, anchors, sorted(lanes), profile, runs_s=runs_s)
         measured = run_in_turn(
-            engine,
-            [candidate.schedule for candidate in candidates],
-            encoded,
-            anchors_of(engine, profile),
-            cuts=[record.max_new_tokens] * len(encoded),
-            progress=progress,
+            engine, list(paths), encoded, anchors, cuts=[record.max_new_tokens] * len(encoded), progress=progress
         )
     used = others.so_far()
     plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    judged = judge_runs(candidates, measured, plan.profile, plan.record)
+    at_present = plan.profile.at_paces(paces)
+    judged = judge_runs(candidates_of(list(paths), at_present, record), measured, at_present, plan.record)
     return Outcome(
         title="mirrorsd validate",
         plan=plan,
@@ -138,6 +136,7 @@ def validate(
         warning=busy(used, is_over=True),
         run_options=tuple(run_options),
         given=paths,
+        paces=paces,
     )
 
 

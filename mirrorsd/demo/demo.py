@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from calibrate.profiling.anchors import lanes_of
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt, draw_prompts
@@ -18,12 +19,13 @@ from decoding.files import locked, reserved
 from decoding.methods import METHODS
 from decoding.progress import ReportProgress
 from decoding.record import AcceptanceRecord
-from decoding.schedule import save_schedule
+from decoding.schedule import Schedule, save_schedule
 from hwprofiles.other_use import LESS_CERTAIN, OtherUse, busy
 from hwprofiles.profile import Profile
-from mirrorsd.compare.measured_answer import JudgedRuns, judge_runs
+from mirrorsd.compare.measured_answer import JudgedRuns, candidates_of, judge_runs
 from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import DEMO, ROOM_BYTES, Outcome, file_name, write_outcome
+from mirrorsd.compare.present_pace import paces_now
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
@@ -44,7 +46,20 @@ from mirrorsd.demo.demo_plan import (
     what_fits,
 )
 from mirrorsd.demo.race import FurtherPrompts, Race
-from mirrorsd.demo.stages import StageReport, Stages
+from mirrorsd.demo.stages import (
+    CALIBRATE,
+    MORE,
+    MOST_CALIBRATION_S,
+    RECORD,
+    REPORT,
+    REPORT_S,
+    RUN,
+    SEARCH,
+    SEARCH_S,
+    StageReport,
+    Stages,
+    expected_stages,
+)
 from mirrorsd.lane_choice import chosen_lanes, require_drafter
 from mirrorsd.measure_pair import calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair
@@ -58,31 +73,13 @@ from runtime.engine import Engine
 from runtime.models.tokenizer import Tokenizer
 from runtime.wire.stops import seeing_stops, working_s
 
-CALIBRATE: Final = "Calibrating this machine"
-RECORD: Final = "Recording acceptance"
-SEARCH: Final = "Searching in simulation"
-RUN: Final = "Running schedules for real"
-MORE: Final = "Recording more prompts"
-REPORT: Final = "Writing the report"
-_SEARCH_S: Final = 10.0
-_REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, _MOST_CALIBRATION_S = 0.45, 240.0
-_RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 _LOADING_S: Final = 10.0
-_AROUND_RUNS_S: Final = _LOADING_S + _SEARCH_S + _REPORT_S
+_AROUND_RUNS_S: Final = _LOADING_S + SEARCH_S + REPORT_S
 """Seconds for everything but calibrating, recording and running."""
 
 _RECORDED_TREES: Final = ((2, 4), (3, 4))
 """(depth, top_k) of recorded trees. Deeper ones take too long to record, and pay only if a step costs little."""
 _FIRST_LOOK_S: Final = 1.0
-
-
-def expected_stages(time_s: float) -> dict[str, float]:
-    """Return the first estimate of the seconds of every stage of a demo that takes `time_s` in all."""
-    calibration_s = min(_CALIBRATION_SHARE * time_s, _MOST_CALIBRATION_S)
-    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: _SEARCH_S}
-    left_s = max(0.0, time_s - sum(known.values()) - _MORE_SHARE * time_s - _REPORT_S)
-    return known | {RUN: left_s, MORE: _MORE_SHARE * time_s, REPORT: _REPORT_S}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +136,7 @@ class Demo:
         self.busy_now = busy(self._others.so_far())
         self._notes: tuple[str, ...] = ()
         self._shortage: str | None = None
+        self._paces: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
         """Go through all stages, and return the JSON object that is written last."""
@@ -159,7 +157,7 @@ class Demo:
                 measured = self._run_for_real(engine, plan, candidates)
                 with seeing_stops():
                     more = self._record_more(plan, candidates, measured)
-            return self._report(plan, candidates, measured, more)
+            return self._report(plan, [one.schedule for one in candidates], measured, more)
 
     def _calibrate(self, engine: Engine) -> Profile:
         settings, progress = self._settings, self._stages.begin(CALIBRATE)
@@ -188,7 +186,7 @@ class Demo:
         left_s = settings.time_s - stages.elapsed_s - _AROUND_RUNS_S
         length, cost = text_length(partial(self._cost, profile), settings.max_new_tokens, left_s)
         if length < settings.max_new_tokens:
-            calibration_s = max(stages.elapsed_s, _MOST_CALIBRATION_S)
+            calibration_s = max(stages.elapsed_s, MOST_CALIBRATION_S)
             slower = 1 + profile.common_error  # the machine may be slower in the next demo
             enough = slower * enough_s(self._cost(profile, settings.max_new_tokens))
             needed_s = calibration_s + enough + _AROUND_RUNS_S
@@ -218,7 +216,7 @@ class Demo:
             self._notes += (f"Only plain decoding was run, since no drafting schedule can be predicted{why}.",)
             return None
         known, stages, further = plan.record, self._stages, self._further(plan, drafting)
-        end_s = self._settings.time_s - _REPORT_S
+        end_s = self._settings.time_s - REPORT_S
         if measured.num_prompts < FAIR_PROMPTS or not further.has_one_within(end_s - stages.elapsed_s):
             return None
         stages.expect(MORE, end_s - stages.elapsed_s)
@@ -273,7 +271,7 @@ class Demo:
         picked, stages = pick_demo_schedules(plan.search), self._stages
         candidates = most_important(picked, plan.recommended)
         costs, num_prompts = short_runs_s(plan, candidates), min(WANTED_PROMPTS, len(plan.record.prompts))
-        left_s = self._settings.time_s - stages.elapsed_s - _REPORT_S
+        left_s = self._settings.time_s - stages.elapsed_s - REPORT_S
         count = what_fits(costs, left_s, num_prompts)
         runs_s = min(left_s, expected_runs_s(costs[:count]))
         stages.expect(RUN, runs_s)
@@ -289,33 +287,31 @@ class Demo:
         settings, stages, num_prompts = self._settings, self._stages, len(plan.record.prompts)
         length = plan.record.max_new_tokens
         cuts = [min(SHORT_CUT, length) if place < WANTED_PROMPTS else length for place in range(num_prompts)]
-        end_s, further = settings.time_s - _REPORT_S, self._further(plan, answering(candidates))
+        end_s, further = settings.time_s - REPORT_S, self._further(plan, answering(candidates))
         race = Race(candidates, plan, cuts, end_s=end_s, clock=lambda: stages.elapsed_s, further=further)
-        return run_in_turn(
-            engine,
-            [candidate.schedule for candidate in candidates],
-            self._encoded[:num_prompts],
-            anchors_of(engine, plan.profile),
-            cuts=cuts,
-            going_on=race.going_on,
-            progress=stages.begin(RUN, by_time=True),
-        )
+        schedules, anchors = [one.schedule for one in candidates], anchors_of(engine, plan.profile)
+        progress = stages.begin(RUN, by_time=True)
+        progress("timing this machine's present speed", 0.0)
+        lanes = sorted({lane for schedule in schedules for lane in lanes_of(schedule)})
+        self._paces = paces_now(engine, anchors, lanes, plan.profile, runs_s=end_s - stages.elapsed_s)
+        prompts = self._encoded[:num_prompts]
+        return run_in_turn(engine, schedules, prompts, anchors, cuts=cuts, going_on=race.going_on, progress=progress)
 
     def _report(
-        self, plan: Plan, candidates: Sequence[Candidate], measured: Measured, more: AcceptanceRecord | None
+        self, plan: Plan, schedules: Sequence[Schedule], measured: Measured, more: AcceptanceRecord | None
     ) -> dict[str, Any]:
         self._stages.begin(REPORT)
         used = self._others.so_far()
         pair = self._settings.pair
-        judged = judge_runs(candidates, measured, plan.profile, plan.record, more)
-        named = {one.schedule: name for name, one in zip(judged.names, candidates, strict=True)}
+        at_present = plan.profile.at_paces(self._paces)
+        judged = judge_runs(candidates_of(schedules, at_present, plan.record), measured, at_present, plan.record, more)
         facts = {
             **outcome_facts(judged, plan, pair, used=used),
             "seed": self._settings.seed,
             "total_s": self._stages.elapsed_s,
             "shortage": self._shortage,
             "winner": judged.verdict.recommended,
-            "predicted_winner": named.get(plan.recommended.schedule),
+            "predicted_winner": dict(zip(schedules, judged.names, strict=True)).get(plan.recommended.schedule),
         }
         files = {"profile": self._path("profile.yaml"), "record": self._path("record.npz")}
         outcome = Outcome(
@@ -330,6 +326,7 @@ class Demo:
             warning=busy(used, f"the answer is {LESS_CERTAIN}; repeat the demo when nothing else runs", is_over=True),
             sample=self._sample(judged),
             run_options=self._settings.run_options,
+            paces=self._paces,
         )
         written = write_outcome(outcome, self._settings.out, DEMO)
         folder = Path(written["folder"]) / "schedules"

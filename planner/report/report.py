@@ -82,7 +82,7 @@ def tiles(data: ReportData) -> Iterator[tuple[str, str]]:
         error_percent(median(abs(getattr(one, name)) for one in data.results)) for name in ("error", "error_at_anchor")
     )
     label = f"median error of the prediction over {counted(len(data.results), 'schedule')}"
-    yield error, f"{label}, as calibrated; {corrected} corrected"
+    yield error, f"{label}, as measured; {corrected} corrected"
 
 
 def _answer(data: ReportData) -> dict[str, Any]:

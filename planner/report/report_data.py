@@ -16,7 +16,7 @@ class ScheduleResult:
     """One schedule with its prediction, and a simulated and a measured trace for each prompt.
 
     Attributes:
-        measured_at_anchor_s: measured time per token, corrected by the anchors to the machine's speed at calibration.
+        measured_at_anchor_s: measured time per token, corrected by the anchors to the speed that predictions are for.
         ratio: measured speed over that of the plain schedule that was predicted fastest, on the prompts that both ran;
             None if there are none.
     """

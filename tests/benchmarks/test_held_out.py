@@ -102,7 +102,12 @@ def basis():
 def test_what_was_predicted_stays_as_it_was_written_and_what_was_measured_comes_to_it(basis):
     cells, made, record = basis
     two = replace(record, prompts=record.prompts[:2])
-    candidates, announced = cells.predicted_rows(made, two, {"cell": "short-32", "busy": False})
+    as_calibrated = cells.predicted(made.profile, made, two)
+    made = cells.at_present(made, {"both": 2.0})
+    candidates, announced = cells.predicted_rows(made, as_calibrated, two, {"cell": "short-32", "busy": False})
+    assert {tuple(one["paces"].items()) for one in announced} == {(("both", 2.0),)}
+    plain = announced[0]["predicted"]
+    assert plain["tpot_s"] == pytest.approx(2.0 * plain["as_calibrated_tpot_s"], rel=0.01)
     assert [one["measured"] for one in announced] == [None] * 7
     assert [one.prediction.num_tokens for one in candidates] == [48] * 7
     measured = made_up_runs([one.schedule for one in candidates], made.profile, two, slower=1.25)

@@ -79,7 +79,7 @@ def speed_sentences(*paces):
 
 def test_another_speed_of_the_machine_is_said_where_intervals_miss_for_it():
     (found,) = speed_sentences(0.5, 0.5, 0.5)
-    assert found.startswith("During the runs this machine had 2× its speed during calibration")
+    assert found.startswith("During the runs this machine had 2× its speed just before them")
     assert "Outside their intervals: 2 of 2 measured times." in found
     (found,) = speed_sentences(2.0, 2.0)
     assert found.startswith("During the runs this machine had 0.50× its speed")

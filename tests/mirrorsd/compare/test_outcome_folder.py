@@ -12,8 +12,9 @@ from decoding.errors import ConfigError, MirrorsdError, TraceError
 from decoding.trace import LaneEvent, Trace
 from hwprofiles.profile import save_profile
 from mirrorsd.cli.console import write_json
-from mirrorsd.compare.measured_answer import judge_runs
+from mirrorsd.compare.measured_answer import candidates_of, judge_runs
 from mirrorsd.compare.outcome_folder import REPORT, Outcome, read_judged, read_report_data, write_outcome
+from mirrorsd.compare.present_pace import paces_in_words
 from mirrorsd.compare.runs import Measured, save_traces
 from planner.plan import make_plan
 from planner.search.search import pick_demo_schedules
@@ -23,6 +24,9 @@ from tests.planner.synthetic import acceptance_record, machine
 
 SPACE = SearchSpace(windows=(1, 2, 3), uneven_roots=())
 USE = "mirrorsd run --schedule out/best.yaml --target 'my model' --prompt 'Why is the sky blue?'"
+
+PACES = {"target": 0.9, "draft": 1.0, "both": 0.9}
+"""Of the lanes just before the runs."""
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,14 @@ def plan():
 @pytest.fixture(scope="module")
 def judged(plan):
     """Runs on a machine that was slower than calibrated for the second prompt; one lost its draft at first."""
-    candidates = pick_demo_schedules(plan.search)
-    schedules = [one.schedule for one in candidates]
-    plain, *others = made_up_runs(schedules, plan.profile, plan.record, paces=[1.0, 1.5]).runs
+    schedules = [one.schedule for one in pick_demo_schedules(plan.search)]
+    at_present = plan.profile.at_paces(PACES)
+    plain, *others = made_up_runs(schedules, at_present, plan.record, paces=[1.0, 1.5]).runs
     lost = Trace(world="measured", events=[LaneEvent(0.5, "draft", "it hung")])
     others[0] = (replace(others[0][0], given_up=lost), *others[0][1:])
     others[0][1].trace.events.append(LaneEvent(0.9, "draft", "no room", is_loss=False))
-    return judge_runs(candidates, Measured(runs=(plain, *others)), plan.profile, plan.record)
+    candidates = candidates_of(schedules, at_present, plan.record)
+    return judge_runs(candidates, Measured(runs=(plain, *others)), at_present, plan.record)
 
 
 @pytest.fixture
@@ -58,6 +63,7 @@ def outcome(plan, judged):
         warning="Other programs used 1.0 of the 2 cores.",
         sample=("Why?", "Because."),
         run_options=("--target", "my model"),
+        paces=PACES,
     )
 
 
@@ -109,6 +115,7 @@ def test_the_report_is_made_again_from_a_copy_elsewhere_and_after_a_move(outcome
     assert traces_of(found.results) == traces_of(outcome.judged.results)
     assert (found.warning, found.sample, found.command) == (outcome.warning, outcome.sample, USE)
     assert found.measured == outcome.judged.verdict
+    assert [one.error for one in found.results] == [one.error for one in outcome.judged.results]
     assert [one.error_at_anchor for one in found.results] == [one.error_at_anchor for one in outcome.judged.results]
     assert found.footnotes[1:] == tuple(json.loads(Path("elsewhere/out/result.json").read_text())["notes"])
 
@@ -180,9 +187,10 @@ def test_scripts_get_every_schedule_at_both_speeds_and_what_was_lost(outcome):
     lost = f"The run of {outcome.judged.names[1]} on text 1 of 2 lost lane draft (it hung); the run was repeated."
     full = f"The run of {outcome.judged.names[1]} on text 2 of 2: no room; the run counts all the same."
     assert result["notes"][:2] == [lost, full]
-    [speed] = result["notes"][2:]
-    assert speed in result["warnings"]
-    assert speed.startswith("During the runs this machine had 0.79× its speed")
+    [before, speed] = result["notes"][2:]
+    assert before == paces_in_words(PACES)
+    assert {before, speed} <= set(result["warnings"])
+    assert speed.startswith("During the runs this machine had 0.79× its speed just before them")
     entries = result["schedules"]
     for entry in entries:
         at_anchor = entry["predicted"]["tpot_s"] / entry["measured"]["tpot_s_at_anchor"] - 1
@@ -245,7 +253,7 @@ def test_runs_of_cut_texts_and_unequal_prompts_are_judged_anew_without_a_search(
     more.save(Path("out/more.npz"))
     made = judge_runs(candidates, measured, plan.profile, plan.record, more)
     files = outcome.files | {"more": Path("out/more.npz")}
-    entries = write_outcome(replace(outcome, judged=made, files=files), Path("out"), "result.json")
+    entries = write_outcome(replace(outcome, judged=made, files=files, paces={}), Path("out"), "result.json")
     monkeypatch.setattr("mirrorsd.compare.outcome_folder.make_plan", None)
     again = read_judged(Path("out/result.json"))
     assert again.comparisons == made.comparisons

@@ -1,0 +1,71 @@
+"""Finds how fast a machine is just before runs, so that predictions of them are for that speed, not the calibration's.
+
+A shared machine keeps a speed for minutes, and has another one the next day. `benchmarks/held_out.py` says by how much
+predictions at the present pace are better.
+"""
+
+from collections.abc import Collection, Mapping
+from math import exp, log
+from typing import TYPE_CHECKING, Final
+
+from calibrate.fitting.ratios import NORMAL_90, mean_pace
+from hwprofiles.profile import Profile
+from mirrorsd.compare.runs import expected_anchors
+from planner.wording import factor
+
+if TYPE_CHECKING:  # a report is made without the libraries that lanes need
+    from calibrate.profiling.anchors import Anchors
+    from runtime.engine import Engine
+
+_MOST_S: Final = 8.0
+_SHARE: Final = 0.05
+"""Of the time of the runs that anchors before them take, at most."""
+_LEAST: Final = 3
+"""Least anchors on each lane."""
+_OF_SECONDS: Final = 0.05
+"""Relative standard deviation of a lane's pace in eight seconds from that in the ninety seconds after them (five demos
+in benchmarks/results/demos; 0.058 of three seconds, 0.045 of twelve)."""
+_CHANGED: Final = 0.1
+"""Relative changes of a lane's speed beyond this are told."""
+
+
+def paces_now(
+    engine: "Engine", anchors: "Anchors", lanes: Collection[str], profile: Profile, *, runs_s: float
+) -> dict[str, float]:
+    """Return each lane's pace: the expected time of its work in the next minutes over that during calibration.
+
+    Anchors take a share of `runs_s`, the expected time of the runs, and 8 seconds at most, once the target is loaded.
+    Raises `MirrorsdError` if a lane cannot load the target, or is lost.
+    """
+    for lane in lanes:
+        engine.load_target(lane)
+        engine.compile_target(lane, exit_layer=None, drafters=())
+    taken: dict[str, list[float]] = {lane: [] for lane in lanes}
+    end_s = anchors.now_s + min(_MOST_S, _SHARE * runs_s)
+    while anchors.now_s < end_s or any(len(times) < _LEAST for times in taken.values()):
+        for lane, times in taken.items():
+            times.append(anchors.take(lane))
+    expected = expected_anchors(profile)
+    return {lane: lasting_pace(mean_pace(times) / expected[lane], profile) for lane, times in taken.items()}
+
+
+def lasting_pace(seen: float, profile: Profile) -> float:
+    """Return the expected pace of minutes, given that of seconds: nearer to 1, where the latter may be by chance.
+
+    It is the posterior mean of the logarithm. The prior's width is the profile's `pace_error`, or wider if the pace
+    that was seen is further away, as it is on another day.
+    """
+    change, noise = log(seen), _OF_SECONDS**2
+    variance = max((profile.pace_error / NORMAL_90) ** 2, change**2 - noise)
+    return exp(change * variance / (variance + noise))
+
+
+def paces_in_words(paces: Mapping[str, float]) -> str | None:
+    """Return a sentence on lanes whose speed changed much since calibration; None if there are none."""
+    changed = [f"{lane} {factor(1 / pace)}" for lane, pace in paces.items() if abs(1 / pace - 1) > _CHANGED]
+    if not changed:
+        return None
+    return (
+        "Just before the runs lanes had other speeds than during calibration, by the same work timed in both: "
+        f"{', '.join(changed)}. Predictions are for these speeds."
+    )
