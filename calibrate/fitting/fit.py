@@ -137,8 +137,8 @@ def _through(known: tuple[Size, float], first_s: float, slope: float, slots: Slo
     first_s = min(max(first_s, seconds - slope * (last - first)), seconds)
     if slots[context] == first or not slope:
         return seconds, [float(count - first) for count in counts]
-    added = (seconds - first_s) / slope
-    return first_s, np.interp(counts, (first, slots[context], last), (0.0, added, last - first)).tolist()
+    points = {first: 0.0, last: float(last - first), slots[context]: (seconds - first_s) / slope}
+    return first_s, np.interp(counts, sorted(points), [points[one] for one in sorted(points)]).tolist()
 
 
 def _within(head_s: Mapping[int, float], whole_s: Mapping[int, float]) -> dict[int, float]:

@@ -96,9 +96,14 @@ def noise_of(estimates: Iterable[Estimate]) -> float:
 
 
 def mean_pace(taken: Sequence[float]) -> float:
-    """Return the mean of anchors, each limited to `_MOST_OF_MEDIAN` medians, as a pause in one says little."""
+    """Return the mean of anchors, see `limited`."""
+    return fmean(limited(taken))
+
+
+def limited(taken: Sequence[float]) -> list[float]:
+    """Return anchors, each limited to `_MOST_OF_MEDIAN` medians, as a pause in one says little."""
     most = _MOST_OF_MEDIAN * median(taken)
-    return fmean([min(one, most) for one in taken])
+    return [min(one, most) for one in taken]
 
 
 def trimmed_mean(values: Sequence[float], share: float = 0.05) -> float:

@@ -4,11 +4,12 @@ A shared machine keeps a speed for minutes, and has another one the next day. `b
 predictions at the present pace are better.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import exp, log
+from statistics import fmean, variance
 from typing import TYPE_CHECKING, Final
 
-from calibrate.fitting.ratios import NORMAL_90, mean_pace
+from calibrate.fitting.ratios import NORMAL_90, limited
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import expected_anchors
 from planner.wording import factor
@@ -24,7 +25,7 @@ _LEAST: Final = 3
 """Least anchors on each lane."""
 _OF_SECONDS: Final = 0.05
 """Relative standard deviation of a lane's pace in eight seconds from that in the ninety seconds after them (five demos
-in benchmarks/results/demos; 0.058 of three seconds, 0.045 of twelve)."""
+in benchmarks/results/demos). The scatter of few anchors adds to it: in these demos it is 0.075 for 0.6 seconds."""
 _CHANGED: Final = 0.1
 """Relative changes of a lane's speed beyond this are told."""
 
@@ -46,18 +47,22 @@ def paces_now(
         for lane, times in taken.items():
             times.append(anchors.take(lane))
     expected = expected_anchors(profile)
-    return {lane: lasting_pace(mean_pace(times) / expected[lane], profile) for lane, times in taken.items()}
+    return {
+        lane: lasting_pace([one / expected[lane] for one in times], profile.pace_error) for lane, times in taken.items()
+    }
 
 
-def lasting_pace(seen: float, profile: Profile) -> float:
-    """Return the expected pace of minutes, given that of seconds: nearer to 1, where the latter may be by chance.
+def lasting_pace(seen: Sequence[float], pace_error: float) -> float:
+    """Return the expected pace of minutes, given anchors of seconds: nearer to 1, as the latter may be by chance.
 
-    It is the posterior mean of the logarithm. The prior's width is the profile's `pace_error`, or wider if the pace
-    that was seen is further away, as it is on another day.
+    It is the posterior mean of the logarithm. The prior's half-width (90 %) is `pace_error`, or wider if the pace that
+    was seen is further away, as it is on another day.
     """
-    change, noise = log(seen), _OF_SECONDS**2
-    variance = max((profile.pace_error / NORMAL_90) ** 2, change**2 - noise)
-    return exp(change * variance / (variance + noise))
+    seen = limited(seen)
+    pace = fmean(seen)
+    change, noise = log(pace), _OF_SECONDS**2 + variance(seen) / pace**2 / len(seen)
+    prior = max((pace_error / NORMAL_90) ** 2, change**2 - noise)
+    return exp(change * prior / (prior + noise))
 
 
 def paces_in_words(paces: Mapping[str, float]) -> str | None:

@@ -79,6 +79,8 @@ class Race:
         found = put_together(self._candidates, names, measured, self._plan.profile, self._plan.record)
         runs = Runs.of(measured_schedules(self._candidates, *found, self._known))
         finalists = [one for plain in (True, False) for one in runs.side(plain=plain)[:1]]
+        if any(len(one.prompts) < measured.num_prompts for one in finalists):
+            return []  # its lane has no more room: the other's runs alone would tell nothing
         lost = _lost(runs, finalists) if measured.num_prompts >= FAIR_PROMPTS else ()
         left = [one.schedule for one in self._candidates if one.schedule not in lost]
         is_by_rounds = len(finalists) > 1 and runs.by_rounds(*finalists)
@@ -117,8 +119,12 @@ class Race:
 def _lost(runs: Runs, finalists: Collection[MeasuredSchedule]) -> set[Schedule]:
     """Return the schedules measured surely slower than another, except the finalists."""
 
+    def beats(other: MeasuredSchedule, one: MeasuredSchedule) -> bool:
+        ratio = runs.ratio(other, one)
+        # where rounds are not known, the noise of runs is in the other error
+        return (ratio.on_these if ratio.machine_error else ratio).outcome == "faster"
+
     def is_beaten(one: MeasuredSchedule) -> bool:
-        others = (other for other in runs.finished if other is not one)
-        return any(runs.ratio(other, one).on_these.outcome == "faster" for other in others)
+        return any(beats(other, one) for other in runs.finished if other is not one)
 
     return {one.schedule for one in runs.finished if one not in finalists and is_beaten(one)}

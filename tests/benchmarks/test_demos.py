@@ -23,7 +23,9 @@ def script(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "find_pair", lambda _name: None)
     monkeypatch.setattr(script, "measured_pair", lambda _pair: WEIGHTS)
-    monkeypatch.setattr(script, "recomputed", lambda folder, **_: faster(json.loads((folder / "demo.json").read_bytes())))
+    monkeypatch.setattr(
+        script, "recomputed", lambda folder, **_: faster(json.loads((folder / "demo.json").read_bytes()))
+    )
     monkeypatch.setattr(script, "judged", lambda _folder: SimpleNamespace(results=()))
     monkeypatch.setattr(script, "machine", lambda folders: {"of": [folder.name for folder in folders]})
     return script

@@ -105,6 +105,15 @@ def test_a_time_without_noise_is_met_whatever_noisy_times_around_it_say(first_s,
         assert all(after >= before * (1 - 1e-9) for before, after in pairwise(line))
 
 
+@given(SECONDS, SECONDS, SECONDS)
+def test_it_is_met_where_no_longer_context_has_more_slots(first_s, last_s, known_s):
+    times = {(1, 10): first_s, (1, 90): last_s}
+    slots = slots_between({10, 50, 90}, lambda context: 64 if context < 30 else 128)
+    (line,) = grow(seconds_of(times), (1,), slots, ((1, 50), known_s))
+    assert dict(zip(slots, line, strict=True))[50] == pytest.approx(known_s)
+    assert all(after >= before * (1 - 1e-9) for before, after in pairwise(line))
+
+
 @example({(1, 10): 0.00390625}, 0.00390625)  # a pass that is all head
 @given(st.dictionaries(st.sampled_from([(r, c) for r in ROWS for c in CONTEXTS]), SECONDS), SECONDS)
 def test_no_table_falls_with_rows_or_context_whatever_a_single_visit_says(changed, head_s):

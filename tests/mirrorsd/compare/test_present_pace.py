@@ -64,7 +64,7 @@ def test_however_short_the_runs_each_lane_has_three_anchors():
 
 def test_each_lane_has_its_own_pace_and_a_pause_in_one_anchor_says_little():
     paces = Machine(target=[2.0, 2.0, 2.0, 2.0, 20.0], draft=[0.5]).paces()
-    assert paces["target"] == pytest.approx(2.4, rel=0.02)
+    assert paces["target"] == pytest.approx(2.4, rel=0.03)
     assert paces["draft"] == pytest.approx(0.5, rel=0.02)
 
 
@@ -73,20 +73,30 @@ def test_a_lane_that_is_lost_is_an_error():
         Machine(target=[1.0]).paces(("target", "both"))
 
 
+def lasting(*seen, pace_error=0.105):
+    """What lasts of these paces, each seen in very many anchors."""
+    return lasting_pace([*seen] * 1000, pace_error)
+
+
 @given(seen_paces, seen_paces)
 def test_the_pace_of_minutes_is_between_one_and_that_of_seconds_and_rises_with_it(one, other):
-    found = lasting_pace(one, PROFILE)
+    found = lasting(one)
     assert min(1.0, one) <= found <= max(1.0, one)
-    assert (found <= lasting_pace(other, PROFILE)) or other < one
+    assert (found <= lasting(other)) or other < one
 
 
 def test_small_changes_count_by_half_and_those_of_another_day_nearly_whole():
-    assert lasting_pace(1.03, PROFILE) == pytest.approx(1.03**0.62, abs=1e-3)
-    assert lasting_pace(0.8, PROFILE) == pytest.approx(0.81, abs=0.005)
+    assert lasting(1.03) == pytest.approx(1.03**0.62, abs=1e-3)
+    assert lasting(0.8) == pytest.approx(0.81, abs=0.005)
 
 
 def test_a_machine_whose_speed_does_not_change_has_no_other_pace_by_chance():
-    assert lasting_pace(1.04, PROFILE.model_copy(update={"pace_error": 0.0})) == 1.0
+    assert lasting(1.04, pace_error=0.0) == 1.0
+
+
+def test_few_anchors_that_differ_count_for_less_than_many():
+    assert lasting(1.1, 1.7) == pytest.approx(1.4, abs=0.02)
+    assert 1.0 < lasting_pace([1.1, 1.7], 0.105) < 1.25
 
 
 @given(seen_paces)

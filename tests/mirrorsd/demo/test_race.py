@@ -90,6 +90,27 @@ def test_a_schedule_loses_by_the_recorded_prompts_however_other_prompts_may_diff
     assert set(race(plan, slower)[0].going_on(ran(plan, slower, WANTED_PROMPTS))) == {PLAIN, best}
 
 
+def test_one_whose_rounds_are_not_known_is_not_beaten_by_the_noise_of_two_runs(plan):
+    """It is 7 % slower than the best, and had other rounds than simulated."""
+    best = fastest_of(plan)
+    other = next(one for one in DRAFTING.values() if one != best)
+    tpot_s = {one.schedule: one.tpot_s for one in rank([best, other], plan.profile, plan.record).candidates}
+    slower = {PLAIN: 1.0, best: 1.0, other: 1.07 * tpot_s[best] / tpot_s[other]}
+    runs = ran(plan, slower, FAIR_PROMPTS)
+    for run in runs.runs[2]:
+        run.trace.rounds[-1] = run.trace.rounds[-1]._replace(outcome=(0, 1))
+    assert set(race(plan, slower)[0].going_on(runs)) == set(slower)
+
+
+def test_runs_end_where_one_of_the_answer_can_run_no_further_prompt(plan):
+    """Its draft lane has no room for longer texts."""
+    slower = {PLAIN: 1.0, fastest_of(plan): 1.0}
+    runs = ran(plan, slower, WANTED_PROMPTS)
+    stuck = Measured(runs=(runs.runs[0], runs.runs[1][:FAIR_PROMPTS]), cuts=runs.cuts)
+    assert race(plan, slower)[0].going_on(runs) == list(slower)
+    assert race(plan, slower)[0].going_on(stuck) == []
+
+
 def test_a_prompt_is_begun_only_if_it_would_be_over_in_time_by_the_runs_so_far(plan):
     slower = {PLAIN: 1.0, fastest_of(plan): 1.0}
     runs = ran(plan, slower, 2)
