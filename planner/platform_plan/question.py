@@ -22,7 +22,7 @@ from planner.platform_plan.default_acceptance import (
     scaled,
     with_mean_rate,
 )
-from planner.what_if.mixed_record import token_acceptance, with_acceptance
+from planner.what_if.mixed_record import Mixing, token_acceptance
 from planner.wording import counted
 from sim.acceptance.assumed import AssumedAcceptance
 from sim.acceptance.rates import AssumedTree, TaskRates, Texts
@@ -89,7 +89,7 @@ class Question:
         if not 0 <= value <= 1:
             raise PlanError(f"{name} is {value:g}, but rates are from 0 to 1")
         if self.assumed is None:
-            return with_acceptance(self.record, value)
+            return Mixing(self.record).at(value)
         rates, known = self.assumed.by_task, {one.field: one.value for one in self.assumptions}
         if name == self.acceptance.field:
             rates = with_mean_rate(rates, value)

@@ -40,11 +40,6 @@ def whose_tokens(record: AcceptanceRecord) -> str:
     return f"the tokens of {drafters[0]}" if drafters else "drafted tokens"
 
 
-def with_acceptance(record: AcceptanceRecord, acceptance: float, *, seed: int = 0) -> AcceptanceRecord:
-    """Return the record with its `token_acceptance` moved, see `Mixing.at`."""
-    return Mixing(record).at(acceptance, seed=seed)
-
-
 class Mixing:
     """Makes the draft of one record better or worse, any number of times; the record is analysed once."""
 

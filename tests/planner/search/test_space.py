@@ -12,7 +12,7 @@ from decoding.methods import METHODS
 from decoding.record import RecordedChain, RecordedTree
 from hwprofiles.profile import Profile
 from planner.search.space import SearchSpace, enumerate_schedules, placement_name, survey
-from planner.what_if.mixed_record import with_acceptance
+from planner.what_if.mixed_record import Mixing
 from sim.acceptance.replay import Replay
 from sim.evaluator import Evaluator, predict
 from tests.planner.synthetic import (
@@ -252,6 +252,6 @@ def test_a_schedule_is_offered_only_if_its_widest_possible_step_was_measured(rec
     assert f"more than {widths[tight]} rows were not measured" in reason
     wide = narrow_machine((1, max(step_rows(tight, sum(tight.exit_roots_per_row)).values())))
     for acceptance in (0.05, 0.5, 0.95):
-        mixed = with_acceptance(record, acceptance)
+        mixed = Mixing(record).at(acceptance)
         for part in (mixed, *(replace(mixed, prompts=(prompt,)) for prompt in mixed.prompts)):
             assert predict(tight, wide, part)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoding.record import AcceptanceRecord
-from planner.what_if.mixed_record import mixed_ranks, token_acceptance, whose_tokens, with_acceptance
+from planner.what_if.mixed_record import Mixing, mixed_ranks, token_acceptance, whose_tokens
 from tests.planner.synthetic import CHAINS, TREES, acceptance_record, sampled_record
 
 
@@ -20,7 +20,7 @@ def lengths(record, *, with_features=False):
 
 
 def test_the_acceptance_of_today_changes_nothing(record):
-    same = with_acceptance(record, token_acceptance(record))
+    same = Mixing(record).at(token_acceptance(record))
     for ours, theirs in zip(same.prompts, record.prompts, strict=True):
         for name in ("rollouts", "feature_rollouts", "alternatives"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
@@ -28,7 +28,7 @@ def test_the_acceptance_of_today_changes_nothing(record):
 
 @pytest.mark.parametrize("acceptance", [0.1, 0.4, 0.8, 0.95])
 def test_the_asked_acceptance_comes_out_and_texts_and_exits_stay(record, acceptance):
-    mixed = with_acceptance(record, acceptance)
+    mixed = Mixing(record).at(acceptance)
     assert token_acceptance(mixed) == pytest.approx(acceptance, abs=0.05)
     for ours, theirs in zip(mixed.prompts, record.prompts, strict=True):
         np.testing.assert_array_equal(ours.text, theirs.text)
@@ -37,8 +37,8 @@ def test_the_asked_acceptance_comes_out_and_texts_and_exits_stay(record, accepta
 
 
 def test_no_acceptance_and_full_acceptance(record):
-    assert lengths(with_acceptance(record, 0.0)).max() == 0
-    full = with_acceptance(record, 1.0)
+    assert lengths(Mixing(record).at(0.0)).max() == 0
+    full = Mixing(record).at(1.0)
     for prompt in full.prompts:
         left = np.arange(len(prompt.text), 0, -1)
         np.testing.assert_array_equal(prompt.match_lengths(with_features=False), np.minimum(left, 8))
@@ -48,13 +48,13 @@ def test_no_acceptance_and_full_acceptance(record):
 def test_a_better_draft_knows_all_that_a_worse_one_does(record, with_features):
     before = np.zeros_like(lengths(record))
     for acceptance in (0.0, 0.2, 0.5, token_acceptance(record), 0.7, 0.9, 1.0):
-        now = lengths(with_acceptance(record, acceptance), with_features=with_features)
+        now = lengths(Mixing(record).at(acceptance), with_features=with_features)
         assert (now >= before).all()
         before = now
 
 
 def test_behind_a_learned_token_the_draft_goes_on_as_recorded(record):
-    better = with_acceptance(record, 0.8)
+    better = Mixing(record).at(0.8)
     for ours, theirs in zip(better.prompts, record.prompts, strict=True):
         first, follow_up = ours.rollouts[:, 0] == ours.text, theirs.match_lengths(with_features=False)
         learned = np.flatnonzero(first[:-1] & (theirs.rollouts[:-1, 0] != theirs.text[:-1]))
@@ -69,7 +69,7 @@ def test_forgotten_tokens_stay_among_the_alternatives_about_as_often_as_missed_o
         return np.concatenate(held).mean()
 
     missed = [prompt.rollouts[:, 0] != prompt.text for prompt in record.prompts]
-    worse = with_acceptance(record, 0.1)
+    worse = Mixing(record).at(0.1)
     forgotten = [(ours.rollouts[:, 0] != ours.text) & ~was for ours, was in zip(worse.prompts, missed, strict=True)]
     assert share_held(worse, forgotten) == pytest.approx(share_held(record, missed), abs=0.12)
 
@@ -86,7 +86,7 @@ def lookup_record(acceptance: float, **fields: object) -> AcceptanceRecord:
 def test_windows_that_are_found_keep_their_length_and_move_towards_what_is_asked(factor: float) -> None:
     record = lookup_record(0.6)
     now = token_acceptance(record)
-    mixed = with_acceptance(record, factor * now)
+    mixed = Mixing(record).at(factor * now)
     lengths = [[(one.chain_drafts[0] != -1).sum(axis=1).tolist() for one in made.prompts] for made in (record, mixed)]
     assert lengths[0] == lengths[1]
     if factor in (0.0, 1.0):
@@ -106,7 +106,7 @@ def test_without_a_draft_model_or_chains_the_first_tree_counts() -> None:
 def test_what_is_accepted_of_samples_moves_by_the_same_share(share: float, moved: float, expected: float) -> None:
     record = sampled_record(share, acceptance=0.5, num_prompts=6)
     now = token_acceptance(record)
-    for prompt in with_acceptance(record, now + moved * (now if moved < 0 else 1 - now)).prompts:
+    for prompt in Mixing(record).at(now + moved * (now if moved < 0 else 1 - now)).prompts:
         for accepted in (prompt.draft_acceptance, prompt.feature_draft_acceptance):
             assert accepted == pytest.approx(expected)
         for refused in (prompt.refused_drafts, prompt.feature_refused_drafts):
@@ -140,11 +140,11 @@ def test_a_better_draft_gets_more_accepted_of_trees_of_every_size_and_places_ris
         for size in (4, 8, 64):
             before = 0
             for acceptance in (0.1, 0.3, token_acceptance(tree_record), 0.8, 0.99):
-                mixed = with_acceptance(tree_record, acceptance)
+                mixed = Mixing(tree_record).at(acceptance)
                 now = sum(prompt.tree_lengths(tree, size).sum() for prompt in mixed.prompts)
                 assert now >= before
                 before = now
-    for prompt in with_acceptance(tree_record, 0.9).prompts:
+    for prompt in Mixing(tree_record).at(0.9).prompts:
         for ranks in prompt.tree_ranks:
             for row in ranks.tolist():
                 known = [rank for rank in row if rank >= 0]

@@ -7,7 +7,7 @@ from hwprofiles.lane_profile import PARTS
 from hwprofiles.latency_table import LatencyTable
 from planner.search.search import search
 from planner.search.space import SearchSpace
-from planner.what_if.mixed_record import with_acceptance
+from planner.what_if.mixed_record import Mixing
 from planner.what_if.sensitivity import (
     ACCEPTANCES,
     DRAFT_SPEEDS,
@@ -101,7 +101,7 @@ def test_plain_decoding_leads_below_its_break_even_and_not_above():
     assert 0 < plain.at < acceptance.now, "speculation pays on this machine, until acceptance falls"
 
     def leads(value, seed):
-        there = Evaluator(machine(), with_acceptance(record, value, seed=seed))
+        there = Evaluator(machine(), Mixing(record).at(value, seed=seed))
         times_s = best_by_kind(shortlist(result), there)
         return min(times_s, key=lambda kind: times_s[kind][0]) == "plain"
 
