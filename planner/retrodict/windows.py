@@ -8,7 +8,7 @@ import numpy as np
 from decoding.schedule import MAX_WINDOW
 from hwprofiles.curves.names import engine_of
 from planner.platform_plan.default_acceptance import ALTERNATIVES
-from planner.published.round_tokens import OTHER_NUMBER_ERROR, RoundTokens, tokens_of_rate
+from planner.published.round_tokens import OTHER_NUMBER_ERROR, RoundTokens
 from planner.published.usual_rates import usual_rate
 from planner.retrodict.cases import PublishedSpeed
 from planner.retrodict.drafters import Draft, accepted
@@ -109,14 +109,11 @@ def _tree_of(draft: Draft, one: PublishedSpeed) -> _Tree | None:
 
 def _committed_by(tree: _Tree, draft: Draft) -> RoundTokens:
     """Return the tokens that a tree commits at the default rate; the rate of Medusa-like heads is already of trees."""
+    if draft.kind == "heads":
+        return accepted(draft, tree.levels, None)
     rate = usual_rate(draft.kind, is_single=tree.levels == 1)
-    of_rate = _tokens_of_chain if draft.kind == "heads" else _tokens_of_tree
-    low, value, high = (of_rate(tree, one) for one in (rate.low, rate.value, rate.high))
+    low, value, high = (_tokens_of_tree(tree, one) for one in (rate.low, rate.value, rate.high))
     return RoundTokens(value, (high - low) / 2 / value)
-
-
-def _tokens_of_chain(tree: _Tree, rate: float) -> float:
-    return tokens_of_rate(rate, tree.levels)
 
 
 def _tokens_of_tree(tree: _Tree, rate: float) -> float:
