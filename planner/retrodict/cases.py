@@ -211,7 +211,7 @@ class PublishedSpeed(NamedTuple):
     """One published speed.
 
     Attributes:
-        key: its setting, in the words of the source.
+        key: its setting in the words of the source, or `auto`; 0 for plain decoding.
         drafted, is_drafted_known: drafted tokens per round; whether the source says so of every round.
         context: cached tokens before them.
         tokens_per_s, plain: speed with speculation, and without.

@@ -57,11 +57,6 @@ class Retrodicted:
     others: tuple[float, float]
 
     @property
-    def drafted(self) -> str:
-        """The setting in the source's words: a number of tokens, a context, or `auto`; 0 for plain decoding."""
-        return self.speed.key
-
-    @property
     def error(self) -> float:
         """The relative error of the prediction."""
         return self.predicted.value / self.published - 1
@@ -77,7 +72,7 @@ class Retrodicted:
         return {
             **{name: getattr(self.case, name) for name in ("id", "device", "engine", "source")},
             "question": self.question,
-            "drafted": int(self.drafted) if self.drafted.isdecimal() else self.drafted,
+            "drafted": int(self.speed.key) if self.speed.key.isdecimal() else self.speed.key,
             "num_drafted": self.speed.drafted,
             "is_drafted_known": self.speed.is_drafted_known,
             "context": self.speed.context,
@@ -142,7 +137,7 @@ class Retrodiction:
         found = defaultdict[str, list[str]](list)
         for one in self.of("ratio"):
             if one.speed.share is None and any(share is not None for share in one.case.accepted_share.values()):
-                found[one.case.id].append(one.drafted)
+                found[one.case.id].append(one.speed.key)
         return dict(found)
 
     def _judged(self, question: _Question) -> dict[str, Any]:

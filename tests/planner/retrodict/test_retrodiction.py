@@ -191,7 +191,7 @@ def test_none_drafted_is_plain_decoding():
     parallel = case(
         drafter={"kind": "mtp", "parallel": True}, accepted_share=None, published_tokens_per_s={0: 40, 2: 70}
     )
-    assert [one.drafted for one in retrodict([parallel]).of("ratio")] == ["2"]
+    assert [one.speed.key for one in retrodict([parallel]).of("ratio")] == ["2"]
 
 
 def test_a_speed_that_cannot_be_predicted_costs_no_other_one():

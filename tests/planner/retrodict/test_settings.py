@@ -73,7 +73,7 @@ OF_ANYTHING = [
 def test_a_speed_whose_key_may_be_of_anything_is_not_predicted_and_costs_no_other(key):
     speeds = {key: 70.0, 2: 71.0, "left empty -1": None}
     found = retrodict([case(published_tokens_per_s=speeds, plain_tokens_per_s={key: 40.0, "": 41.0})])
-    assert [(one.question, one.drafted) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
+    assert [(one.question, one.speed.key) for one in found.found] == [("ratio", "2"), ("absolute", "2"), ("plain", "0")]
     assert [one.question for one in found.skipped] == ["ratio", "absolute", "plain"]
     assert all(one.reason.startswith("the setting of a speed should be a number ") for one in found.skipped)
     alone = retrodict([case(published_tokens_per_s={key: 70.0})]).skipped
@@ -188,7 +188,7 @@ def test_a_share_where_drafting_ends_early_tells_nothing_of_other_numbers():
 def test_a_gain_is_over_the_plain_speed_of_the_same_words():
     speeds = {"code 8k": 260.0, "prose 8k": 150.0}
     found = retrodict([case(plain_tokens_per_s={"Code, 8k": 120.0}, published_tokens_per_s=speeds)])
-    assert [(one.drafted, one.published) for one in found.of("ratio")] == [("code 8k", 260 / 120)]
+    assert [(one.speed.key, one.published) for one in found.of("ratio")] == [("code 8k", 260 / 120)]
     assert [one.reason for one in found.skipped] == ["no plain speed is given for prose 8k"]
 
 

@@ -34,7 +34,7 @@ def retrodict(
     for question in QUESTIONS:
         own = found.of(question)
         if own:
-            named = any(one.drafted != str(one.speed.drafted) for one in own)
+            named = any(one.speed.key != str(one.speed.drafted) for one in own)
             left, right = ("case", *["setting"] * named), ("drafted", *["cached"] * several, *_SPEEDS)
             show(plain_table(IN_WORDS[question], left, right, (_row(one, named, several) for one in own)))
     skipped = defaultdict[tuple[str, str], list[str]](list)
@@ -55,6 +55,6 @@ def _row(one: "Retrodicted", named: bool, several: bool) -> tuple[str, ...]:
     low, value, high = (digits(number) for number in (one.predicted.low, one.predicted.value, one.predicted.high))
     speed, assumed = one.speed, " assumed" * (not one.speed.is_drafted_known)
     drafted = f"at most {speed.drafted}" if speed.ends_early else f"{speed.drafted}{assumed}"
-    where = *[one.drafted] * named, drafted, *[f"{one.speed.context:,}"] * several
+    where = *[speed.key] * named, drafted, *[f"{speed.context:,}"] * several
     off = f"{100 * one.error:+.0f} %{'' if one.is_held else ' (outside)'}"
     return one.case.id, *where, digits(one.published), value, f"{low} to {high}", off
