@@ -283,8 +283,7 @@ def priced(sheet: DeviceSheet, shape: ModelShape, weights: str) -> CurvePrices |
         engine = ANYWHERE
     if engine is None or is_eager(sheet):
         return None
-    read_bytes = shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
-    billions = read_bytes * 8 / stored_weights(weights).bits / 1e9
+    billions = shape.pass_bytes(weights) * 8 / stored_weights(weights).bits / 1e9
     asked = Asked.of(sheet, engine, weights, billions, is_mixture=is_mixture)
     if has_law(sheet, weights) and not is_mixture:
         rows = None if asked.weights == _LAW_WEIGHTS else _row_prices(asked)

@@ -281,6 +281,10 @@ class ModelShape(Heads):
         """Return FLOPs of the `lm_head` over `rows` tokens."""
         return 2 * rows * (self.kept_vocabulary or self.vocab_size) * self.width
 
+    def pass_bytes(self, weights: str) -> float:
+        """Return bytes of weights that a pass over one token reads."""
+        return self.num_layers * self.layer_weight_bytes(weights) + self.head_bytes(weights)
+
     def weight_bytes(self, weights: str) -> float:
         """Return the model's bytes in memory: embeddings and all experts included, KV cache not."""
         layers = self.num_layers * self._layer_bytes(weights, max(1, self.num_experts))

@@ -63,8 +63,7 @@ class Timed(NamedTuple):
         """Return the bytes of weights that a pass over one row reads; 0 where the shape is not given."""
         if shape is None or model is None:
             return 0.0
-        weights = self.weights_of(model, shape)
-        return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
+        return shape.pass_bytes(self.weights_of(model, shape))
 
     def require(self, target: str, draft: str | None) -> None:
         """Raise `ProfileError` if a given model was not timed, or if the name of a timed one means another model."""

@@ -131,7 +131,7 @@ class PredictedCase:
 
         A step costs its share of the target's bytes. Drafting is taken to be in turn, whatever the drafter does.
         """
-        step = self.draft.step_bytes / self._target_bytes
+        step = self.draft.step_bytes / self.target.shape.pass_bytes(self.target.weights)
         tokens = accepted(self.draft, one.drafted, share).tokens
         return tokens / (1 + step * self.draft.num_steps(num_in_a_row(self.draft, one)))
 
@@ -140,12 +140,7 @@ class PredictedCase:
         """Tokens per second if a pass did nothing but read the weights at the data sheet's bandwidth."""
         bandwidth = self.machine.sheet.memory_bytes_per_s
         assert bandwidth is not None, "a case has one"
-        return self.machine.num_together * bandwidth.value / self._target_bytes
-
-    @property
-    def _target_bytes(self) -> float:
-        shape, weights = self.target.shape, self.target.weights
-        return shape.num_layers * shape.layer_weight_bytes(weights) + shape.head_bytes(weights)
+        return self.machine.num_together * bandwidth.value / self.target.shape.pass_bytes(self.target.weights)
 
     @property
     def _ratio_error(self) -> float:
