@@ -133,10 +133,10 @@ def sweep_picture(sweep: Sweep, whose: str) -> Markup:
     ]
     now = sweep.values.index(sweep.now)
     points, labels = [(float(shown[now]), 1e3 * min(times_s[now] for times_s in lines.values()))], ["today"]
-    for kind, at in sweep.ties.items():
-        x, tpot_s = (float(np.interp(at, sweep.values, of)) for of in (shown, lines[kind]))
+    for kind, found in sweep.break_evens.items():
+        x, tpot_s = (float(np.interp(found.at, sweep.values, of)) for of in (shown, lines[kind]))
         points.append((x, 1e3 * tpot_s))
-        labels.append(factor(at) if is_speed else percent(at))
+        labels.append(factor(found.at) if is_speed else percent(found.at))
     name = "today, and where another is fastest"
     series.append(Series(name, points, joined=False, labels=labels, colour="--ink"))
     return xy_plot(

@@ -125,11 +125,6 @@ class Sweep:
     best_tpot_s: dict[Kind, tuple[float, ...]]
     break_evens: dict[Kind, BreakEven] = field(default_factory=dict)
 
-    @property
-    def ties(self) -> dict[Kind, float]:
-        """The middle of every break-even."""
-        return {kind: found.at for kind, found in self.break_evens.items()}
-
 
 class Sensitivity(NamedTuple):
     """Sweeps, and the relative gain of tokens per second if one part were 10 % faster."""

@@ -154,11 +154,12 @@ def test_the_picture_of_a_sweep_marks_today_and_every_tie(data):
     for sweep in data.plan.sensitivity.sweeps:
         picture = sweep_picture(sweep, "the draft model's tokens")
         assert ("logarithmic" in picture) == (sweep.quantity != "acceptance")
-        marks, points = places(picture, 5)[: 1 + len(sweep.ties)], places(picture, 3)
+        ties = [one.at for one in sweep.break_evens.values()]
+        marks, points = places(picture, 5)[: 1 + len(ties)], places(picture, 3)
         lines = [points[place : place + len(sweep.values)] for place in range(0, len(points), len(sweep.values))]
         assert picture.count(">today<") == 1
         scale = np.log if sweep.quantity == "draft_speed" else np.array
-        expected = np.interp(scale([sweep.now, *sweep.ties.values()]), scale(sweep.values), [x for x, _ in lines[0]])
+        expected = np.interp(scale([sweep.now, *ties]), scale(sweep.values), [x for x, _ in lines[0]])
         assert [x for x, _ in marks] == pytest.approx(expected, abs=0.1)
         for x, y in marks:
             lowest = max(np.interp(x, *zip(*line, strict=True)) for line in lines)

@@ -60,7 +60,7 @@ def test_all_trees_move_as_one_kind():
         times_s = one.best_tpot_s["tree"]
         assert times_s[one.values.index(one.now)] == pytest.approx(result.best(kind="tree").tpot_s)
         assert list(times_s) == sorted(times_s, reverse=True), "better and faster drafts never slow a tree"
-    assert found.sweeps[0].ties["plain"] < found.sweeps[0].now
+    assert found.sweeps[0].break_evens["plain"].at < found.sweeps[0].now
 
 
 def test_sweeps_hold_today_and_agree_with_the_search_there(result, found):
@@ -78,7 +78,7 @@ def test_a_better_draft_never_slows_the_best_synchronous_schedule_and_plain_deco
         times_s = one.best_tpot_s["synchronous"]
         assert list(times_s) == sorted(times_s, reverse=True)
         assert len(set(one.best_tpot_s["plain"])) == 1
-        assert "synchronous" not in one.ties, "the fastest of today is not asked"
+        assert "synchronous" not in one.break_evens, "the fastest of today is not asked"
 
 
 def test_further_texts_of_a_prompt_make_no_break_even_more_certain():
