@@ -31,9 +31,9 @@ def option(what: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, help=what, **settings)
 
 
-def output(what: str, *names: str, kind: str, **settings: Any) -> Any:
+def output(what: str, *, kind: str) -> Any:
     """Return an option for an output file; `kind` is a key of `SUFFIXES`. An unwritable file is refused at once."""
-    return typer.Option(*names, help=what, callback=_OF_KIND[kind], **settings)
+    return typer.Option(help=what, callback=_OF_KIND[kind])
 
 
 def page(what: str = "Write a page (HTML) here.") -> Any:
