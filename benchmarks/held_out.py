@@ -52,7 +52,7 @@ from _held_out_cells import (
 )
 from _held_out_rows import is_done, summary, with_run
 
-from calibrate.profiling.anchors import Anchors, lanes_of
+from calibrate.profiling.anchors import Anchors
 from calibrate.prompts import EncodedPrompt, bundled_prompts
 from calibrate.recording.reach import Reach
 from decoding.methods import METHODS
@@ -132,16 +132,15 @@ def _run_cell(
     run, title = run_facts(cell, busy=busy), f"{cell.name}, {'busy' if busy else 'quiet'}"
     accepted = replace(accepted, prompts=accepted.prompts[: run["num_prompts"]])
     as_calibrated = predicted(basis.profile, basis, accepted)
-    used = sorted({lane for one in as_calibrated for lane in lanes_of(one.schedule)})
-    runs_s = sum(one.prediction.decode_s for one in as_calibrated)
-    basis = at_present(basis, paces_now(lanes.engine, lanes.anchors, used, basis.profile, runs_s=runs_s))
+    runs_s, schedules = sum(one.prediction.decode_s for one in as_calibrated), [one.schedule for one in as_calibrated]
+    basis = at_present(basis, paces_now(lanes.engine, lanes.anchors, schedules, basis.profile, runs_s=runs_s))
     candidates, rows = predicted_rows(basis, as_calibrated, accepted, run)
     write(rows)
     prompts, others = matching_prompts(encoded, accepted), OtherUse()
     with _one_core_at_work(wanted=busy):
         measured = run_in_turn(
             lanes.engine,
-            [one.schedule for one in candidates],
+            schedules,
             prompts,
             lanes.anchors,
             cuts=[cell.max_new_tokens] * len(prompts),

@@ -10,6 +10,9 @@ from statistics import fmean, variance
 from typing import TYPE_CHECKING, Final
 
 from calibrate.fitting.ratios import NORMAL_90, limited
+from calibrate.profiling.anchors import lanes_of
+from decoding.errors import LaneError, MemoryFitError
+from decoding.schedule import Schedule
 from hwprofiles.profile import Profile
 from mirrorsd.compare.runs import expected_anchors
 from planner.wording import factor
@@ -31,17 +34,23 @@ _CHANGED: Final = 0.1
 
 
 def paces_now(
-    engine: "Engine", anchors: "Anchors", lanes: Collection[str], profile: Profile, *, runs_s: float
+    engine: "Engine", anchors: "Anchors", schedules: Collection[Schedule], profile: Profile, *, runs_s: float
 ) -> dict[str, float]:
     """Return each lane's pace: the expected time of its work in the next minutes over that during calibration.
 
-    Anchors take a share of `runs_s`, the expected time of the runs, and 8 seconds at most, once the target is loaded.
-    Raises `MirrorsdError` if a lane cannot load the target, or is lost.
+    Anchors take a share of `runs_s`, the expected time of the runs, and 8 seconds at most, once the target is loaded. A
+    lane that only drafts and cannot load the target is left out. Raises `LaneError` if a lane is lost, and what loading
+    raises on a lane of the target.
     """
-    for lane in lanes:
-        engine.load_target(lane)
-        engine.compile_target(lane, exit_layer=None, drafters=())
-    taken: dict[str, list[float]] = {lane: [] for lane in lanes}
+    targets, taken = {one.target_lane for one in schedules}, dict[str, list[float]]()
+    for lane in sorted({lane for one in schedules for lane in lanes_of(one)}):
+        try:
+            engine.load_target(lane)
+            engine.compile_target(lane, exit_layer=None, drafters=())
+            taken[lane] = []
+        except (LaneError, MemoryFitError):
+            if lane in targets:
+                raise
     end_s = anchors.now_s + min(_MOST_S, _SHARE * runs_s)
     while anchors.now_s < end_s or any(len(times) < _LEAST for times in taken.values()):
         for lane, times in taken.items():

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from calibrate.profiling.anchors import lanes_of
 from calibrate.profiling.calibration import calibrate
 from calibrate.profiling.unfinished import Unfinished
 from calibrate.prompts import Prompt, draw_prompts
@@ -292,8 +291,7 @@ class Demo:
         schedules, anchors = [one.schedule for one in candidates], anchors_of(engine, plan.profile)
         progress = stages.begin(RUN, by_time=True)
         progress("timing this machine's present speed", 0.0)
-        lanes = sorted({lane for schedule in schedules for lane in lanes_of(schedule)})
-        self._paces = paces_now(engine, anchors, lanes, plan.profile, runs_s=end_s - stages.elapsed_s)
+        self._paces = paces_now(engine, anchors, schedules, plan.profile, runs_s=end_s - stages.elapsed_s)
         prompts = self._encoded[:num_prompts]
         return run_in_turn(engine, schedules, prompts, anchors, cuts=cuts, going_on=race.going_on, progress=progress)
 
