@@ -3,8 +3,9 @@
 If the profile was not calibrated for the lengths of the texts, it is extrapolated, and the result says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from mirrorsd.compare.outcome_entries import outcome_facts
 from mirrorsd.compare.outcome_folder import Outcome
 from mirrorsd.compare.present_pace import paces_now
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
+from mirrorsd.compare.runs import Measured
 from mirrorsd.lane_choice import profile_lanes
 from mirrorsd.model_pair import NO_DRAFTER, find_pair
 from mirrorsd.prompt_tokens import encode
@@ -86,12 +88,14 @@ def validate(
     exits: str | None = None,
     run_options: Sequence[str] = (),
     progress: ReportProgress = lambda _step, _share: None,
+    so_far: Callable[[Callable[[], Outcome]], None] = lambda _outcome: None,
 ) -> Outcome:
     """Run the schedules (by file) once on every prompt of the record, and simulate the same runs.
 
-    `prompts` have to include the recorded ones; `run_options` name the models for the command to run next. Raises
-    `MirrorsdError` if a schedule does not fit, a prompt, a model or a lane is missing, or the profile cannot be
-    extrapolated to the lengths of the texts (`OutOfRangeError`).
+    `prompts` have to include the recorded ones; `run_options` name the models for the command to run next. Between two
+    prompts, `so_far` gets a function that returns the outcome of those that are over. Raises `MirrorsdError` if a
+    schedule does not fit, a prompt, a model or a lane is missing, or the profile cannot be extrapolated to the lengths
+    of the texts (`OutOfRangeError`).
     """
     profile, record = evidence.profile, evidence.record
     sides = evidence.profile_path, evidence.record_path
@@ -113,31 +117,50 @@ def validate(
     encoded = matching_prompts(encode(prompts, pair.target_folder), record)
     as_calibrated = candidates_of(list(paths), profile, record)
     others = OtherUse()
+
+    def outcome(measured: Measured, paces: Mapping[str, float]) -> Outcome:
+        used = others.so_far()
+        plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
+        at_present = plan.profile.at_paces(paces)
+        judged = judge_runs(candidates_of(list(paths), at_present, record), measured, at_present, plan.record)
+        is_stopped = measured.num_prompts < len(encoded)
+        stopped = f"Stopped early: {measured.num_prompts} of {counted(len(encoded), 'prompt')} were run."
+        told = filter(None, [stopped * is_stopped, extrapolated, pair.unheeded(), evidence.repeats_in_words])
+        return Outcome(
+            title="mirrorsd validate",
+            plan=plan,
+            judged=judged,
+            files={"profile": evidence.profile_path, "record": evidence.record_path},
+            facts=outcome_facts(judged, plan, pair, used=used),
+            dtype=pair.dtype,
+            notes=(*profile.notes, *filter(None, [reach_in_words(calibrated, record, lanes)])),
+            warnings=(*told, *taken, *repeated),
+            warning=busy(used, is_over=True),
+            run_options=tuple(run_options),
+            given=paths,
+            paces=paces,
+        )
+
     with new_engine(pair, profile_lanes(profile)) as engine:
         anchors, runs_s = anchors_of(engine, profile), sum(one.prediction.decode_s for one in as_calibrated)
         progress("timing this machine's present speed", 0.0)
-        paces = paces_now(engine, anchors, sorted(lanes), profile, runs_s=runs_s)
+        paces = paces_now(engine, anchors, list(paths), profile, runs_s=runs_s)
+
+        def going_on(measured: Measured) -> Collection[Schedule]:
+            if measured.num_prompts:
+                so_far(partial(outcome, measured, paces))
+            return list(paths)
+
         measured = run_in_turn(
-            engine, list(paths), encoded, anchors, cuts=[record.max_new_tokens] * len(encoded), progress=progress
+            engine,
+            list(paths),
+            encoded,
+            anchors,
+            cuts=[record.max_new_tokens] * len(encoded),
+            going_on=going_on,
+            progress=progress,
         )
-    used = others.so_far()
-    plan = make_plan(SearchSpace(), as_recorded(profile, record), record)
-    at_present = plan.profile.at_paces(paces)
-    judged = judge_runs(candidates_of(list(paths), at_present, record), measured, at_present, plan.record)
-    return Outcome(
-        title="mirrorsd validate",
-        plan=plan,
-        judged=judged,
-        files={"profile": evidence.profile_path, "record": evidence.record_path},
-        facts=outcome_facts(judged, plan, pair, used=used),
-        dtype=pair.dtype,
-        notes=(*profile.notes, *filter(None, [reach_in_words(calibrated, record, lanes)])),
-        warnings=(*filter(None, [extrapolated, pair.unheeded(), evidence.repeats_in_words]), *taken, *repeated),
-        warning=busy(used, is_over=True),
-        run_options=tuple(run_options),
-        given=paths,
-        paces=paces,
-    )
+    return outcome(measured, paces)
 
 
 def by_schedule(schedules: Mapping[Path, Schedule]) -> tuple[dict[Schedule, Path], list[str]]:

@@ -1,8 +1,9 @@
 """`mirrorsd validate`: runs given schedules and compares them with their simulation."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from decoding.errors import ConfigError
 from mirrorsd.cli import options
@@ -18,6 +19,9 @@ from mirrorsd.cli.console import (
 )
 from mirrorsd.cli.option_values import chosen_prompts, models_of
 from mirrorsd.cli.progress_bar import task, watching_others
+
+if TYPE_CHECKING:
+    from mirrorsd.compare.outcome_folder import Outcome
 
 EXAMPLE = "mirrorsd validate --schedule best.yaml --profile profile.yaml --record record.npz"
 
@@ -39,6 +43,7 @@ def validate(
     from mirrorsd.compare.outcome_folder import ROOM_BYTES, VALIDATION, WRITTEN, require_no_other, write_outcome
     from mirrorsd.compare.validate_schedules import MeasuredBasis
     from mirrorsd.compare.validate_schedules import validate as run
+    from planner.wording import counted
 
     require_no_other(out, VALIDATION)
     written = [out / name for name in (*WRITTEN, VALIDATION)]
@@ -48,7 +53,14 @@ def validate(
     schedules = {path: load_schedule(path) for path in schedule}
     evidence, wanted = MeasuredBasis.load(profile, record), chosen_prompts(prompts, default="pool")
     say_whose(evidence.profile, evidence.record, runs=True)
-    saved: list[str] = []
+    finished: list[Callable[[], Outcome]] = []
+
+    def saved() -> list[str]:
+        if not finished:
+            return []
+        count = write_outcome(finished.pop()(), out, VALIDATION)["num_prompts"]
+        return [f"The result of {counted(count, 'prompt')} is in {out}."]
+
     with telling_what_was_saved(saved), ExitStack() as whole:
         with (
             reserved(out, ROOM_BYTES),
@@ -63,8 +75,9 @@ def validate(
                 exits=exits,
                 run_options=models_of(evidence.record, exits).words,
                 progress=others.on(report),
+                so_far=finished.append,
             )
-        saved.append(f"The result in {out} may not be whole.")
+        finished.append(lambda: outcome)
         result = write_outcome(outcome, out, VALIDATION)
     if write_json(result, json, relative=["folder"]):
         show(outcome_table(result, width=results().width))

@@ -278,6 +278,33 @@ def test_longer_texts_than_were_calibrated_are_validated_with_a_warning(demo, mo
     assert call("report", out, "--out", tmp_path / "again.html").exit_code == 0
 
 
+_STOPPED = """
+import os, signal
+from mirrorsd.compare import run_in_turn
+real, seen = run_in_turn._Turns.run, set()
+def run(self, schedule, prompt, cut):
+    seen.add(prompt.name)
+    if len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(self, schedule, prompt, cut)
+run_in_turn._Turns.run = run
+"""
+"""What a validation begins with that is to be stopped in the second prompt."""
+
+
+def test_a_validation_that_is_stopped_keeps_the_prompts_that_were_over(demo, prompts, tmp_path):
+    folder, out = demo[0], tmp_path / "out"
+    files = ("--profile", folder / "profile.yaml", "--record", folder / "record.npz", "--prompts", prompts)
+    words = ("validate", "--schedule", min((folder / "schedules").iterdir()), *files, "--out", out)
+    status, stdout, stderr = interrupted(words, said="Stopping.", first=_STOPPED)
+    assert (status, stdout) == (130, "")
+    assert f"Interrupted. The result of 1 prompt is in {out}." in stderr
+    result = json.loads((out / "validate.json").read_text())
+    assert result["num_prompts"] == 1
+    assert f"Stopped early: 1 of {len(PROMPTS)} prompts were run." in result["warnings"]
+    assert call("report", out, "--out", tmp_path / "again.html").exit_code == 0
+
+
 def test_evidence_of_different_models_is_refused(demo, tmp_path):
     folder, _, _ = demo
     profile = tmp_path / "profile.yaml"
