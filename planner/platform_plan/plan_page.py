@@ -25,7 +25,7 @@ from planner.platform_plan.advice import advice
 from planner.platform_plan.batches import BatchPlan
 from planner.platform_plan.changed_numbers.number_sweep import SweepCell, SweptNumber
 from planner.platform_plan.changed_numbers.tornado import TornadoBar
-from planner.platform_plan.choices import DraftChoice
+from planner.platform_plan.choices import MachineChoice
 from planner.platform_plan.default_acceptance import STREAMS_SOURCE
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.measured_run import ComparedRuns
@@ -60,12 +60,12 @@ def render_page(
     batches: BatchPlan | None = None,
     bars: Sequence[TornadoBar] = (),
     measured: ComparedRuns | None = None,
-    drafts: Sequence[DraftChoice] = (),
+    machines: Sequence[MachineChoice] = (),
     swept: Sequence[SweptNumber] = (),
     cells: Sequence[SweepCell] = (),
 ) -> str:
-    """Return the page as text; everything but the plan is optional."""
-    runs = () if measured is None else measured.compared
+    """Return the page as text; all but the plan is optional. `machines`: those that were compared, its own first."""
+    runs, drafts = () if measured is None else measured.compared, machines[0].drafts if machines else ()
     question, chosen = plan.question, plan.recommended.schedule
     leaders, arms = best_of_each(plan.ranking)[:_MOST_ROWS], four_arms(plan)
     names, verdict, runnable = schedule_names_of(leaders), advice(plan), best_with_engine(plan)
@@ -90,6 +90,8 @@ def render_page(
         batches=batches,
         engine_of_batch=partial(engine_of_batch, plan),
         measured=runs,
+        machines=machines if len(machines) > 1 else (),
+        highest=max((1 / one.drafts[0].plan.recommended.tpot_s_low for one in machines if one.drafts), default=1.0),
         drafts=drafts if len(drafts) > 1 else (),
         drafts_over_acceptance=drafts_over_acceptance(drafts) if any(one.times_s for one in drafts) else "",
         measured_in_words="" if measured is None else measured.in_words,

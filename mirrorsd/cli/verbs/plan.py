@@ -197,7 +197,9 @@ def plan(
     if out is not None:
         from planner.platform_plan.plan_page import render_page
 
-        page = render_page(found, batches=batches, bars=bars, measured=runs, drafts=drafts, swept=swept, cells=cells)
+        page = render_page(
+            found, batches=batches, bars=bars, measured=runs, machines=machines, swept=swept, cells=cells
+        )
         write_atomically(out, page)
         say(f"Wrote {escaped(out)}")
     _write(found, runnable_drafter(fastest), schedule_out, profile_out, acceptance_out)

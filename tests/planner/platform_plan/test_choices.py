@@ -9,7 +9,7 @@ from hwprofiles.model_shape import model_shape
 from hwprofiles.models.head_shapes import MEDUSA_HEADS, head_named, head_shape
 from mirrorsd.pair_on_platform import Accepted, plan_pair, question_of
 from planner.platform_plan.advice import held_back
-from planner.platform_plan.choices import choose_draft, choose_machine
+from planner.platform_plan.choices import MachineChoice, choose_draft, choose_machine
 from planner.platform_plan.default_acceptance import HEAD_RATES
 from planner.platform_plan.device_pairs import LanePair
 from planner.platform_plan.plan_page import render_page
@@ -51,11 +51,20 @@ def test_with_the_acceptance_that_it_needs_a_draft_is_as_fast_as_the_fastest(cho
 
 
 def test_a_page_shows_every_draft_over_its_acceptance_and_whose_that_is(choices):
-    page = render_page(choices[0].plan, drafts=choices)
+    page = render_page(choices[0].plan, machines=[MachineChoice("card", choices)])
     assert "Which draft" in page
     assert all(len(one.times_s) == len(RATES) and sorted(one.times_s, reverse=True) == one.times_s for one in choices)
     assert percent(choices[1].acceptance_to_lead) in page
-    assert "Which draft" not in render_page(choices[0].plan, drafts=choices[:1])
+    assert "Which draft" not in render_page(choices[0].plan, machines=[MachineChoice("card", choices[:1])])
+
+
+def test_a_page_about_the_fastest_of_several_machines_compares_all(choices):
+    machines = [MachineChoice("fast card", choices), MachineChoice("old card", [], "8 GB are too small")]
+    page = render_page(choices[0].plan, machines=machines)
+    assert "Which machine" in page
+    assert f'<td class="n">{1 / choices[0].plan.plain.tpot_s:.1f}' in page
+    assert '<tr><td>old card<td colspan="8">8 GB are too small</tr>' in page
+    assert "Which machine" not in render_page(choices[0].plan, machines=machines[:1])
 
 
 @pytest.mark.parametrize(
