@@ -159,7 +159,8 @@ class Measuring:
         progress = partial(self._report, passes)
         visited, decoded = self._kept() if index == 0 else (set(), set())
         left = {lane: [cell for cell in own if cell not in visited] for lane, own in cells.items()}
-        self._visit(left, index, lambda share: progress(_VISITS * share))
+        kept = 1 - sum(map(len, left.values())) / max(1, sum(map(len, cells.values())))
+        self._visit(left, index, lambda share: progress(_VISITS * (kept + (1 - kept) * share)))
         for _ in range(ENOUGH - 1):  # time implausible cells again
             if self._clock() < self._end_s:
                 self._visit(second_looks(cells, self.samples))

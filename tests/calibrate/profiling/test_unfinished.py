@@ -49,6 +49,17 @@ def resumed(path, asked=TASK, **options):
     return made, engine.clock(), told, unfinished
 
 
+def resumed_till_it_times(path, timed):
+    """Go on, note the progress at the first timing, and stop there."""
+
+    def progress(step, share):
+        if step == "timing parts":
+            timed.append(share)
+            raise KeyboardInterrupt
+
+    resumed(path, progress=progress)
+
+
 def counts(samples: Samples):
     """How often everything was measured."""
     visits = Counter(visit.cell for visit in samples.visits)
@@ -79,6 +90,17 @@ def test_an_interrupted_calibration_goes_on_and_measures_nothing_of_its_first_pa
         assert np.array(lane.layer.seconds) == pytest.approx(np.array(wanted.layer.seconds), rel=0.01)
     unfinished.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_its_progress_begins_with_what_was_kept(tmp_path, whole):
+    shares = []
+    for share in (0.05, 0.15):
+        interrupted(tmp_path / "p.yaml", share * whole.profile.calibration_s)
+        timed = []
+        with pytest.raises(KeyboardInterrupt):
+            resumed_till_it_times(tmp_path / "p.yaml", timed)
+        shares += timed
+    assert 0.0 < shares[0] < shares[1]
 
 
 def test_after_a_whole_pass_no_other_is_begun_for_which_there_is_no_time(tmp_path, whole):
