@@ -280,14 +280,6 @@ EngineOption = Annotated[
         autocompletion=completing(_engines),
     ),
 ]
-PlatformOption = Annotated[
-    str,
-    option(
-        "Machine: a shipped platform, a platform YAML, or a device (rtx3090, 2xrtx3090, m4-max), for which a PC around "
-        "it is assumed.",
-        autocompletion=platform_names,
-    ),
-]
 PlatformOrNoneOption = Annotated[
     str | None,
     option(

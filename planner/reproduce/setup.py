@@ -191,4 +191,8 @@ def _first(platform: Platform, kind: str) -> str:
     for lane in (*platform.groups, *platform.devices):
         if all(platform.device(member).kind == kind for member in platform.members(lane)):
             return lane
-    raise ConfigError(f"platform {platform.name!r} has no {kind}; its devices are {', '.join(platform.devices)}")
+    devices = ", ".join(platform.devices)
+    raise ConfigError(
+        f"platform {platform.name!r} has no {kind}; its devices are {devices}. The target runs on a GPU and the draft "
+        "on an NPU, as m2-ultra-x8, m4-max and lunar-lake have them"
+    )

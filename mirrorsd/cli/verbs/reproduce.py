@@ -23,7 +23,14 @@ def reproduce(
         ),
     ],
     target: options.ShapeOption,
-    platform: options.PlatformOption = "m2-ultra-x8",
+    platform: Annotated[
+        str,
+        option(
+            "Machine with a GPU for the target and an NPU for the draft: m2-ultra-x8, m4-max, lunar-lake or a platform "
+            "YAML.",
+            autocompletion=options.platform_names,
+        ),
+    ] = "m2-ultra-x8",
     draft: Annotated[
         str,
         option(
