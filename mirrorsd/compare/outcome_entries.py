@@ -190,8 +190,8 @@ def changed_speed(judged: JudgedRuns) -> Iterator[str]:
     if missed and abs(speed - 1) > _CHANGED:
         yield (
             f"During the runs this machine had {factor(speed)} its speed just before them, by the same work timed in "
-            f"both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}. "
-            "Speed-ups are not affected, since schedules were run in turn."
+            f"both. Outside their intervals: {missed} of {counted(len(judged.results), 'measured time')}."
+            + (" Speed-ups are not affected, since schedules were run in turn." if judged.plain is not None else "")
         )
 
 
