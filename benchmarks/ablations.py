@@ -65,26 +65,29 @@ class Demo(NamedTuple):
     record: AcceptanceRecord
     measured: Measured
     schedules: Sequence[Mapping[str, Any]]
+    paces: Mapping[str, float]
 
     @classmethod
     def load(cls, folder: Path) -> Demo:
         """Read the demo that a folder keeps."""
-        profile = load_profile(folder / "profile.yaml")
+        profile, result = load_profile(folder / "profile.yaml"), read_result(folder / "demo.json")
         return cls(
             profile,
             load_samples(folder / (profile.samples or "")),
             AcceptanceRecord.load(folder / "record.npz"),
             load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz")),
-            read_result(folder / "demo.json")["schedules"],
+            result["schedules"],
+            result.get("paces", {}),
         )
 
     def errors(self, profile: Profile) -> dict[str, Errors]:
         """Return how far a profile is off, at the anchors' speed, on the demo's schedules and on held-back runs."""
         texts = self.measured.texts(self.record)
         compared = [compare_run(run, profile) for run in self.samples.runs if run.is_check]
+        at_present = profile.at_paces(self.paces)
         return {
             "schedules": tuple(
-                Evaluator(profile, replace(texts, prompts=texts.prompts[: entry["num_prompts"]]))
+                Evaluator(at_present, replace(texts, prompts=texts.prompts[: entry["num_prompts"]]))
                 .predict(Schedule(**entry["schedule"]))
                 .tpot_s
                 / entry["measured"]["tpot_s_at_anchor"]

@@ -33,12 +33,12 @@ class Demo(NamedTuple):
     def load(cls, name: str) -> Demo:
         """One of the committed ones."""
         folder = RESULTS / "demos" / name
-        rows = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["schedules"]
+        result = json.loads((folder / "demo.json").read_text(encoding="utf-8"))
         measured = load_runs(folder / "runs.json.gz", load_traces(folder / "traces.json.gz"))
         texts = measured.texts(AcceptanceRecord.load(folder / "record.npz"))
         return cls(
-            load_profile(folder / "profile.yaml"),
-            {row["name"]: Schedule(**row["schedule"]) for row in rows},
+            load_profile(folder / "profile.yaml").at_paces(result.get("paces", {})),
+            {row["name"]: Schedule(**row["schedule"]) for row in result["schedules"]},
             [replace(texts, prompts=texts.prompts[: len(runs)]) for runs in measured.runs],
         )
 
