@@ -166,7 +166,7 @@ def require_same_models(
     msg = (
         f"{sides[0]} was measured with {ours}, but {sides[1]} was recorded with {theirs}. Calibrate and record with "
         "the same models, weights and device; to use the acceptance of another pair all the same, give search and "
-        "simulate --replayed-acceptance (replayed=True)"
+        "simulate --replayed-acceptance (in Python, replayed=True)"
     )
     raise ConfigError(msg)
 

@@ -98,7 +98,8 @@ def test_each_difference_is_refused_with_both_sides_and_what_to_do(name, other):
     ours = getattr(machine(), name)
     message = (
         rf"^p\.yaml was measured with {name} {ours}, but r\.npz was recorded with {name} {other}\. "
-        r"Calibrate and record with the same models, weights and device; .* --replayed-acceptance \(replayed=True\)$"
+        r"Calibrate and record with the same models, weights and device; .* --replayed-acceptance "
+        r"\(in Python, replayed=True\)$"
     )
     with pytest.raises(ConfigError, match=message):
         require_same_models(machine(), replace(RECORD, **{name: other}), sides=("p.yaml", "r.npz"))
