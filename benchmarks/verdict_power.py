@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, isinf, log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -63,7 +63,7 @@ DESIGNS: Final = (
     Design(12, 4),
     Design(24, 6),
     Design(60, 8),
-    Design(58, 13, 2),
+    Design(64, 4, 2),
     Design(100, 8, 2),
     Design(120, 8, 3),
 )
@@ -140,7 +140,8 @@ def simulated(accepted: AcceptanceRecord, profile_path: Path, noises: tuple[tupl
 def noise_of(folder: Path) -> tuple[float, float]:
     """Return by how much runs of a demo deviate from their simulated times, beyond what schedules and prompts do.
 
-    Once of texts of up to `SHORT_CUT` tokens, and once of longer ones.
+    Once of texts of up to `SHORT_CUT` tokens, and once of longer ones; a demo that did not run two of these counts them
+    as noisy as short ones.
     """
     runs: tuple[list[MeasuredSchedule], list[MeasuredSchedule]] = [], []
     for place, one in enumerate(read_judged(folder / "demo.json").results):
@@ -151,8 +152,8 @@ def noise_of(folder: Path) -> tuple[float, float]:
         for is_long, side in enumerate(runs):
             own = {prompt: pair for prompt, (*pair, kind) in times_s.items() if kind == is_long}
             side.append(as_run(str(place), own, {prompt: KnownTime(pair[1]) for prompt, pair in own.items()}))
-    short, long = (costs.noise for side in runs if (costs := Runs.of(side).costs) is not None)
-    return short, long
+    short, long = (inf if (costs := Runs.of(side).costs) is None else costs.noise for side in runs)
+    return short, short if isinf(long) else long
 
 
 def figures(population: Population, design: Design, lead: float, num_demos: int) -> dict[str, float]:
