@@ -58,7 +58,10 @@ def validate(
     def saved() -> list[str]:
         if not finished:
             return []
-        count = write_outcome(finished.pop()(), out, VALIDATION)["num_prompts"]
+        try:
+            count = write_outcome(finished.pop()(), out, VALIDATION)["num_prompts"]
+        except KeyboardInterrupt:  # again
+            return [f"The result in {out} may not be whole."]
         return [f"The result of {counted(count, 'prompt')} is in {out}."]
 
     with telling_what_was_saved(saved), ExitStack() as whole:
