@@ -113,7 +113,7 @@ class Profile(StrictModel):
         raise ProfileError(f"the profile has no lane {name!r}; it has {names}")
 
     def at_paces(self, paces: Mapping[str, float]) -> Self:
-        """Return a copy for a machine on which everything takes `paces` times as long, by lane; 1 for other lanes."""
+        """Return a copy for a machine whose lanes take `paces` times as long (1 if not given); links are the same."""
         return self.model_copy(update={"lanes": tuple(lane.at_pace(paces.get(lane.name, 1.0)) for lane in self.lanes)})
 
     def split_pairs(self) -> list[tuple[str, str]]:

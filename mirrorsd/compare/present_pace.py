@@ -81,5 +81,5 @@ def paces_in_words(paces: Mapping[str, float]) -> str | None:
         return None
     return (
         "Just before the runs lanes had other speeds than during calibration, by the same work timed in both: "
-        f"{', '.join(changed)}. Predictions are for these speeds."
+        f"{', '.join(changed)}. Predicted times in the table are for these speeds."
     )

@@ -59,12 +59,12 @@ def validate(
         if not finished:
             return []
         try:
-            count = write_outcome(finished.pop()(), out, VALIDATION)["num_prompts"]
+            result = write_outcome(finished.pop()(), out, VALIDATION)
         except KeyboardInterrupt:  # again
             return [f"The result in {out} may not be whole."]
-        return [f"The result of {counted(count, 'prompt')} is in {out}."]
+        return [f"The result of {counted(result['num_prompts'], 'prompt')} is in {result['folder']}."]
 
-    with telling_what_was_saved(saved), ExitStack() as whole:
+    with ExitStack() as whole, telling_what_was_saved(saved):
         with (
             reserved(out, ROOM_BYTES),
             task("Validating") as report,

@@ -121,5 +121,5 @@ def test_only_a_speed_that_changed_much_is_told():
     assert paces_in_words({"cpu0": 1.02, "cpu1": 0.95}) is None
     assert paces_in_words({"cpu0": 1.25, "cpu1": 1.0, "cpu2": 0.5}) == (
         "Just before the runs lanes had other speeds than during calibration, by the same work timed in both: "
-        "cpu0 0.80×, cpu2 2×. Predictions are for these speeds."
+        "cpu0 0.80×, cpu2 2×. Predicted times in the table are for these speeds."
     )
