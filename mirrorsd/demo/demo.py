@@ -28,25 +28,10 @@ from mirrorsd.compare.present_pace import paces_now
 from mirrorsd.compare.run_in_turn import anchors_of, run_in_turn
 from mirrorsd.compare.runs import Measured
 from mirrorsd.demo.demo_plan import (
+    CALIBRATE,
     ENOUGH_PROMPTS,
     FAIR_PROMPTS,
     FIRST_PROMPTS,
-    SHORT_CUT,
-    WANTED_PROMPTS,
-    PromptCost,
-    answering,
-    enough_s,
-    expected_runs_s,
-    most_important,
-    prompt_cost,
-    recording_s,
-    short_runs_s,
-    text_length,
-    what_fits,
-)
-from mirrorsd.demo.race import FurtherPrompts, Race
-from mirrorsd.demo.stages import (
-    CALIBRATE,
     MORE,
     MOST_CALIBRATION_S,
     RECORD,
@@ -55,10 +40,22 @@ from mirrorsd.demo.stages import (
     RUN,
     SEARCH,
     SEARCH_S,
-    StageReport,
-    Stages,
+    SHORT_CUT,
+    WANTED_PROMPTS,
+    PromptCost,
+    answering,
+    enough_s,
+    expected_runs_s,
     expected_stages,
+    most_important,
+    prompt_cost,
+    recording_s,
+    short_runs_s,
+    text_length,
+    what_fits,
 )
+from mirrorsd.demo.race import FurtherPrompts, Race
+from mirrorsd.demo.stages import StageReport, Stages
 from mirrorsd.lane_choice import chosen_lanes, require_drafter
 from mirrorsd.measure_pair import calibration_task, contexts_of, record
 from mirrorsd.model_pair import ModelPair

@@ -1,4 +1,4 @@
-"""Chooses the prompts to record and the schedules to run that fit into a demo's time, from its calibration."""
+"""Divides a demo's time into stages, and chooses the prompts to record and the schedules to run that fit into it."""
 
 from collections.abc import Callable, Collection, Sequence
 from statistics import fmean
@@ -15,6 +15,16 @@ from planner.plan import Plan
 from planner.search.search import Candidate
 from planner.wording import kind_of
 
+CALIBRATE: Final = "Calibrating this machine"
+RECORD: Final = "Recording acceptance"
+SEARCH: Final = "Searching in simulation"
+RUN: Final = "Running schedules for real"
+MORE: Final = "Recording more prompts"
+REPORT: Final = "Writing the report"
+SEARCH_S: Final = 10.0
+REPORT_S: Final = 5.0
+_CALIBRATION_SHARE, MOST_CALIBRATION_S = 0.45, 240.0
+_RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 NUM_SCHEDULES, NUM_TREES = 9, 2
 """How many schedules `pick_demo_schedules` usually picks without heads, and how many more with heads."""
 
@@ -45,6 +55,14 @@ _SIDE_BY_SIDE: Final = 8
 """Texts that are recorded together in a batch."""
 _GROWN_SHARE = 0.25
 """Share of a tree's steps that recording takes: most trees are given up early, once they do not contain the text."""
+
+
+def expected_stages(time_s: float) -> dict[str, float]:
+    """Return the first estimate of the seconds of every stage of a demo that takes `time_s` in all."""
+    calibration_s = min(_CALIBRATION_SHARE * time_s, MOST_CALIBRATION_S)
+    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: SEARCH_S}
+    left_s = max(0.0, time_s - sum(known.values()) - _MORE_SHARE * time_s - REPORT_S)
+    return known | {RUN: left_s, MORE: _MORE_SHARE * time_s, REPORT: REPORT_S}
 
 
 class PromptCost(NamedTuple):

@@ -1,21 +1,10 @@
-"""Estimates the progress and the remaining time of a job of several stages, and the time of each stage of a demo."""
+"""Estimates the progress and the remaining time of a job of several stages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
 from decoding.progress import ReportProgress
-
-CALIBRATE: Final = "Calibrating this machine"
-RECORD: Final = "Recording acceptance"
-SEARCH: Final = "Searching in simulation"
-RUN: Final = "Running schedules for real"
-MORE: Final = "Recording more prompts"
-REPORT: Final = "Writing the report"
-SEARCH_S: Final = 10.0
-REPORT_S: Final = 5.0
-_CALIBRATION_SHARE, MOST_CALIBRATION_S = 0.45, 240.0
-_RECORD_SHARE, _MORE_SHARE = 0.15, 0.15
 
 _TRUSTED_SHARE: Final = 0.1
 """From this share of a stage on, its remaining time is estimated from its own speed, not from what was expected."""
@@ -93,11 +82,3 @@ class Stages:
             shortest_s += own_s
         cut_s = max(self._limit_s - self.elapsed_s, shortest_s)
         return min(own_s + sum(self._expected_s[name] for name in later), cut_s)
-
-
-def expected_stages(time_s: float) -> dict[str, float]:
-    """Return the first estimate of the seconds of every stage of a demo that takes `time_s` in all."""
-    calibration_s = min(_CALIBRATION_SHARE * time_s, MOST_CALIBRATION_S)
-    known = {CALIBRATE: calibration_s, RECORD: _RECORD_SHARE * time_s, SEARCH: SEARCH_S}
-    left_s = max(0.0, time_s - sum(known.values()) - _MORE_SHARE * time_s - REPORT_S)
-    return known | {RUN: left_s, MORE: _MORE_SHARE * time_s, REPORT: REPORT_S}

@@ -1,16 +1,19 @@
 """The summary of made-up demos, held against counting by hand; and that none is left out or run twice."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from calibrate.profiling.anchors import RunAnchors
 from decoding.schedule import Schedule
 from decoding.trace import Round, Trace
 from hwprofiles.lane_profile import LaneProfile
 from hwprofiles.latency_table import LatencyTable
 from hwprofiles.profile import Profile, save_profile
+from mirrorsd.compare.runs import Run
 from tests.benchmarks.scripts import RESULTS, load_script
 
 WEIGHTS = {"smollm2-135m-instruct": "abc"}
@@ -235,3 +238,18 @@ def test_ratios_are_of_times_as_they_were(script):
     quick, slow = entry(1.0, 5.0), entry(3.0, 1.0)
     slow["measured"]["tpot_s"] = 2 * quick["measured"]["tpot_s"]
     assert list(script.ratio_errors([quick, slow])) == [pytest.approx(2 / 3 - 1)]
+
+
+def test_a_pace_of_seconds_is_compared_with_the_minute_and_a_half_after_them(monkeypatch):
+    """A lane takes twice as long for the first ten seconds, and one that never changes has no spread."""
+    script = load_script("_demo_machine")
+
+    def run(at_s, **factors):
+        anchors = RunAnchors({lane: (factor,) * 11 for lane, factor in factors.items()})
+        return Run(trace=Trace(world="measured", decode_s=10.0), at_s=at_s, anchors=anchors)
+
+    runs = [run(10.0 * place, slow=2.0 if place == 0 else 1.0, steady=1.0) for place in range(12)]
+    monkeypatch.setattr(script, "_runs", lambda _folder: runs)
+    changes = list(script.pace_changes(None))
+    assert max(changes) == pytest.approx(math.log(5 / 3))  # six slow anchors of nine
+    assert sum(abs(change) > 1e-9 for change in changes) == 2  # the other one begins with the last slow anchor

@@ -19,8 +19,7 @@ from hwprofiles.other_use import Use
 from mirrorsd.compare.numbers import run_command
 from mirrorsd.demo import demo as module
 from mirrorsd.demo.demo import Demo, DemoSettings
-from mirrorsd.demo.demo_plan import FAIR_PROMPTS, FIRST_PROMPTS, PromptCost
-from mirrorsd.demo.stages import expected_stages
+from mirrorsd.demo.demo_plan import FAIR_PROMPTS, FIRST_PROMPTS, PromptCost, expected_stages
 from planner.plan import make_plan
 from planner.search.space import SearchSpace
 from planner.what_if import sensitivity
