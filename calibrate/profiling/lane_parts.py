@@ -69,6 +69,11 @@ class LaneParts:
         )
         self.timed = self._timed()
 
+    @property
+    def shortest_pass(self) -> Measurement:
+        """The verification of the fewest rows at the shortest context."""
+        return self.timed["verify"][min(self.timed["verify"])]
+
     def measurements(self) -> Iterator[Measurement]:
         """Yield all measurements, whole passes first; each exit directly follows the `lm_head` of as many rows."""
         whole, *others = (sizes.values() for name, sizes in self.timed.items() if name not in _LAST)
