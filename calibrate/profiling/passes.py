@@ -216,8 +216,8 @@ class Measuring:
     def _time_shortest_pass(self, lane: str) -> None:
         """Time the shortest pass of the target once more.
 
-        The table's growth starts at it, and all short texts are priced by it. Three minutes of long contexts visit
-        every cell three times only, which left an error of 10 to 20 % in this one.
+        The table's growth starts at it, and all short texts are priced by it, but a few minutes of long contexts visit
+        every cell three times only.
         """
         self._visit({lane: [Cell(lane, self._parts[lane].shortest_pass)]})
 
